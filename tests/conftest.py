@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,8 @@ def _equip_children() -> None:
     path = (str(Path(shmring.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
     os.environ.pop("SPARK_CONF_DIR", None)
-    os.environ.update(spark_start.environment())
+    if find_spec("pyspark"):  # a machine with a GPU may have none
+        os.environ.update(spark_start.environment())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -126,7 +128,7 @@ def _minor(version: str) -> tuple[int, ...]:
 
 @functools.cache
 def _spark() -> tuple[int, ...]:
-    return _minor(metadata.version("pyspark"))
+    return _minor(metadata.version("pyspark")) if find_spec("pyspark") else (0,)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -35,16 +35,18 @@ struct export {
 	int64_t sizes[2 * DIMENSIONS];
 };
 
-static int device_of(PyObject *lease)
+/* What dl_device may ask for beside DEVICE_CPU. */
+static int pinned_device_of(PyObject *lease)
 {
 	const struct ring *ring = lease_ring((struct lease *)lease);
 
 	return ring_is_pinned(ring) ? ring->pinned_as : DEVICE_CPU;
 }
 
-PyObject *lease_dlpack_device(PyObject *op, PyObject *Py_UNUSED(ignored))
+/* torch and cupy refuse the device of pinned memory, and find out themselves that it is. */
+PyObject *lease_dlpack_device(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored))
 {
-	return Py_BuildValue("(ii)", device_of(op), 0);
+	return Py_BuildValue("(ii)", DEVICE_CPU, 0);
 }
 
 /* In any thread. */
@@ -99,7 +101,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
 	PyObject *stream = NULL, *version = Py_None, *wanted = Py_None, *copy = Py_None;
 	int major = 0, minor = 0, id = 0;
-	int device = device_of(op);
+	int device = DEVICE_CPU;
 	PyObject *capsule;
 	Py_buffer view;
 
@@ -108,7 +110,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	    (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
 	    (wanted != Py_None && !PyArg_ParseTuple(wanted, "ii", &device, &id)))
 		return NULL;
-	if (major < 1 || copy == Py_True || id || (device != DEVICE_CPU && device != device_of(op))) {
+	if (major < 1 || copy == Py_True || id || (device != DEVICE_CPU && device != pinned_device_of(op))) {
 		PyErr_SetString(PyExc_BufferError,
 				"a lease is host memory that must not be written: it is exported as DLPack 1.0 "
 				"or later (max_version), where it lies and without a copy");

@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 import weakref
-from contextlib import suppress
+from collections import deque
+from contextlib import nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -45,9 +46,11 @@ _GAP = 4096
 class _Runtime:
     """The calls of CUDA's or HIP's runtime library, without their prefix."""
 
-    def __init__(self, library: ctypes.CDLL, prefix: str) -> None:
+    def __init__(self, path: str, prefix: str) -> None:
         self.prefix = prefix
-        self._library = library
+        self._library = ctypes.CDLL(path)
+        # Of calls that never wait: to give up the GIL costs more than they do.
+        self._short = ctypes.PyDLL(path)
         self._text = self.function("GetErrorString")
         self._text.restype = ctypes.c_char_p
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -55,14 +58,15 @@ class _Runtime:
         self.host_unregister = self.function("HostUnregister")
         self.last_error = self.function("GetLastError")
         self._copy = self.function("MemcpyAsync", pointer, pointer, size, number, pointer)
-        self._create = self.function("EventCreateWithFlags", pointer, number)
+        self._create = self.function("EventCreateWithFlags", pointer, number, short=True)
         self._record = self.function("EventRecord", pointer, pointer)
-        self.query = self.function("EventQuery", pointer)
+        self.query = self.function("EventQuery", pointer, short=True)
         self.synchronize = self.function("EventSynchronize", pointer)
-        self.destroy = self.function("EventDestroy", pointer)
+        self.destroy = self.function("EventDestroy", pointer, short=True)
 
-    def function(self, name: str, *arguments: Any) -> Any:
-        found = self._library[self.prefix + name]  # an object of our own
+    def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
+        library = self._short if short else self._library
+        found = library[self.prefix + name]  # an object of our own
         if arguments:
             found.argtypes = arguments
         return found
@@ -119,7 +123,7 @@ def _candidates() -> list[tuple[str, str]]:
 def _runtime() -> _Runtime:
     for path, prefix in _candidates():
         with suppress(OSError, AttributeError):
-            return _Runtime(ctypes.CDLL(path), prefix)
+            return _Runtime(path, prefix)
     raise GpuError(
         "no runtime of a GPU is loaded or found here (libcudart.so of CUDA, libamdhip64.so of "
         "HIP): import torch or cupy first, or add its folder to LD_LIBRARY_PATH"
@@ -190,34 +194,36 @@ def _end() -> None:
 
 
 class _Copies:
-    """Copies that are under way, each with what it reads from.
+    """Copies that are under way, each with what it reads from, in the order of their beginning.
 
     A copy that is begun lets go of those that are done, and one thread waits for those after which
     none is begun: producers may wait for their slots.
     """
 
     def __init__(self) -> None:
-        self._under_way: list[tuple[int, object]] = []
-        self._awaited = 0
+        self._under_way: deque[tuple[int, object]] = deque()
+        self._awaited = 0  # the event for which the thread waits, or which it lets go of
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def add(self, event: int, source: object) -> None:
-        done: list[tuple[int, object]] = []
+        runtime = _runtime()
+        done: list[object] = []
         with self._changed:
-            query = _runtime().query
-            for copy in self._under_way:
-                if query(copy[0]) != _NOT_READY:
-                    done.append(copy)
-            for copy in done:
-                self._under_way.remove(copy)
+            # Those of one stream are done in their order.
+            while self._under_way and self._is_done(self._under_way[0][0]):
+                first, held = self._under_way.popleft()
+                runtime.destroy(first)
+                done.append(held)
             self._under_way.append((event, source))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
-        for event, _ in done:
-            _runtime().destroy(event)
+            if not self._awaited:
+                self._changed.notify_all()
+
+    def _is_done(self, event: int) -> bool:
+        return event != self._awaited and _runtime().query(event) != _NOT_READY
 
     def wait(self) -> None:
         """Until all that is under way now is done and let go of."""
@@ -225,17 +231,26 @@ class _Copies:
             self._changed.wait_for(lambda: not self._under_way and not self._awaited)
 
     def _run(self) -> None:
+        """Wait for the newest, and not for each: to wake up takes the GIL from who copies."""
+        runtime = _runtime()
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: bool(self._under_way))
-                event, source = self._under_way.pop(0)
-                self._awaited = 1
-            _runtime().synchronize(event)  # an error of the device is for those who use the copy
-            _runtime().destroy(event)
-            del source
             with self._changed:
                 self._awaited = 0
                 self._changed.notify_all()
+                self._changed.wait_for(lambda: bool(self._under_way))
+                self._awaited = newest = self._under_way[-1][0]
+            runtime.synchronize(newest)  # an error of the device is for those who use the copy
+            self._let_go(newest)
+
+    def _let_go(self, newest: int) -> None:
+        done: list[tuple[int, object]] = []
+        with self._changed:
+            copies, self._under_way = self._under_way, deque()
+            for copy in copies:
+                is_done = copy[0] == newest or self._is_done(copy[0])
+                (done if is_done else self._under_way).append(copy)
+        for event, _ in done:
+            _runtime().destroy(event)
 
 
 _copies = _Copies()
@@ -267,7 +282,7 @@ def _package() -> Any:
 def _copy(address: int, nbytes: int, source: object, package: Any, stream: Any) -> Any:
     is_torch = package.__name__ == "torch"
     current = package.cuda.current_stream if is_torch else package.cuda.get_current_stream
-    with package.cuda.stream(stream) if is_torch else stream or current():
+    with nullcontext() if stream is None else package.cuda.stream(stream) if is_torch else stream:
         if is_torch:
             to = package.empty(nbytes, dtype=package.uint8, device="cuda")
             place, where = to.data_ptr(), current().cuda_stream
