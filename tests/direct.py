@@ -85,10 +85,9 @@ def own_identity() -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 
 def udf_path() -> Any:
-    """A fixture `path` for UDFs, of which Spark 4.0 has but those for pandas."""
-    since_4_1 = pytest.mark.spark_version(since="4.1")
+    """A fixture `path` for UDFs."""
 
-    @pytest.fixture(params=["direct", pytest.param("python", marks=since_4_1)])
+    @pytest.fixture(params=["direct", "python"])
     def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None]) -> str:
         set_option(DIRECT, request.param == "direct")
         return request.param

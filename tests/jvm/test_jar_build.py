@@ -26,7 +26,7 @@ print(jar_path())
 def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installation's file that has sources as CMakeLists.txt installs them, and no cache yet."""
     sources = tmp_path / "shmring" / "jars" / "src"
-    for folder in ("java", "java-4.0", "java-4.1", "resources", "jni"):
+    for folder in ("java", "resources", "jni"):
         shutil.copytree(NATIVE / "jvm" / folder, sources / "jvm" / folder)
     for folder in ("include", "src"):
         shutil.copytree(NATIVE / "core" / folder, sources / "core" / folder)

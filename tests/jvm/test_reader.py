@@ -126,9 +126,7 @@ def test_every_type_comes_as_it_was_written(
     "compressions",
     [
         pytest.param([None], id="plain"),
-        pytest.param(
-            ["lz4", "zstd"], id="compressed", marks=pytest.mark.spark_version(since="4.1")
-        ),
+        pytest.param(["lz4", "zstd"], id="compressed"),
     ],
 )
 def test_compressed_and_dictionary_encoded_batches_are_read(
@@ -147,17 +145,6 @@ def test_compressed_and_dictionary_encoded_batches_are_read(
     assert [r["word"] for r in rows] == ["a", None, "b"] * 1000 * times
     assert [r["n"] for r in rows] == list(range(3000)) * times
     assert {r["word"] for r in only} == {"a", "b", None}
-
-
-@pytest.mark.spark_version(before="4.1")
-def test_compressed_batches_want_a_jar_that_spark_4_0_does_not_bring(
-    name: str, read: Callable[..., DataFrame]
-) -> None:
-    with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
-        with ring.arrow_writer(compression="lz4") as writer:
-            writer.write(batch(0, 1000))
-        text = failure(lambda: read(name).collect())
-    assert "add arrow-compression module" in text
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
@@ -468,7 +455,6 @@ def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(
         assert "replaced by one with another schema" in failure(frame.count)
 
 
-@pytest.mark.spark_version(since="4.1")
 def test_columns_go_to_python_functions_and_stay_what_they_were(
     name: str, read: Callable[..., DataFrame]
 ) -> None:

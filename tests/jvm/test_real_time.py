@@ -1,4 +1,4 @@
-"""Real-time mode, by Spark's public switches (4.1 and later)."""
+"""Real-time mode, by Spark's public switches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sessions import PATIENCE
 
 import shmring
 
-pytestmark = pytest.mark.spark_version(since="4.1")
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 10
 

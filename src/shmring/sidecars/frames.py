@@ -60,7 +60,7 @@ def frames(settings: Mapping[str, str]) -> Frames:
         )
     conversion: Any = import_module("pyspark.sql.conversion")
     is_new = hasattr(conversion, "PandasToArrowConversion")
-    return _Frames(settings) if is_new else _OlderFrames(settings)
+    return _Frames(settings) if is_new else _FramesOf41(settings)
 
 
 @functools.lru_cache(maxsize=64)
@@ -98,33 +98,26 @@ class _Frames:
         return self._to_arrow([result], _spark_schema(declared), **self._taken).column(0)
 
 
-class _OlderFrames:
-    """Those of Spark 4.0 and 4.1."""
+class _FramesOf41:
+    """Those of Spark 4.1."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.by_name = settings.get(_BY_NAME, "true") == "true"
-        self._settings = settings
-        module: Any = import_module("pyspark.sql.pandas.serializers")
-        self._is_4_0 = not hasattr(module, "GroupPandasUDFSerializer")
+        make: Any = import_module("pyspark.sql.pandas.serializers").ArrowStreamPandasUDFSerializer
         self._nested, self._flat = (
-            self._serializer(module.ArrowStreamPandasUDFSerializer, df_for_struct=is_nested)
+            make(
+                *(settings.get(_ZONE), settings.get(_SAFELY) == "true", self.by_name),
+                df_for_struct=is_nested,
+                arrow_cast=True,
+                int_to_decimal_coercion_enabled=settings.get(_TO_DECIMAL) == "true",
+            )
             for is_nested in (True, False)
         )
 
-    def _serializer(self, make: Any, **options: Any) -> Any:
-        settings = self._settings
-        if not self._is_4_0:
-            options["arrow_cast"] = True
-            options["int_to_decimal_coercion_enabled"] = settings.get(_TO_DECIMAL) == "true"
-        return make(settings.get(_ZONE), settings.get(_SAFELY) == "true", self.by_name, **options)
-
     def columns(self, batch: pa.RecordBatch, *, nested: bool) -> list[Any]:
-        serializer = self._nested if nested else self._flat
+        convert = (self._nested if nested else self._flat).arrow_to_pandas
         columns: Sequence[Any] = _arrow.Table.from_batches([batch]).columns
-        return [
-            serializer.arrow_to_pandas(column, *(() if self._is_4_0 else (place,)))
-            for place, column in enumerate(columns)
-        ]
+        return [convert(column, place) for place, column in enumerate(columns)]
 
     def array(self, result: Any, declared: pa.DataType) -> Any:
         return self._nested._create_batch([(result, declared)]).column(0)

@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -87,7 +86,7 @@ def _find_spark() -> _Spark:
         jars = Path(spec.submodule_search_locations[0]) / "jars"
         for catalyst in jars.glob("spark-catalyst_*.jar"):
             return _Spark(jars, catalyst.stem.rpartition("_")[2].partition("-")[2])
-    raise _missing("pyspark (pip install 'pyspark>=4.0')")
+    raise _missing("pyspark (pip install 'pyspark>=4.1')")
 
 
 def _find_tools() -> _Tools:
@@ -117,12 +116,7 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
         tree = Path(made) / "tree"
         shutil.copytree(sources / "jvm" / "resources", tree)
         _compile_library(sources, tools, tree)
-        since = "4.0" if re.match(r"4\.0\b", spark.version) else "4.1"
-        classes = [
-            str(file)
-            for folder in ("java", f"java-{since}")
-            for file in sorted((sources / "jvm" / folder).rglob("*.java"))
-        ]
+        classes = map(str, sorted((sources / "jvm" / "java").rglob("*.java")))
         options = ("--release", "17", "-proc:none", "-encoding", "UTF-8", "-nowarn", "-parameters")
         _run(tools.javac, *options, "-cp", f"{spark.jars}/*", "-d", str(tree), *classes)
         new = Path(made) / jar.name

@@ -10,7 +10,6 @@ from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf, pandas_udf, through
 
-SINCE_4_1 = pytest.mark.spark_version(since="4.1")  # which has an arrow_udf of its own
 KEYED = "total long, key string"
 
 
@@ -85,7 +84,7 @@ def test_series_of_every_type_come_and_go_as_in_sparks_own_udf(
         ("naive", "timestamp_ntz", ("id",), {}),
         ("naive", "date", ("id",), {}),
         ("series", "tinyint", ("id",), {}),
-        pytest.param("series", "double", ("exact",), {}, marks=SINCE_4_1),
+        ("series", "double", ("exact",), {}),
         ("series", "boolean", ("id",), {}),
     ],
 )
@@ -96,15 +95,6 @@ def test_udf_of_pandas_is_as_sparks_own(spark, served, few_rows, function, kind,
     assert same(ours, frame.select("id", own(function, kind)(*columns, **named).alias("r")), name)
 
 
-@pytest.mark.spark_version(before="4.1")
-def test_decimals_become_doubles_only_where_spark_casts_them(spark, served):
-    frame = typed(spark)
-    for udf in (pandas_udf(served("annotated:series"), "double"), own("series", "double")):
-        with pytest.raises(Exception, match="to Arrow type 'double'"):
-            frame.select(udf("exact")).collect()
-
-
-@SINCE_4_1
 @pytest.mark.parametrize(
     ("function", "kind", "columns", "named"),
     [

@@ -117,7 +117,6 @@ def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, method, cogro
     assert ours == in_order(own)
 
 
-@pytest.mark.spark_version(since="4.1")  # 4.0 gives the left side the right one's columns
 def test_frame_is_cogrouped_with_itself(spark, served, cogrouped):
     name = served("left_side", workers=2)
     frame = numbers(spark)

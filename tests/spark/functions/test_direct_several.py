@@ -13,8 +13,6 @@ from pyspark.sql.functions import col, expr
 from shmring.sidecars import Sidecar
 from shmring.spark import arrow_udf
 
-pytestmark = pytest.mark.spark_version(since="4.1")
-
 
 @pytest.fixture(scope="module")
 def spark(start_spark):

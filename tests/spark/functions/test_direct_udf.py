@@ -13,9 +13,8 @@ from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
-SINCE_4_1 = pytest.mark.spark_version(since="4.1")  # which has an arrow_udf of its own
 MAKERS = [
-    pytest.param(arrow_udf, id="arrow", marks=SINCE_4_1),
+    pytest.param(arrow_udf, id="arrow"),
     pytest.param(pandas_udf, id="pandas"),
 ]
 
@@ -49,7 +48,6 @@ def numbers(spark, count=2000, parts=3):
     )
 
 
-@SINCE_4_1
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
     spark, served, own_rows, path, set_option, nulls
@@ -117,7 +115,6 @@ def test_no_two_arguments_have_one_name(spark, served, path, make):
         assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
 
 
-@SINCE_4_1
 def test_large_offsets_where_the_session_wants_them(spark, served, path, set_option):
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     name = served("identity", workers=2)
@@ -133,7 +130,6 @@ def test_large_offsets_where_the_session_wants_them(spark, served, path, set_opt
     assert seen == [("text large_string",)]
 
 
-@SINCE_4_1
 @pytest.mark.parametrize(
     ("column", "kind"),
     [
@@ -157,7 +153,6 @@ def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
     assert ours.collect() == frame.select(own_identity(kind)("x")).collect()
 
 
-@SINCE_4_1
 @pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
 def test_answer_that_would_lose_its_values_fails_the_job(spark, served, path, column, kind):
     name = served("identity")
@@ -224,7 +219,6 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     assert found["requests"] == found["answers"] == 3
 
 
-@SINCE_4_1
 def test_functions_of_others_are_left_to_spark(spark, served):
     """A function around ours has its name, and does something else; an accumulator is Python's."""
     name = served("identity")
@@ -252,7 +246,6 @@ def collated(spark):
     return spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
 
 
-@SINCE_4_1
 def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make):
     name = served("identity")
     result = collated.select(make(name, "string")("text"))
@@ -260,17 +253,6 @@ def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
 
 
-@pytest.mark.spark_version(before="4.1")
-def test_what_is_left_to_spark_is_refused_where_that_has_no_arrow_udf(spark, collated, served):
-    plain = spark.range(10).selectExpr("cast(id as string) text")
-    total = metrics(spark.sparkContext)
-    for frame, options in ((collated, {}), (plain, {"metrics": total})):
-        result = frame.select(pandas_udf(served("identity"), "string", **options)("text"))
-        with pytest.raises(Exception, match="need the jar"):
-            result.collect()
-
-
-@SINCE_4_1
 def test_types_of_users_are_left_to_spark_and_stay_beside_the_arguments(spark, served):
     name = served("identity")
     vectors = [None if i % 3 == 0 else Vectors.dense([i, 0.5]) for i in range(20)]

@@ -6,13 +6,11 @@ import pytest
 from direct import DIRECT
 from pyspark.sql import Window, functions
 
-import shmring
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
-SINCE = pytest.mark.spark_version(since="4.1")
 WAYS = [
-    pytest.param((arrow_udf, "direct"), id="arrow-direct", marks=SINCE),
-    pytest.param((arrow_udf, "python"), id="arrow-python", marks=SINCE),
+    pytest.param((arrow_udf, "direct"), id="arrow-direct"),
+    pytest.param((arrow_udf, "python"), id="arrow-python"),
     pytest.param((pandas_udf, "direct"), id="pandas-direct"),
 ]
 
@@ -112,7 +110,6 @@ def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
     assert frame.select(make(name, "long")("id")).columns == [f"{name}(id)"]
 
 
-@SINCE
 def test_udf_takes_the_options_of_through(spark, served, make, frame):
     name = served("identity")
     total = metrics(spark.sparkContext)
@@ -139,9 +136,3 @@ def test_answer_that_is_no_column_of_the_udf_is_told(served, make, frame, functi
     name = served(function)
     with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
         one_task(frame).select(make(name, "long")("id")).collect()
-
-
-@pytest.mark.spark_version(before="4.1")
-def test_arrow_udf_says_which_spark_it_needs(name):
-    with pytest.raises(shmring.ShmringError, match=r"arrow_udf needs Spark 4\.1"):
-        arrow_udf(name, "long")

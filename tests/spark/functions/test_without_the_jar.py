@@ -60,7 +60,6 @@ def test_functions_of_arrow_say_so_if_they_take_the_key(spark, served, set_optio
         groups.applyInArrow(run, "total long, key string").collect()
 
 
-@pytest.mark.spark_version(since="4.1")  # where 4.0 says that it needs the jar
 @pytest.mark.parametrize("why", ["session", "type"])
 @pytest.mark.parametrize("function", ["series", "structs"])
 def test_udfs_of_pandas_say_that_they_need_the_jar(spark, served, set_option, function, why):

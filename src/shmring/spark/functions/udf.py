@@ -10,8 +10,8 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from shmring.errors import SchemaMismatch, ShmringError
-from shmring.spark.functions.bridge import Through, function_of, needs_the_jar, through
+from shmring.errors import SchemaMismatch
+from shmring.spark.functions.bridge import Through, function_of, through
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ Maker = Callable[[tuple[str, ...], int], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """Return an ``arrow_udf`` (Spark 4.1 and later) of one or more columns, run by a sidecar.
+    """Return an ``arrow_udf`` of one or more columns, run by a sidecar.
 
     >>> score = shmring.spark.arrow_udf("scorer", "double")  # doctest: +SKIP
     >>> df.select(score("price", "quantity"))  # doctest: +SKIP
@@ -44,38 +44,15 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     options : those of :func:`through`
     """
     run = through(name, **options)
-    if not _has_arrow_udf():
-        spark: Any = import_module("pyspark")
-        raise ShmringError(
-            f"arrow_udf needs Spark 4.1 or later, and this is {spark.__version__}; "
-            "shmring.spark.pandas_udf does the same here"
-        )
-    return _arrow_udf(run, return_type)
-
-
-def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """Return :func:`arrow_udf`, or in Spark 4.0, which has none, a pandas UDF run by a sidecar.
-
-    In 4.0 it needs the jar.
-    """
-    run = through(name, **options)
-    if _has_arrow_udf():
-        return _arrow_udf(run, return_type)
-    spark: Any = import_module("pyspark.sql.functions")
-    return _with_names(
-        lambda names, count: spark.pandas_udf(_PandasFunction(run, names, count), return_type)
-    )
-
-
-def _has_arrow_udf() -> bool:
-    return hasattr(import_module("pyspark.sql.functions"), "arrow_udf")
-
-
-def _arrow_udf(run: Through, return_type: str | DataType) -> Any:
     spark: Any = import_module("pyspark.sql.functions")
     return _with_names(
         lambda names, count: spark.arrow_udf(_Function(run, names, count), return_type)
     )
+
+
+def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
+    """Return :func:`arrow_udf`: to a sidecar's function both are the same."""
+    return arrow_udf(name, return_type, **options)
 
 
 def _with_names(make: Maker) -> Any:
@@ -124,7 +101,9 @@ class _Function:
         self._positional = positional
         self.__name__ = run.name  # the name of the result's column
         # The annotations tell Spark to pass an iterator; this one serves for several columns, too.
-        kind = self._kind()
+        import pyarrow as pa
+
+        kind: Any = pa.Array
         self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,11 +115,6 @@ class _Function:
     def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
         yield from _results(self._run, (self._batch(_as_tuple(each)) for each in arguments))
 
-    def _kind(self) -> Any:
-        import pyarrow as pa
-
-        return pa.Array
-
     def _batch(self, columns: tuple[Any, ...]) -> pa.RecordBatch:
         import pyarrow as pa
 
@@ -150,18 +124,6 @@ class _Function:
         positional = self._positional if self._names else len(columns)
         batch = pa.record_batch(list(columns), names=list(names))
         return batch.replace_schema_metadata(for_udf(positional))
-
-
-class _PandasFunction(_Function):
-    """The function for Spark 4.0, where only the JVM can run it."""
-
-    def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
-        raise ShmringError(needs_the_jar(self._run.name, "arrow_udf of Spark 4.1 and later"))
-
-    def _kind(self) -> Any:
-        import pandas as pd
-
-        return pd.Series
 
 
 def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:

@@ -11,7 +11,7 @@ import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 
 /**
- * Columns as a record batch. Arrow 18, which Spark 4.0 and 4.1 have, leaves out the one offset of a
+ * Columns as a record batch. Arrow 18, which Spark 4.1 has, leaves out the one offset of a
  * column without values, such as the inner columns of empty lists; readers crash without it.
  */
 public final class Unloaded {

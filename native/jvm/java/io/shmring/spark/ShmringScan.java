@@ -6,7 +6,7 @@ import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingBatch;
 import io.shmring.spark.read.RingReads;
-import io.shmring.spark.stream.Streams;
+import io.shmring.spark.stream.BranchStream;
 import java.util.Arrays;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -56,7 +56,7 @@ final class ShmringScan implements Scan {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    return Streams.of(plan, checkpointLocation);
+    return new BranchStream(plan, checkpointLocation);
   }
 
   @Override

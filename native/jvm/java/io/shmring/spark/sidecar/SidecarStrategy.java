@@ -49,10 +49,6 @@ public final class SidecarStrategy extends SparkStrategy {
           PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
           PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
 
-  /** UDFs over iterators, of pandas and of Arrow, which Spark 4.0 does not have. */
-  private static final Set<Integer> EVAL_TYPES =
-      Set.of(PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), 251);
-
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
@@ -180,7 +176,7 @@ public final class SidecarStrategy extends SparkStrategy {
   }
 
   private static boolean isOurs(ArrowEvalPython eval) {
-    return EVAL_TYPES.contains(eval.evalType())
+    return eval.evalType() == PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF()
         && CollectionConverters.asJava(eval.udfs()).stream().allMatch(UdfSteps::isOurs);
   }
 }

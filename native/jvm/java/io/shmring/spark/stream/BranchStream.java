@@ -17,19 +17,25 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A stream in micro-batches. Offsets are sequences; commit() moves the branch of each ring.
+ * A stream in micro-batches, or in real-time mode. Offsets are sequences; commit() moves the branch of each ring.
  *
  * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring, or
  * one larger message, so that there is room for the messages that make it plan one.
  */
-class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+public final class BranchStream
+    implements MicroBatchStream,
+        SupportsRealTimeMode,
+        SupportsTriggerAvailableNow,
+        ReportsSourceMetrics {
   private static final Logger LOG = LoggerFactory.getLogger(BranchStream.class);
   private static final int PART_OF_RING = 4;
 
@@ -43,7 +49,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
   /**
    * @param checkpoint the stream's own folder; the branch has its name
    */
-  BranchStream(ReadPlan plan, String checkpoint) {
+  public BranchStream(ReadPlan plan, String checkpoint) {
     this.plan = plan;
     this.options = plan.options();
     if (!options.hosts().isEmpty()) {
@@ -133,9 +139,32 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     return partitions.toArray(InputPartition[]::new);
   }
 
+  /** Plans a batch in real-time mode, which ends when Spark says so. */
+  @Override
+  public InputPartition[] planInputPartitions(Offset from) {
+    if (!options.journal().isEmpty()) {
+      throw new IllegalArgumentException(
+          "option journal is for micro-batches: in real-time mode a stream reads the ring alone");
+    }
+    RingOffset start = RingOffset.of(from);
+    return options.rings().stream()
+        .map(name -> open(name, start.position(name)).realTime(start.position(name)))
+        .toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public Offset mergeOffsets(PartitionOffset[] offsets) {
+    Map<String, Position> positions = new TreeMap<>();
+    for (PartitionOffset offset : offsets) {
+      RealTimeOffset ours = (RealTimeOffset) offset;
+      positions.put(ours.ring(), ours.position());
+    }
+    return new RingOffset(positions);
+  }
+
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ColumnarReaders(plan);
+    return new StreamReaders(new ColumnarReaders(plan));
   }
 
   /** Spark also commits after stop() if it tracks progress asynchronously. */
@@ -167,7 +196,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
   }
 
   /** Attaches to a ring at its first use: then it is known where the stream continues. */
-  synchronized StreamRing open(String name, Optional<Position> start) {
+  private synchronized StreamRing open(String name, Optional<Position> start) {
     if (stopped) {
       throw new IllegalStateException("the stream was stopped");
     }
@@ -217,9 +246,5 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
         "heldSlots", Long.toString(held),
         "producedBytes", Long.toString(bytes),
         "producerWaits", Long.toString(waits));
-  }
-
-  ReadPlan plan() {
-    return plan;
   }
 }

@@ -9,7 +9,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens a partition as rows where it is a real-time batch's, and as columns otherwise. */
-record RealTimeReaderFactory(ColumnarReaders columnar) implements PartitionReaderFactory {
+record StreamReaders(ColumnarReaders columnar) implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
     return partition instanceof ColumnarPartition;
