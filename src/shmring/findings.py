@@ -68,7 +68,7 @@ def _of_host(now: HostLook) -> Iterator[Finding]:
     used = 1 - now.free / now.memory if now.memory else 0.0
     size = f"{SHM_FOLDER} has {now.memory >> 20:,} MiB, of which {now.free >> 20:,} MiB are free"
     remount = f"mount -o remount,size={max(1 << 30, 2 * now.memory) >> 20}m {SHM_FOLDER}"
-    command = "shmring gc" if any(map(_is_abandoned, now.rings)) else remount
+    command = "shmring gc" if any(ring.abandoned for ring in now.rings) else remount
     if used >= 0.9:
         yield Finding(2 if used >= 0.98 else 1, "memory", None, None, size, command)
     elif now.memory <= _SMALL and rings and now.free < _DEFAULT_RING:
@@ -82,11 +82,6 @@ def _left(paths: list[str]) -> str:
     return f"the dead have left {len(paths)} files and folders: {', '.join(paths[:3])}"
 
 
-def _is_abandoned(ring: RingLook) -> bool:
-    there = ring.seen.processes() if ring.seen else []
-    return bool(there) and not any(participant["alive"] for participant in there)
-
-
 def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Finding]:
     name, sidecar = shlex.quote(ring.name), ring.sidecar
     if ring.seen is None:
@@ -98,7 +93,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
     if sidecar is not None:
         yield from findings_of_sidecar(sidecar, participants)
         yield from _hanging_workers(sidecar, ring.seen, before, age)
-    elif _is_abandoned(ring):
+    elif ring.abandoned and participants:
         words = f"all {len(participants)} participants have died"
         yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
         return

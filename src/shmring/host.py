@@ -96,6 +96,7 @@ class RingLook:
     ----------
     name : the path of its file if it has none
     target : where its file, a symbolic link, leads
+    abandoned : whether `shmring gc` removes it
     left : paths of what the dead have left beside it
     """
 
@@ -103,6 +104,7 @@ class RingLook:
     seen: Seen | None
     error: Exception | None = None
     target: str | None = None
+    abandoned: bool = False
     left: list[str] = field(default_factory=list[str])
 
     @property
@@ -191,9 +193,10 @@ class Observer(Closing):
         target = os.path.realpath(path) if os.path.islink(path) else None
         try:
             seen = _see(self._attach(name, path))
-            left = reap(path, dry_run=True)[1] if litter else []
+            ask = litter or (seen.processes() and not any(p["alive"] for p in seen.processes()))
+            abandoned, left = reap(path, dry_run=True) if ask else (False, [])
             os.stat(path)  # a temporary ring goes with its last user
-            return RingLook(name, seen, left=left)
+            return RingLook(name, seen, abandoned=abandoned, left=left)
         except (RingNotFound, FileNotFoundError):
             return None  # it has gone meanwhile
         except (ShmringError, OSError, ValueError, MemoryError) as error:

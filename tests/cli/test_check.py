@@ -347,6 +347,24 @@ def test_ring_whose_participants_have_died(name: str, child: Callable[..., Any])
     assert check(name)[0] == 2
 
 
+def test_check_and_gc_say_the_same_of_rubbish_behind_a_header(name: str) -> None:
+    shmring.create(name, slots=1024).close()
+    with open(f"/dev/shm/shmring.{name}", "r+b") as file:
+        file.seek(4096)
+        file.write(b"rubbish!" * 65_536)
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"shmring unlink {name}"])
+    assert "its participants' entries are damaged, and nobody alive is among them" in said
+    swept = shell(f"shmring gc {name}")
+    assert (swept.returncode, swept.stdout) == (1, "")
+    words = swept.stderr.removeprefix("shmring: ")
+    assert words in said
+    assert words in shell("shmring gc --dry-run").stderr
+    assert [r["error"] for r in json.loads(shell("shmring ls --json").stdout) if r["name"] == name]
+    mend(said)
+    assert name not in shmring.rings()
+
+
 def test_ring_with_messages_that_were_handed_back_before_all_left(name: str) -> None:
     with (
         shmring.create(name, slots=1024) as ring,

@@ -133,19 +133,29 @@ int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const
 
 /* --- of the dead -------------------------------------------------------------------- */
 
-static bool is_abandoned(const shmring *r)
+/* Returns 1 if all participants are dead, and an error if nobody can say: nobody is alive, and
+ * rubbish stands where participants should. */
+static int is_abandoned(const shmring *r)
 {
-	bool dead = r->options & OPT_TEMPORARY;
+	bool dead = r->options & OPT_TEMPORARY, damaged = false;
 
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		uint32_t state = load_acquire(&r->seats[i].id.state);
 
 		if (state == SEAT_ACTIVE && seat_alive(r, i))
-			return false;
+			return 0;
 		/* Messages that a living consumer has handed back are no sign of death. */
 		dead |= state == SEAT_ACTIVE || (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.pid));
+		damaged |= state > SEAT_ORPHAN;
 	}
-	return dead && !handle_seatless(r);
+	if (handle_seatless(r))
+		return 0;
+	if (damaged)
+		return fail(SHMRING_E_DAMAGED,
+			    "ring \"%s\": its participants' entries are damaged, and nobody alive is among them; "
+			    "unlink it",
+			    r->name);
+	return dead;
 }
 
 /* Returns 1 if the ring is removed, or with only_look if it would be. */
@@ -157,7 +167,6 @@ static int remove_unless(bool only_look, const char *path)
 /* Called under the admin lock of the file behind fd: no process can join meanwhile. */
 static int reap_locked(int fd, const char *path, bool only_look)
 {
-	bool abandoned;
 	shmring *r;
 	int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
 
@@ -165,9 +174,11 @@ static int reap_locked(int fd, const char *path, bool only_look)
 		return 0;
 	if (status)
 		return status;
-	abandoned = lock_file_is(r->locks, fd) && is_abandoned(r);
+	status = lock_file_is(r->locks, fd) ? is_abandoned(r) : 0;
 	shmring_close(r);
-	return abandoned && is_named(fd, path) ? remove_unless(only_look, path) : 0;
+	if (status != 1)
+		return status;
+	return is_named(fd, path) ? remove_unless(only_look, path) : 0;
 }
 
 static int reap_ring(int fd, const char *path, bool only_look)

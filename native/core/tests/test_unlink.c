@@ -101,6 +101,24 @@ TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 	folder_end();
 }
 
+TEST(rubbish_behind_a_header_is_no_ring_of_the_dead)
+{
+	shmring *r, *other;
+
+	folder_begin();
+	r = make(at, &small);
+	other = ring_again(at);
+	memset(&r->seats[9], 0x5a, sizeof r->seats[9]);
+	CHECK_IS(shmring_reap(at), 0); /* we live */
+	shmring_close(other);
+	shmring_close(r);
+	CHECK_IS(shmring_reapable(at), SHMRING_E_DAMAGED);
+	CHECK_IS(shmring_reap(at), SHMRING_E_DAMAGED);
+	CHECK(strstr(shmring_error_message(), "entries are damaged"));
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_OK);
+	folder_end();
+}
+
 TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
 {
 	shmring *r;

@@ -197,7 +197,7 @@ def ls() -> None:
                     r["branches"],
                     r["alive"],
                     r["dead"],
-                    "abandoned: gc will sweep it" if r["dead"] and not r["alive"] else "",
+                    "abandoned: gc will sweep it" if r["abandoned"] else "",
                 )
                 for r in rows
             ],
@@ -219,6 +219,7 @@ def _listing(name: str) -> dict[str, Any]:
                 "branches": len(stats["branches"]),
                 "alive": alive,
                 "dead": len(participants) - alive,
+                "abandoned": bool(participants) and not alive and reap(ring.path, dry_run=True)[0],
             }
     except ShmringError as error:
         return {"name": name, "error": str(error)}
