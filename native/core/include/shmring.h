@@ -458,7 +458,8 @@ struct shmring_wait {
 /* Waits until one of them is ready: SHMRING_OK, and each says in `ready` whether it is; else
  * SHMRING_AGAIN, SHMRING_TIMEOUT and the rest as above, by one thread for all of them, of any rings.
  * Asleep it looks at up to 127 at once, or at one where the kernel has no futex_waitv(2) (before Linux 5.16);
- * of more than that it looks at each every few milliseconds.
+ * of more than that it looks at each every few milliseconds. A signal whose handler has SA_RESTART does
+ * not end a sleep on several, the bell included: where the process has such a handler, none exceeds 50 ms.
  * bell : NULL, or a word that ends the wait, SHMRING_AGAIN, once it is no longer `rung`
  * Who has been told that a consumer is ready takes from it, waits again, or declines. */
 SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,

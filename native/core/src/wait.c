@@ -32,9 +32,8 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 	for (unsigned i = 1;; i++) {
 		if (ready(w, w->slots))
 			return true;
-		if (is_interrupted(w))
+		if (is_interrupted(w) || !pause_between_looks(strategy))
 			return false;
-		pause_between_looks(strategy);
 		if (strategy != SHMRING_WAIT_SPIN || i % 64 == 0) {
 			int64_t interval = load_relaxed(&w->memory->look_ns) * SPIN_LOOK_SHARE;
 
@@ -85,6 +84,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 {
 	int status = check_usable(w->ring);
 	bool interrupted = false;
+	bool polls =
+	    strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP;
 	int64_t start, until;
 	bool done;
 
@@ -107,9 +108,11 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	until = start + slice(w, start);
 	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < until)
 		until = w->consumer->adopt_after_ns;
+	if (polls && start + SLICE_NS < until) /* no signal ends it */
+		until = start + SLICE_NS;
 	if (deadline < until)
 		until = deadline;
-	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
+	if (polls) {
 		done = poll_until(w, strategy, until);
 	} else {
 		/* A full ring and a steady reader: a producer waits for a sixteenth

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -96,10 +97,10 @@ static bool has_waitv(void)
 
 static bool sleep_on(const struct word *words, uint32_t n, int64_t now, int64_t until)
 {
-	int64_t at = has_waitv() ? until : until - now;
+	int64_t at = n > 1 ? until : until - now;
 	struct timespec timeout = {.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
 
-	if (has_waitv())
+	if (n > 1)
 		return syscall(SYS_futex_waitv, words, n, 0, &timeout, CLOCK_MONOTONIC) >= 0;
 	/* NOLINTNEXTLINE: the kernel's structure holds addresses as numbers */
 	return futex((uint32_t *)(uintptr_t)words[0].address, FUTEX_WAIT, (uint32_t)words[0].value, &timeout) == 0;
@@ -155,9 +156,8 @@ static bool poll_for_any(const struct any *a, uint8_t strategy, int64_t until)
 	for (;;) {
 		if (look(a))
 			return true;
-		if (is_called(a) || monotonic() >= until)
+		if (is_called(a) || monotonic() >= until || !pause_between_looks(strategy))
 			return false;
-		pause_between_looks(strategy);
 	}
 }
 
@@ -171,8 +171,20 @@ static bool spin(const struct any *a)
 	return false;
 }
 
+/* After one of these the kernel starts a sleep on several words again, but not one on a single word. */
+static bool has_restarting_handler(void)
+{
+	struct sigaction action;
+
+	for (int s = 1; s < NSIG; s++)
+		if (sigaction(s, NULL, &action) == 0 && action.sa_flags & SA_RESTART &&
+		    action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN)
+			return true;
+	return false;
+}
+
 /* When somebody should look again, whatever comes. */
-static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline)
+static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline, bool sleeps)
 {
 	int64_t until = deadline;
 
@@ -190,6 +202,8 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 		if (end < until)
 			until = end;
 	}
+	if (until > start + SLICE_NS && (!sleeps || ((a->count > 1 || a->bell) && has_restarting_handler())))
+		return start + SLICE_NS; /* no signal ends it */
 	return until;
 }
 
@@ -211,8 +225,8 @@ static void leave(const struct any *a, int64_t start)
 
 static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
-	int64_t start = monotonic(), until = end_of_slice(a, start, deadline);
 	bool sleeps = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
+	int64_t start = monotonic(), until = end_of_slice(a, start, deadline, sleeps);
 	bool done = look(a);
 
 	if (!done && !is_called(a)) {

@@ -34,15 +34,16 @@ bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
 int64_t slice(const struct waiter *waiter, int64_t now);
 
-/* Of strategies that do not sleep until they are woken. */
-static inline void pause_between_looks(uint8_t strategy)
+/* Of strategies that do not sleep until they are woken. False if a signal ended it. */
+static inline bool pause_between_looks(uint8_t strategy)
 {
+	if (strategy == SHMRING_WAIT_SLEEP)
+		return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL) == 0;
 	if (strategy == SHMRING_WAIT_SPIN)
 		spin_hint();
-	else if (strategy == SHMRING_WAIT_YIELD)
-		sched_yield();
 	else
-		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		sched_yield();
+	return true;
 }
 
 static inline struct waiter space_waiter(shmring_producer *p, uint64_t slots, uint64_t batch)

@@ -5,6 +5,10 @@
 #include "check.h"
 #include "syscalls.h"
 
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
 #define MS INT64_C(1000000)
 
 /* --- sleeps, and what happens to them ----------------------------------------------- */
@@ -12,14 +16,39 @@
 static bool without_end; /* a sleep ends by a wake-up or a signal only */
 static void (*before_a_sleep)(const struct timespec *);
 static uint32_t sleeps;
+static int64_t false_time; /* what the clock says, and then moves on by a millisecond; 0: the right time */
+
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+	if (!false_time)
+		return (int)syscall(SYS_clock_gettime, clock, time);
+	false_time += MS;
+	*time = (struct timespec){.tv_sec = false_time / 1000 / MS, .tv_nsec = false_time % (1000 * MS)};
+	return 0;
+}
+
+static bool sleep_by_false_time(const struct timespec *until)
+{
+	int64_t end = until->tv_sec * 1000 * MS + until->tv_nsec;
+
+	false_time = end > false_time ? end : false_time;
+	errno = ETIMEDOUT;
+	return true;
+}
 
 static bool intercept(long number, long argument[6])
 {
+	static const struct timespec for_ever = {.tv_sec = INT32_MAX};
+
+	if (number == SYS_futex_waitv && argument[1] && false_time)
+		return sleep_by_false_time((const struct timespec *)argument[3]);
+	if (number == SYS_futex_waitv && argument[1] && without_end)
+		argument[3] = (long)&for_ever;
 	if (number == SYS_futex && argument[1] == FUTEX_WAIT) {
 		if (before_a_sleep)
 			before_a_sleep((const struct timespec *)argument[3]);
-		if (without_end)
-			argument[3] = 0;
+		if (without_end) /* none at all, and the kernel starts it again after a signal */
+			argument[3] = (long)&for_ever;
 		__atomic_fetch_add(&sleeps, 1, __ATOMIC_SEQ_CST);
 	}
 	return false;
@@ -150,6 +179,128 @@ TEST(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_b
 	CHECK_IS(too_long, 0);
 	before_a_sleep = NULL;
 	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
+	shmring_consumer_close(m);
+	ring_end(r);
+}
+
+/* --- a signal whose handler was installed with SA_RESTART --------------------------------- */
+
+struct sender {
+	pthread_t to, thread;
+	uint32_t is_enough;
+};
+
+/* Again and again, as one that comes before the sleep does not end it. */
+static void *send_signals(void *argument)
+{
+	struct sender *s = argument;
+
+	while (!load_acquire(&s->is_enough)) {
+		pthread_kill(s->to, SIGUSR1);
+		nap_ms(1);
+	}
+	return NULL;
+}
+
+static int wait_one_way(int way, shmring_producer *p, shmring_consumer *m, uint8_t strategy)
+{
+	struct shmring_wait of_consumer = {.consumer = m}, of_producer = {.producer = p, .slots = 8};
+
+	switch (way) {
+	case 0:
+		return shmring_wait_message(m, INT64_MAX, strategy);
+	case 1:
+		return shmring_wait_space(p, 8, INT64_MAX, strategy);
+	case 2:
+		return shmring_wait_released(p->ring, m->branch_index, 1024, INT64_MAX, strategy);
+	case 3:
+		return shmring_wait_any(&of_consumer, 1, NULL, 0, INT64_MAX, strategy);
+	default:
+		return shmring_wait_any(&of_producer, 1, NULL, 0, INT64_MAX, strategy);
+	}
+}
+
+TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
+{
+	void (*old)(int) = signal(SIGUSR1, count_signal);
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_of(r, "full"), *empty;
+	struct sigaction action;
+	struct sender s = {.to = pthread_self()};
+
+	NEED(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_flags & SA_RESTART);
+	push_n(p, 0, 1024);
+	empty = consumer_with(r, "empty", &(struct shmring_branch_options){.start = SHMRING_LATEST});
+	without_end = true;
+	pthread_create(&s.thread, NULL, send_signals, &s);
+	for (int way = 0; way < 5; way++) {
+		CHECK_IS(wait_one_way(way, p, way == 2 ? m : empty, SHMRING_WAIT_DEFAULT), SHMRING_AGAIN);
+		CHECK_IS(wait_one_way(way, p, way == 2 ? m : empty, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
+	}
+	store_release(&s.is_enough, 1);
+	pthread_join(s.thread, NULL);
+	without_end = false;
+	signal(SIGUSR1, old);
+	END(r, p, m, empty);
+}
+
+/* A sleep on several words the kernel starts again, and who polls is not told of a signal. */
+TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
+	struct shmring_wait waits[] = {{.consumer = a}, {.consumer = b}};
+	void (*old)(int) = signal(SIGUSR1, count_signal);
+	uint32_t bell = 0;
+
+	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++)
+		for (int way = 0; way < 3; way++) {
+			bool sleeps_on_one = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
+			int64_t start = clock_ns() + 1000 * 1000 * MS;
+
+			if (way == 0 && sleeps_on_one)
+				continue;
+			tire(r, &a->wait);
+			tire(r, &b->wait);
+			store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)start) | 248);
+			false_time = start;
+			CHECK_IS(way == 0   ? shmring_wait_message(a, INT64_MAX, strategy)
+				 : way == 1 ? shmring_wait_any(waits, 2, NULL, 0, INT64_MAX, strategy)
+					    : shmring_wait_any(waits, 1, &bell, 0, INT64_MAX, strategy),
+				 SHMRING_AGAIN);
+			CHECK(false_time - start < 100 * MS);
+			false_time = 0;
+		}
+	signal(SIGUSR1, old);
+	END(r, p, a, b);
+}
+
+static uint32_t naps;
+
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+	if (!false_time)
+		return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left) ? -1 : 0;
+	naps++;
+	errno = EINTR;
+	return -1;
+}
+
+TEST(a_signal_ends_the_nap_of_a_wait_that_polls)
+{
+	shmring *r = ring_new();
+	shmring_consumer *m = consumer_of(r, "b");
+	struct shmring_wait wait = {.consumer = m};
+
+	naps = 0;
+	false_time = clock_ns() + 1000 * 1000 * MS;
+	CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_SLEEP), SHMRING_AGAIN);
+	CHECK_IS(naps, 1);
+	CHECK_IS(shmring_wait_any(&wait, 1, NULL, 0, INT64_MAX, SHMRING_WAIT_SLEEP), SHMRING_AGAIN);
+	CHECK_IS(naps, 2);
+	false_time = 0;
 	shmring_consumer_close(m);
 	ring_end(r);
 }
