@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.parse
@@ -51,12 +52,10 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 def exporter() -> Iterator[str]:
     """The address of one that looks ten times a second."""
     command = [sys.executable, "-m", "shmring", "exporter", "--json", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--address", "127.0.0.1", "--interval", "0.1"], stdout=subprocess.PIPE
-    ) as process:
+    with subprocess.Popen([*command, "--interval", "0.1"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        yield f"127.0.0.1:{ready['port']}"
+        yield f"{ready['address']}:{ready['port']}"
         process.terminate()
         assert process.wait(60) == 0
 
@@ -96,6 +95,13 @@ def test_ring_is_counted_beyond_the_end_of_its_processes(
     samples = scrape(exporter)
     assert value(samples, "ring_slots", ring=name) == 1024
     assert 0 < value(samples, "memory_free_bytes") <= value(samples, "memory_bytes")
+
+
+def test_exporter_is_for_this_host_alone_unless_told_otherwise(exporter: str) -> None:
+    address, _, port = exporter.partition(":")
+    assert address == "127.0.0.1"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", int(port)))  # 0.0.0.0 is this one too
 
 
 def test_exporter_whose_port_is_taken_says_what_to_do(exporter: str) -> None:

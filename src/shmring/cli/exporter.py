@@ -24,7 +24,12 @@ __all__ = ["exporter"]
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=9483, show_default=True)
-@click.option("--address", default="0.0.0.0", show_default=True, help="To listen at.")
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="To listen at. At 0.0.0.0 other hosts reach it too; whoever does reads all metrics.",
+)
 @click.option(
     "--textfile",
     type=click.Path(dir_okay=False),
