@@ -106,7 +106,7 @@ class Damaged(ShmringError, ValueError):
 
 
 class PermissionRefused(ShmringError, PermissionError):
-    """The ring belongs to another user, or its mode forbids this."""
+    """The ring or file belongs to another user, its mode forbids this, or its disk is read-only."""
 
 
 class NoSpace(ShmringError, OSError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +12,10 @@ from typing import Any
 import pytest
 from closed_streams import LOG
 
-from shmring.durable import AppendOnlyQueue, PersistentQueue
+import shmring
+from shmring.durable import AppendOnlyQueue, PersistentQueue, truncate
 from shmring.durable.base.files import Disk
+from shmring.errors import NoSpace, NotARing, PermissionRefused
 
 MIB = 1 << 20
 
@@ -113,3 +117,83 @@ def test_a_file_that_may_not_grow_is_a_full_disk_and_nothing_is_lost(
     child: Callable[..., Any], tmp_path: Path, name: str, size: int
 ) -> None:
     child(LIMITED, tmp_path, name, size).end()
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Have the system open and make nothing any more that is to be written."""
+    opened = os.open
+
+    def open_(path: str, flags: int, *rest: Any, **more: Any) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise OSError(number, os.strerror(number), path)
+        return opened(path, flags, *rest, **more)
+
+    def refuse(path: str, *rest: Any, **more: Any) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(os, "open", open_)
+    for call in "mkdir", "rename", "unlink", "link":
+        monkeypatch.setattr(os, call, refuse)
+
+
+REFUSALS = {
+    errno.EACCES: (PermissionRefused, "has no permission"),
+    errno.EROFS: (PermissionRefused, "mounted read-only"),
+    errno.ENOSPC: (NoSpace, "the disk is full"),
+}
+
+
+@pytest.mark.parametrize("number", REFUSALS, ids=lambda n: errno.errorcode[n])
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
+def test_what_the_file_system_refuses_is_said_with_the_queue_and_what_to_do(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, number: int, there: bool
+) -> None:
+    kind, text = REFUSALS[number]
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        uses: dict[str, Callable[[Path], Any]] = {
+            "p": PersistentQueue,
+            "a": AppendOnlyQueue,
+            "j": ring.journal,
+        }
+        for folder, use in uses.items() if there else ():
+            use(tmp_path / folder).close()
+        if there:
+            (tmp_path / "j" / f"{0:020d}.journal").touch()
+        with AppendOnlyQueue(tmp_path / "open") as stack, monkeypatch.context() as patch:
+            _refuse(patch, number)
+            for folder, use in uses.items():
+                with pytest.raises(kind, match=rf"{text}.*{tmp_path / folder}"):
+                    use(tmp_path / folder)
+            for rewrite in stack.compact, stack.reset:
+                with pytest.raises(kind, match=rf"{text}.*{tmp_path}/open"):
+                    rewrite()
+            if there:
+                with pytest.raises(kind, match=rf"{text}.*{tmp_path}/j"):
+                    truncate(tmp_path / "j")
+
+
+@pytest.mark.parametrize("number", REFUSALS, ids=lambda n: errno.errorcode[n])
+def test_queue_goes_on_where_a_new_file_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    kind, text = REFUSALS[number]
+    with PersistentQueue(tmp_path / "q", log_size=1000) as queue, queue.session() as session:
+        with monkeypatch.context() as patch:
+            _refuse(patch, number)
+            for n in range(20):  # the log cannot be rewritten
+                session.enqueue(b"%d" % n)
+                session.flush()
+            session.enqueue(bytes(100_000))
+            with pytest.raises(kind, match=rf"{text}.*{tmp_path}/q"):
+                session.flush()
+        session.flush()
+    with PersistentQueue(tmp_path / "q") as queue, queue.session() as session:
+        assert [len(item) for item in session.dequeue_many(30)] == [1] * 10 + [2] * 10 + [100_000]
+
+
+def test_what_stands_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "q" / "lock").mkdir(parents=True)
+    (tmp_path / "a.lock").mkdir()
+    for use, path in (PersistentQueue, tmp_path / "q"), (AppendOnlyQueue, tmp_path / "a"):
+        with pytest.raises(NotARing, match=rf"{path}.*lock.* is a directory"):
+            use(path)

@@ -144,11 +144,23 @@ class FullBehindRenames(Disk):
         self.renames += 1
 
 
-def test_flushes_behind_a_rewritten_log_are_there_though_the_disk_opens_nothing_more(
-    tmp_path: Path,
+class UnsyncedRenames(FullBehindRenames):
+    """A disk that is full when it is to have a new name for good."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        return Disk.open(self, path, create=create, write=write)
+
+    def sync_directory(self, path: str) -> None:
+        if self.renames:
+            raise NoSpace(errno.ENOSPC, "the disk is full", path)
+
+
+@pytest.mark.parametrize("kind", [FullBehindRenames, UnsyncedRenames])
+def test_flushes_behind_a_rewritten_log_are_there_though_the_disk_is_full_then(
+    tmp_path: Path, kind: type[FullBehindRenames]
 ) -> None:
     PersistentQueue(tmp_path / "q").close()
-    disk = FullBehindRenames()
+    disk = kind()
     flushed: list[bytes] = []
     with (
         contextlib.suppress(OSError, Closed),

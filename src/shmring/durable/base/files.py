@@ -14,12 +14,12 @@ import mmap
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from shmring.durable.base.lockfile import LockFile, open_above_standard
-from shmring.errors import NoSpace, NotARing
+from shmring.errors import NoSpace, NotARing, PermissionRefused
 
 __all__ = ["Buffer", "Disk", "File", "check_size", "replace_file", "write_file"]
 
@@ -47,6 +47,27 @@ def _no_space(error: OSError, path: str) -> NoSpace:
     return NoSpace(
         error.errno, f"{reason}; nothing committed is lost: {remedy}, then try again", path
     )
+
+
+@contextmanager
+def _in_words(what: str) -> Generator[None]:
+    """Raise the errors of shmring for those of the system, with what is being used."""
+    try:
+        yield
+    except IsADirectoryError as error:
+        raise NotARing(
+            f"{what}: {error.filename} is a directory, where a file has to be: use another path"
+        ) from error
+    except OSError as error:
+        if _is_full(error):
+            raise _no_space(error, what) from error
+        if error.errno == errno.EROFS:
+            reason = "the file system is mounted read-only: mount it for writing, or use"
+        elif isinstance(error, PermissionError):
+            reason = f"user {os.geteuid()} has no permission here: have the owner give it, or use"
+        else:
+            raise
+        raise PermissionRefused(error.errno, f"{reason} another path", what) from error
 
 
 def check_size(path: str, nbytes: int) -> None:
@@ -92,12 +113,8 @@ class File:
 
     def __init__(self, path: str, flags: int, mode: int) -> None:
         self._path = path
-        try:
+        with _in_words(path):
             self._fd = open_above_standard(path, flags, mode)
-        except OSError as error:
-            if _is_full(error):
-                raise _no_space(error, path) from error
-            raise
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes; fewer than asked for only at the end of the file."""
@@ -197,17 +214,19 @@ class Disk:
 
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""
-        os.rename(source, target)
+        with _in_words(target):
+            os.rename(source, target)
 
     def remove(self, path: str) -> None:
         """Remove a name; no error if it is gone already."""
-        with suppress(FileNotFoundError):
+        with _in_words(path), suppress(FileNotFoundError):
             os.unlink(path)
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory; none if there is no such directory."""
         try:
-            return os.listdir(path)
+            with _in_words(path):
+                return os.listdir(path)
         except FileNotFoundError:
             return []
         except NotADirectoryError:
@@ -220,7 +239,8 @@ class Disk:
         parent = os.path.dirname(path)
         self.make_directory(parent)
         try:
-            os.mkdir(path)
+            with _in_words(path):
+                os.mkdir(path)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise _no_directory(path) from None
@@ -242,15 +262,17 @@ class Disk:
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in this directory are on disk."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with _in_words(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def lock(self, path: str, what: str, timeout: float | None) -> LockFile:
         """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
-        return LockFile(path, what, timeout)
+        with _in_words(what):
+            return LockFile(path, what, timeout)
 
 
 def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
@@ -278,16 +300,20 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
 
     Raises
     ------
-    NoSpace : the file is unchanged
-    OSError : also if the rename or the directory's sync failed: after a crash the file is the old
-        or the new one
+    NoSpace, PermissionRefused : the file is unchanged
+    OSError : the rename or the directory's sync failed: after a crash the file is the old or the
+        new one
     """
     temporary = path + ".tmp"
     try:
         made = make(temporary)
     except BaseException:
-        disk.remove(temporary)
+        with suppress(OSError):
+            disk.remove(temporary)
         raise
-    disk.rename(temporary, path)
-    disk.sync_directory(os.path.dirname(path))
+    try:
+        disk.rename(temporary, path)
+        disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise OSError(error.errno, f"replacing it failed: {error}", path) from error
     return made

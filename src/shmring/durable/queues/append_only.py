@@ -26,7 +26,6 @@ from shmring.errors import (
     Damaged,
     ForkedHandle,
     NoSpace,
-    NotARing,
     PermissionRefused,
     RingNotFound,
 )
@@ -116,11 +115,6 @@ class AppendOnlyQueue(intake.Intake):
                 self._file.sync()
                 self._disk.sync_directory(directory)
             commit = self._file.commit if position is None else self._file.commit_at(position)
-        except IsADirectoryError:
-            self._release()
-            raise NotARing(
-                f"{self.path} is a directory; a queue of this kind lives in a file"
-            ) from None
         except BaseException:
             self._release()
             raise

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
 from shmring.durable.base.files import Buffer, Disk, File
-from shmring.errors import Damaged
+from shmring.errors import Damaged, PermissionRefused
 
 __all__ = ["DataFile", "DataFiles"]
 
@@ -124,7 +124,7 @@ class DataFile:
         return True
 
     def discard(self) -> File | None:
-        """Remove the file, or put it aside if it holds damaged items.
+        """Remove the file, or put it aside if it holds damaged items; else the next opening does.
 
         Returns
         -------
@@ -134,10 +134,11 @@ class DataFile:
             handle = None if self._users else self._handle
             self._handle = None
             self._synced = self._writes
-        if self.keep_broken:
-            self._disk.rename(self.path, self.path + _BROKEN)
-        else:
-            self._disk.remove(self.path)
+        with suppress(PermissionRefused):
+            if self.keep_broken:
+                self._disk.rename(self.path, self.path + _BROKEN)
+            else:
+                self._disk.remove(self.path)
         return handle
 
 

@@ -41,7 +41,7 @@ from shmring.durable.queues.line import Line, Run, Source, Span, in_order
 from shmring.durable.queues.recovery import recover
 from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
-from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
+from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
 from shmring.forks import lineage
 
 __all__ = ["PersistentQueue"]
@@ -241,10 +241,10 @@ class PersistentQueue(Closing):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep an error of this block for :meth:`_closed`, unless the disk is full."""
+        """Keep an error of this block for :meth:`_closed`, unless nothing was written."""
         try:
             yield
-        except NoSpace:
+        except (NoSpace, PermissionRefused):
             raise
         except BaseException as error:
             self._failure = error
@@ -538,7 +538,7 @@ class PersistentQueue(Closing):
                     next_item=self._next_item,
                     reserve=self._log_reserve,
                 )
-        except NoSpace:
+        except (NoSpace, PermissionRefused):
             # The old log is valid, only longer than necessary.
             self._rewritten_size = self._journal.end
             return
