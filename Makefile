@@ -122,7 +122,12 @@ bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/b
 
 .PHONY: gpu-check
 gpu-check: ## tests and benchmark of pinned rings on this machine's GPU: PYTHON= one that has torch
-	@scripts/gpu_check $(PYTHON)
+	@scripts/here $(PYTHON) -m pytest -q -p no:cacheprovider tests/test_gpu.py
+	@scripts/here $(PYTHON) benchmarks/run.py --only gpu --rounds 3 --seconds 0.3
+
+.PHONY: cores
+cores: ## the benchmark of many processes, for a machine with a core for each, in under four minutes
+	@scripts/here $(PYTHON) benchmarks/run.py --only cores --rounds 5 --seconds 0.25
 
 # --- documentation -------------------------------------------------------------------
 

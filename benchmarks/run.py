@@ -34,6 +34,7 @@ QUESTIONS = {
     "spark": "benchmarks.spark_sidecar",
     "spark-read": "benchmarks.spark_rings:read",
     "gpu": "benchmarks.gpu",
+    "cores": "benchmarks.cores",
     "journal": "benchmarks.journal",
     "bulk": "benchmarks.durable:bulk",
     "commits": "benchmarks.durable:commits",

@@ -303,9 +303,12 @@ def test_torch_says_that_a_lease_is_pinned(gpu, pinned):
         pytest.skip("of a real GPU")
     inp = pinned.consumer("a")
     pinned.producer().push(KB)
-    with inp.lease() as lease, pytest.warns(UserWarning, match="not writable"):
-        assert gpu.torch.frombuffer(lease.data, dtype=gpu.torch.uint8).is_pinned()
+    with inp.lease() as lease:
+        with pytest.warns(UserWarning, match="not writable"):
+            tensor = gpu.torch.frombuffer(lease.data, dtype=gpu.torch.uint8)
+        assert tensor.is_pinned()
         assert gpu.torch.from_dlpack(lease).is_pinned()
+        del tensor
 
 
 # --- DLPack -----------------------------------------------------------------------------------

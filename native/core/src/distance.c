@@ -1,4 +1,4 @@
-/* How far behind the producers a consumer waits: a microsecond, if that pays.
+/* How far behind the producers a consumer waits: up to two microseconds, if that pays.
  *
  * A consumer that keeps away does not sleep. It needs no wake-up: it checks again by
  * itself, and then waits like any other (wait.c). docs/protocol.md, P9.
@@ -6,47 +6,67 @@
 #include "clock.h"
 #include "distance.h"
 
-/* Every TRUST waits, a consumer tries EPISODE waits in which it keeps away for AWAY_NS before
- * it checks, and EPISODE waits in which it does not. */
-#define AWAY_NS 1000LL
-#define EPISODE 16
-#define TRUST 16384
-
 /* A consumer that polls close behind a producer competes with it for the lines that it
- * writes: both are slow. After a microsecond away the consumer finds many messages, unless
- * the producer waits for its answer. The slots taken in the same time show which case it
- * is: a tenth more, so that noise does not decide. */
-bool stays_away(shmring_consumer *m)
+ * writes: both are slow, and the more so the more consumers poll. One that keeps away finds
+ * several messages, unless the producer waits for its answer or sends seldom. How many its
+ * branch has taken until its next wait shows which case it is. */
+enum {
+	FEW = 4, /* fewer: it did not pay */
+	MANY = 32, /* enough to share the cost of a look; it need not be further away */
+	LEAST_NS = 250,
+	MOST_NS = 2000,
+	WAITS = 16, /* near, until it is tried again: twice as many each time that it did not pay, */
+	MOST_FAILURES = 10, /* up to 2^10 times */
+};
+
+/* A consumer must not keep away for so long that the producers wait for room. */
+static uint64_t many(const shmring *r)
 {
-	struct distance *d = &m->distance;
-	uint32_t waits = load_relaxed(&d->waits) + 1;
-	bool away = load_relaxed(&d->away);
-
-	if (waits >= TRUST && (waits - TRUST) % EPISODE == 0) {
-		uint64_t taken = load_relaxed(&m->branch->taken.v) >> 8;
-		uint64_t now = (uint64_t)monotonic();
-		uint64_t slots = taken - load_relaxed(&d->taken);
-		uint64_t ns = now - load_relaxed(&d->since_ns);
-
-		if (waits == TRUST + EPISODE) {
-			store_relaxed(&d->near_slots, slots);
-			store_relaxed(&d->near_ns, ns);
-		} else if (waits > TRUST + EPISODE) {
-			waits = 0;
-		}
-		away = waits ? waits > TRUST
-			     : slots * load_relaxed(&d->near_ns) * 10 > load_relaxed(&d->near_slots) * ns * 11;
-		store_relaxed(&d->taken, taken);
-		store_relaxed(&d->since_ns, now);
-		store_relaxed(&d->away, away);
-	}
-	store_relaxed(&d->waits, waits);
-	return away;
+	return r->capacity < 16 * MANY ? r->capacity / 16 : MANY;
 }
 
-void keep_away(void)
+static uint32_t changed(const shmring *r, uint32_t away_ns, uint64_t got)
 {
-	for (int64_t until = monotonic() + AWAY_NS; monotonic() < until;)
-		for (int i = 0; i < 4; i++)
-			spin_hint();
+	if (got < many(r))
+		return away_ns < MOST_NS ? away_ns * 2 : MOST_NS;
+	return got > 4 * many(r) && away_ns > LEAST_NS ? away_ns / 2 : away_ns;
+}
+
+/* How long to keep away before this wait: 0, not at all. */
+static uint32_t time_away(shmring_consumer *m)
+{
+	struct distance *d = &m->distance;
+	uint32_t away_ns = load_relaxed(&d->away_ns);
+	uint32_t waits = load_relaxed(&d->waits) + 1;
+	uint64_t taken;
+
+	if (!away_ns && waits < (uint32_t)WAITS << load_relaxed(&d->failures)) {
+		store_relaxed(&d->waits, waits);
+		return 0;
+	}
+	taken = load_relaxed(&m->branch->taken.v) >> 8;
+	if (!away_ns) {
+		away_ns = LEAST_NS;
+	} else if (taken - load_relaxed(&d->taken) >= FEW) {
+		away_ns = changed(m->ring, away_ns, taken - load_relaxed(&d->taken));
+		store_relaxed(&d->failures, 0);
+	} else {
+		away_ns = 0;
+		store_relaxed(&d->waits, 0);
+		if (load_relaxed(&d->failures) < MOST_FAILURES)
+			store_relaxed(&d->failures, load_relaxed(&d->failures) + 1);
+	}
+	store_relaxed(&d->taken, taken);
+	store_relaxed(&d->away_ns, away_ns);
+	return away_ns;
+}
+
+void keep_away(shmring_consumer *m)
+{
+	uint32_t away_ns = time_away(m);
+
+	if (away_ns)
+		for (int64_t until = monotonic() + away_ns; monotonic() < until;)
+			for (int i = 0; i < 4; i++)
+				spin_hint();
 }

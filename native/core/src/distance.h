@@ -5,8 +5,8 @@
 #include "adopt.h"
 #include "handles.h"
 
-bool stays_away(shmring_consumer *consumer);
-void keep_away(void);
+/* Before a wait. */
+void keep_away(shmring_consumer *consumer);
 
 /* Does a consumer have something to do besides new messages? */
 static inline bool has_news(const shmring_consumer *m)

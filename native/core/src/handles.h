@@ -45,14 +45,12 @@ struct wait_memory {
 	bool looks; /* this waiter looked last: it does so again */
 };
 
-/* How far behind the producers a consumer waits: distance.c, stays_away(). */
+/* How far behind the producers a consumer waits: distance.c. */
 struct distance {
-	uint32_t waits;
-	bool away;
-	uint64_t taken; /* on the branch, when the episode began */
-	uint64_t since_ns;
-	uint64_t near_slots; /* taken in the episode before, and its time */
-	uint64_t near_ns;
+	uint32_t away_ns; /* before each wait; 0: not at all */
+	uint32_t waits; /* since then */
+	uint32_t failures; /* tries in a row that did not pay */
+	uint64_t taken; /* on the branch, when it kept away the last time */
 };
 
 /* When a claim or a take was last lost to another one: contention.c. */

@@ -94,9 +94,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (w->consumer && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
-	    stays_away(w->consumer))
-		keep_away();
+	if (w->consumer && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN))
+		keep_away(w->consumer);
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w))) {
 		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
 			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
