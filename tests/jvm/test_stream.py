@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 from sessions import PATIENCE
 
 import shmring
+from shmring.durable import restore
 
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
@@ -92,6 +94,40 @@ def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream:
     branch = ring.branches()[0]
     assert branch["exclusive"]
     assert branch["position"] < ring.claimed  # the last batch is committed with the next one
+
+
+def synced(ring: shmring.Ring) -> None:
+    with ring.producer() as out:
+        out.wait_durable(ring.claimed - 1)
+
+
+def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(
+    name: str, stream: Stream, tmp_path: Path
+) -> None:
+    journal, earlier = tmp_path / "journal", tmp_path / "earlier"
+    options: dict[str, Any] = {"slots": 4096, "temporary": True}
+    with shmring.create(name, schema=SCHEMA, **options) as ring, ring.journal(journal):
+        write(ring, range(5))
+        synced(ring)
+        shutil.copytree(journal, earlier)
+        write(ring, range(5, 10))
+        stream.run(name)
+        synced(ring)
+    with restore(journal, name, **options) as ring, ring.journal(journal):
+        write(ring, range(10, 20))
+        stream.run(name)
+        assert stream.numbers() == list(range(20 * ROWS))
+        begin = ring.claimed
+        write(ring, range(20, 25))
+        synced(ring)
+        end = ring.claimed
+    with restore(earlier, name, **options):  # its numbers mean other messages
+        assert "was replaced by another one" in stream.fail(name)
+    with restore(journal, name, **options) as ring:
+        write(ring, range(25, 30))
+        assert f"the messages {begin} to {end - 1} are gone" in stream.fail(name)
+        stream.run(name, failOnDataLoss=False)
+    assert stream.numbers() == [*range(20 * ROWS), *range(25 * ROWS, 30 * ROWS)]
 
 
 @pytest.mark.parametrize("begin", ["latest", "a sequence"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -136,35 +135,6 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
         frame = frame.mapInArrow(lambda batches: batches, frame.schema)
     kill_executor_here(cluster, until)
     assert numbers_of(frame) == list(range(100))
-
-
-def test_a_journal_is_read_on_the_drivers_host(
-    cluster: Cluster,
-    spark: SparkSession,
-    ring: shmring.Ring,
-    name: str,
-    until: Callable[..., None],
-) -> None:
-    """The other host has nothing at its path: its tasks are given back."""
-    folder = Path(f"/dev/shm/{name}-journal")
-    try:
-        with (
-            ring.journal(folder, segment_bytes=1),
-            ring.arrow_writer() as writer,
-            ring.producer() as out,
-        ):
-            for first in range(100, 1000, 100):
-                writer.write(pa.table([list(range(first, first + 100))], schema=SCHEMA))
-                out.wait_durable(ring.claimed - 1)
-        assert len(list(folder.glob("*.journal"))) > 5
-        reader = spark.read.format("shmring").option("journal", str(folder))
-        frame = reader.option("hostWait", "10 minutes").load()
-        for _ in range(3):
-            assert numbers_of(frame) == list(range(1000))
-        kill_executor_here(cluster, until)
-        assert numbers_of(frame) == list(range(1000))
-    finally:
-        shutil.rmtree(folder)
 
 
 def test_a_host_without_executor_is_an_error_in_words(

@@ -21,7 +21,7 @@ from shmring.cli.options import (
     ring_names,
 )
 from shmring.cli.output import as_time, emit, size, wants_json
-from shmring.cli.sinks import Lines
+from shmring.cli.sinks import Lines, Tabular
 
 __all__ = ["journal"]
 
@@ -146,28 +146,36 @@ def _conclude(running: Any) -> None:
 @click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
 @click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
 @click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
+@click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
 @json_option
-def cat(directory: str, first: int, until: int | None, null: bool) -> None:
+def cat(directory: str, first: int, until: int | None, null: bool, parquet: str | None) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
 
-    sink = Lines(b"\0" if null else b"\n", as_json=wants_json())
+    if sum((null, parquet is not None, wants_json())) > 1:
+        raise click.UsageError("give one of --null, --parquet and --json")
+    sink = (
+        Lines(b"\0" if null else b"\n", as_json=wants_json())
+        if parquet is None
+        else Tabular(parquet, csv=False, schema=None)
+    )
     out: Any = sink  # a journal's message has what it wants of a lease
-    try:
-        for message in replay(directory, from_=first, until=until):
-            if message.kind == KIND_END:
-                continue
-            if message.is_batch:
-                out.batch(message.batch())
-            else:
-                out.message(message)
-            if sink.is_full:
-                sink.flush()
-    finally:
-        sink.flush()
+    with sink:
+        try:
+            for message in replay(directory, from_=first, until=until):
+                if message.kind == KIND_END:
+                    continue
+                if message.is_batch:
+                    out.batch(message.batch())
+                else:
+                    out.message(message)
+                if sink.is_full:
+                    sink.flush()
+        finally:
+            sink.flush()
 
 
 @journal.command()

@@ -12,7 +12,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   private final long end;
   private final int count;
   private final boolean redelivered;
-  private final Optional<RingMessage> head; // empty: reading it throws what is wrong
+  private final Optional<Message> head; // empty: reading it throws what is wrong
   private boolean open = true;
 
   /** Reads the words that Native.take() wrote. */
@@ -24,13 +24,13 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     this.redelivered = words.getLong(3 * Long.BYTES) != 0;
     this.head =
         words.getLong(4 * Long.BYTES) != 0
-            ? Optional.of(new RingMessage(this, words, 5 * Long.BYTES))
+            ? Optional.of(new Message(this, words, 5 * Long.BYTES))
             : Optional.empty();
   }
 
   /** Room for Native.take(). */
   static ByteBuffer words() {
-    return ByteBuffer.allocateDirect(5 * Long.BYTES + RingMessage.BYTES)
+    return ByteBuffer.allocateDirect(5 * Long.BYTES + Message.BYTES)
         .order(ByteOrder.nativeOrder());
   }
 

@@ -4,32 +4,47 @@ import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.Objects;
 
-/**
- * A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it, or a
- * message that was read from a journal.
- */
-public abstract sealed class Message permits RingMessage, KeptMessage {
+/** A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it. */
+public final class Message {
+  static final int WORDS = 7;
+  static final int BYTES = WORDS * Long.BYTES;
+
+  private final Access access;
+  private final long behind;
   private final long id;
   private final long time;
+  private final long offset;
   private final long length;
   private final int kind;
   private final int slots;
 
-  Message(long id, long time, long length, int kind, int slots) {
-    this.id = id;
-    this.time = time;
-    this.length = length;
-    this.kind = kind;
-    this.slots = slots;
+  /** Reads the words that Native.read() wrote. */
+  Message(Access access, long[] words) {
+    this.access = access;
+    this.behind = words[0];
+    this.id = words[1];
+    this.time = words[2];
+    this.offset = words[3];
+    this.length = words[4];
+    this.kind = (int) words[5];
+    this.slots = (int) words[6];
   }
 
-  /**
-   * Makes a message that is no longer in a ring.
-   *
-   * @param data a direct buffer over its bytes and nothing else
-   */
-  public static Message of(long id, long time, int kind, int slots, ByteBuffer data) {
-    return new KeptMessage(id, time, kind, slots, data);
+  /** Reads the same words, which begin at `at`. */
+  Message(Access access, ByteBuffer words, int at) {
+    this.access = access;
+    this.behind = words.getLong(at);
+    this.id = words.getLong(at + Long.BYTES);
+    this.time = words.getLong(at + 2 * Long.BYTES);
+    this.offset = words.getLong(at + 3 * Long.BYTES);
+    this.length = words.getLong(at + 4 * Long.BYTES);
+    this.kind = (int) words.getLong(at + 5 * Long.BYTES);
+    this.slots = (int) words.getLong(at + 6 * Long.BYTES);
+  }
+
+  /** The sequence behind it. */
+  long behind() {
+    return behind;
   }
 
   public long id() {
@@ -72,14 +87,23 @@ public abstract sealed class Message permits RingMessage, KeptMessage {
     if (to.isReadOnly()) {
       throw new ReadOnlyBufferException();
     }
-    copy(offset, count, to);
+    synchronized (access.lock()) {
+      access.check();
+      access.ring().slots().copy(this.offset + offset, count, to);
+    }
   }
-
-  abstract void copy(long offset, int count, ByteBuffer to);
 
   /**
    * The message in place, for libraries that count references. Its memory stays mapped until the
    * result is closed; only the lease keeps producers from overwriting it.
    */
-  public abstract MappedMessage mapped();
+  public MappedMessage mapped() {
+    synchronized (access.lock()) {
+      access.check();
+      Ring ring = access.ring();
+      long address = ring.slots().address(offset);
+      ring.retain();
+      return new MappedMessage(address, length, ring::release);
+    }
+  }
 }

@@ -8,14 +8,14 @@ import java.util.Optional;
 final class Messages implements Iterator<Message> {
   private final Access access;
   private final long end;
-  private final Optional<RingMessage> head;
-  private Optional<RingMessage> next = Optional.empty();
+  private final Optional<Message> head;
+  private Optional<Message> next = Optional.empty();
   private long position;
 
   /**
    * @param head the first message, if it has been read
    */
-  Messages(Access access, Optional<RingMessage> head, long first, long end) {
+  Messages(Access access, Optional<Message> head, long first, long end) {
     this.access = access;
     this.head = head;
     this.position = first;
@@ -34,13 +34,13 @@ final class Messages implements Iterator<Message> {
     return next.isPresent();
   }
 
-  private Optional<RingMessage> read() {
+  private Optional<Message> read() {
     if (head.isPresent() && position < head.get().behind()) {
       return head;
     }
-    long[] words = new long[RingMessage.WORDS];
+    long[] words = new long[Message.WORDS];
     return Native.read(access.ring().handle(), position, end, words) == 0
-        ? Optional.of(new RingMessage(access, words))
+        ? Optional.of(new Message(access, words))
         : Optional.empty();
   }
 
@@ -49,7 +49,7 @@ final class Messages implements Iterator<Message> {
     if (!hasNext()) {
       throw new NoSuchElementException();
     }
-    RingMessage message = next.get();
+    Message message = next.get();
     next = Optional.empty();
     position = message.behind();
     return message;

@@ -24,9 +24,6 @@ public final class Ring implements AutoCloseable {
   /** The path of a ring's file, up to the ring's name. */
   public static final String PREFIX = "/dev/shm/shmring.";
 
-  /** The branch from which a ring's journal takes messages. */
-  public static final String JOURNAL_BRANCH = "journal";
-
   private static final int READ_ONLY = 1;
 
   private final String label;

@@ -28,15 +28,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
 
   /** The schema of a ring; empty for a ring of bytes. */
   public static Optional<RingSchema> of(Ring ring) {
-    return of(String.format("ring \"%s\"", ring.name()), ring.schema());
-  }
-
-  /**
-   * Reads the schema in a ring's header, or in the segment of a journal.
-   *
-   * @param label names the ring or the segment in errors
-   */
-  public static Optional<RingSchema> of(String label, byte[] bytes) {
+    byte[] bytes = ring.schema();
     if (bytes.length == 0) {
       return Optional.empty();
     }
@@ -45,7 +37,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     } catch (IOException | RuntimeException error) {
       throw new RingException(
           Status.DAMAGED,
-          String.format("%s: its Arrow schema is damaged: %s", label, error));
+          String.format("ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error));
     }
   }
 

@@ -1,6 +1,5 @@
 package io.shmring.spark;
 
-import io.shmring.spark.read.JournalBatch;
 import io.shmring.spark.read.ReadMetrics;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
@@ -32,7 +31,7 @@ final class ShmringScan implements Scan {
   @Override
   public String description() {
     return "shmring "
-        + options().label()
+        + String.join(", ", options().rings())
         + " "
         + Arrays.toString(readSchema().fieldNames());
   }
@@ -43,15 +42,7 @@ final class ShmringScan implements Scan {
 
   @Override
   public Batch toBatch() {
-    if (options().journal().isEmpty()) {
-      return new RingBatch(plan, reads);
-    }
-    if (!options().rings().isEmpty()) {
-      throw new IllegalArgumentException(
-          "a batch read is of rings or of a journal: leave out option ring, or option journal; a"
-              + " stream takes both");
-    }
-    return new JournalBatch(plan);
+    return new RingBatch(plan, reads);
   }
 
   @Override

@@ -2,7 +2,6 @@ package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
 import io.shmring.spark.job.RingNames;
-import io.shmring.spark.read.JournalBatch;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -14,8 +13,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** {@code format("shmring")}. */
 public final class ShmringSource implements TableProvider, DataSourceRegister {
-  private static final String JOURNAL = "journal";
-
   @Override
   public String shortName() {
     return "shmring";
@@ -23,13 +20,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return isOfJournal(options)
-        ? JournalBatch.schema(options.get(JOURNAL))
-        : RingTypes.of(RingNames.of(options));
-  }
-
-  private static boolean isOfJournal(CaseInsensitiveStringMap options) {
-    return !RingNames.isGiven(options) && !options.getOrDefault(JOURNAL, "").isBlank();
+    return RingTypes.of(RingNames.of(options));
   }
 
   /** The user may give a schema, for rings that are only on the executors' hosts. */
@@ -41,11 +32,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
   @Override
   public Table getTable(
       StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
-    if (isOfJournal(options)) {
-      return new ShmringTable(List.of(), inferSchema(options), schema, properties);
-    }
-    List<String> rings = RingNames.of(options);
+    List<String> rings = RingNames.of(new CaseInsensitiveStringMap(properties));
     boolean here = rings.stream().allMatch(RingNames::isHere);
     return new ShmringTable(
         rings, here ? RingTypes.of(rings) : schema, schema, properties);

@@ -46,13 +46,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
 
   @Override
   public String name() {
-    return "shmring " + (rings.isEmpty() ? label() : String.join(", ", rings));
-  }
-
-  private String label() {
-    return rings.isEmpty()
-        ? String.format("journal \"%s\"", with(CaseInsensitiveStringMap.empty()).get("journal"))
-        : String.format("ring \"%s\"", String.join("\", \"", rings));
+    return "shmring " + String.join(", ", rings);
   }
 
   @Override
@@ -80,9 +74,9 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     if (!DataType.equalsIgnoreNullability(given, schema)) {
       throw new IllegalArgumentException(
           String.format(
-              "%s has another schema than the one that was given:%n%sinstead of%n%sleave the"
+              "ring \"%s\" has another schema than the one that was given:%n%sinstead of%n%sleave the"
                   + " schema out, select the columns behind it, and cast them",
-              label(), schema.treeString(), given.treeString()));
+              String.join("\", \"", rings), schema.treeString(), given.treeString()));
     }
     return new ShmringScanBuilder(schema, ReadOptions.of(with(query)), reads);
   }

@@ -1,9 +1,10 @@
 package io.shmring.spark.columns;
 
+import io.shmring.Internals;
 import io.shmring.Message;
+import io.shmring.Ring;
 import java.util.Arrays;
 import java.util.List;
-import java.util.function.LongFunction;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -13,17 +14,11 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class QueueTableColumns implements RingColumns {
   private static final int ROWS = 4096;
 
-  /** The slot and the references of a message that is no longer in a ring. */
-  static final long[] NOWHERE = {-1, 0};
-
-  private final LongFunction<long[]> slots;
+  private final Ring ring;
   private final StructField[] fields;
 
-  /**
-   * @param slots returns a message's slot number, and the number of branches that have to release it
-   */
-  QueueTableColumns(LongFunction<long[]> slots, int[] columns) {
-    this.slots = slots;
+  QueueTableColumns(Ring ring, int[] columns) {
+    this.ring = ring;
     StructField[] all = RingTypes.QUEUE_TABLE.fields();
     this.fields = new StructField[columns.length];
     Arrays.setAll(fields, i -> all[columns[i]]);
@@ -57,12 +52,12 @@ final class QueueTableColumns implements RingColumns {
     for (int row = 0; row < messages.size(); row++) {
       Message message = messages.get(row);
       switch (column) {
-        case RingTypes.SLOT -> vector.putLong(row, slots.apply(message.id())[0]);
+        case RingTypes.SLOT -> vector.putLong(row, Internals.slotAndReferences(ring, message.id())[0]);
         case RingTypes.MESSAGE_ID -> vector.putLong(row, message.id());
         case RingTypes.TIME -> putTime(vector, row, message.time());
         case RingTypes.MESSAGE -> vector.putByteArray(row, message.bytes());
         case RingTypes.REFERENCE_COUNT ->
-            vector.putInt(row, (int) slots.apply(message.id())[1]);
+            vector.putInt(row, (int) Internals.slotAndReferences(ring, message.id())[1]);
         default -> throw new IllegalStateException(column);
       }
     }

@@ -1,6 +1,5 @@
 package io.shmring.spark.columns;
 
-import io.shmring.Internals;
 import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.RingException;
@@ -8,7 +7,6 @@ import io.shmring.Status;
 import io.shmring.arrow.RingSchema;
 import java.util.List;
 import java.util.Optional;
-import java.util.function.LongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -32,36 +30,17 @@ public interface RingColumns {
    * @param schema that the read was planned with; the ring may have been replaced since
    */
   static RingColumns of(Ring ring, StructType schema, int[] columns) {
-    String label = String.format("ring \"%s\"", ring.name());
-    return of(label, RingSchema.of(ring), id -> Internals.slotAndReferences(ring, id), schema, columns);
-  }
-
-  /**
-   * For messages that are no longer in a ring.
-   *
-   * @param label names their source in errors
-   */
-  static RingColumns of(
-      String label, Optional<RingSchema> stored, StructType schema, int[] columns) {
-    return of(label, stored, id -> QueueTableColumns.NOWHERE, schema, columns);
-  }
-
-  private static RingColumns of(
-      String label,
-      Optional<RingSchema> stored,
-      LongFunction<long[]> slots,
-      StructType schema,
-      int[] columns) {
-    StructType found = RingTypes.of(label, stored);
+    StructType found = RingTypes.of(ring);
     if (!DataType.equalsIgnoreNullability(found, schema)) {
       throw new RingException(
           Status.DAMAGED,
           String.format(
-              "%s was replaced by one with another schema:%n%sinstead of%n%s",
-              label, found.treeString(), schema.treeString()));
+              "ring \"%s\" was replaced by one with another schema:%n%sinstead of%n%s",
+              ring.name(), found.treeString(), schema.treeString()));
     }
+    Optional<RingSchema> stored = RingSchema.of(ring);
     return stored.isPresent()
         ? new ArrowColumns(stored.get(), columns)
-        : new QueueTableColumns(slots, columns);
+        : new QueueTableColumns(ring, columns);
   }
 }

@@ -49,13 +49,7 @@ public final class RingTypes {
   }
 
   public static StructType of(Ring ring) {
-    return of(String.format("ring \"%s\"", ring.name()), RingSchema.of(ring));
-  }
-
-  /**
-   * @param label names the ring in errors
-   */
-  public static StructType of(String label, Optional<RingSchema> schema) {
+    Optional<RingSchema> schema = RingSchema.of(ring);
     if (schema.isEmpty()) {
       return QUEUE_TABLE;
     }
@@ -65,23 +59,23 @@ public final class RingTypes {
       if (!names.add(field.getName())) {
         throw new IllegalArgumentException(
             String.format(
-                "%s has two columns \"%s\"; Spark tells columns by name",
-                label, field.getName()));
+                "ring \"%s\" has two columns \"%s\"; Spark tells columns by name",
+                ring.name(), field.getName()));
       }
-      type = type.add(field.getName(), dataType(label, field), field.isNullable());
+      type = type.add(field.getName(), dataType(ring, field), field.isNullable());
     }
     return type;
   }
 
-  private static DataType dataType(String label, Field field) {
+  private static DataType dataType(Ring ring, Field field) {
     try {
       return ArrowUtils.fromArrowField(field);
     } catch (Exception error) {
       throw new IllegalArgumentException(
           String.format(
-              "%s: column \"%s\" has the Arrow type %s, which Spark cannot read (%s); let"
+              "ring \"%s\": column \"%s\" has the Arrow type %s, which Spark cannot read (%s); let"
                   + " its producers cast it, times to microseconds for instance",
-              label, field.getName(), field.getType(), error.getMessage()),
+              ring.name(), field.getName(), field.getType(), error.getMessage()),
           error);
     }
   }

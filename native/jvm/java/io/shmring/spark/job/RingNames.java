@@ -58,11 +58,6 @@ public final class RingNames {
     }
   }
 
-  /** Whether options name rings. */
-  public static boolean isGiven(CaseInsensitiveStringMap options) {
-    return !given(options).isBlank();
-  }
-
   /** The option, or else the argument of load() or save(). A table in a catalog has a path too. */
   private static String given(CaseInsensitiveStringMap options) {
     String ring = options.getOrDefault("ring", "");

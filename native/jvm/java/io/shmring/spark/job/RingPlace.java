@@ -83,6 +83,6 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   }
 
   private RuntimeException elsewhere(long waitMillis, String advice) {
-    return TaskHost.elsewhere(String.format("ring \"%s\"", ring), host, waitMillis, advice);
+    return TaskHost.elsewhere(ring, host, waitMillis, advice);
   }
 }

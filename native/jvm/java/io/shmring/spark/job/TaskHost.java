@@ -5,7 +5,7 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
-/** The host of a task, and what a task does if its ring or journal is on another host. */
+/** The host of a task, and what a task does if its ring is on another host. */
 public final class TaskHost {
   private static final long TRY_MILLIS = 3_000;
 
@@ -21,14 +21,14 @@ public final class TaskHost {
    * has no executor left, so four attempts would fail before an executor is back. A task that is given
    * back does not count as a failure, and does not hide the failure of another attempt.
    *
-   * @param what is on that host, such as: ring "orders"
    * @param advice gets the host's name
    */
   public static RuntimeException elsewhere(
-      String what, String host, long waitMillis, String advice) {
+      String ring, String host, long waitMillis, String advice) {
     TaskContext task = TaskContext.get();
     String where =
-        String.format("%s is on host %s, and this task runs on %s: ", what, host, name());
+        String.format(
+            "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, name());
     long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
     if (task.attemptNumber() < tries) {
       TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));

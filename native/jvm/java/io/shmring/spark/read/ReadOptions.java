@@ -5,7 +5,6 @@ import io.shmring.spark.job.Options;
 import io.shmring.spark.job.RingNames;
 import io.shmring.spark.job.RingPlace;
 import java.io.Serializable;
-import java.nio.file.Path;
 import java.util.List;
 import java.util.stream.Stream;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -13,8 +12,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * The options of a read, checked.
  *
- * @param rings names or paths; none if only a journal is read
- * @param journal the directory of the ring's journal; empty if none is read
+ * @param rings names or paths
  * @param hosts each of these hosts has the rings; empty: the driver's host has them
  * @param hostWaitMillis how long tasks on other hosts wait for an executor on the right one
  * @param branch to join; empty for a branch of the reader's own
@@ -25,11 +23,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param zeroCopy columns lie in the ring instead of being copied out
  * @param releaseAtEnd messages are released when their task has succeeded; otherwise once read
  * @param maxMessagesPerTrigger of a stream
- * @param failOnDataLoss of a stream, and of a read of a journal: lost messages end it
+ * @param failOnDataLoss of a stream: lost messages end it
  */
 public record ReadOptions(
     List<String> rings,
-    String journal,
     List<String> hosts,
     long hostWaitMillis,
     String branch,
@@ -42,23 +39,12 @@ public record ReadOptions(
     long maxMessagesPerTrigger,
     boolean failOnDataLoss)
     implements Serializable {
-  /** Refuses options that a read of a journal alone cannot have. */
-  private static final List<String> OF_RINGS =
-      List.of("branch", "until", "maxMessages", "timeout", "release");
-
   public static ReadOptions of(CaseInsensitiveStringMap given) {
     Options options = new Options(given);
     boolean untilEnd = options.choice("until", List.of("empty", "end")).equals("end");
     List<String> releases = untilEnd ? List.of("message", "task") : List.of("task", "message");
-    String journal = options.text("journal");
-    List<String> rings =
-        journal.isEmpty() || RingNames.isGiven(given) ? RingNames.of(given) : List.of();
-    if (!journal.isEmpty()) {
-      checkJournal(options, rings);
-    }
     return new ReadOptions(
-        rings,
-        journal.isEmpty() ? "" : Path.of(journal).toAbsolutePath().toString(),
+        RingNames.of(given),
         list(options.text("hosts")),
         options.millis("hostWait", RingPlace.WAIT_MILLIS),
         options.text("branch"),
@@ -70,11 +56,6 @@ public record ReadOptions(
         options.choice("release", releases).equals("task"),
         options.positive("maxMessagesPerTrigger", Long.MAX_VALUE, Long.MAX_VALUE),
         options.flag("failOnDataLoss", true));
-  }
-
-  /** A text that names what is read. */
-  public String label() {
-    return rings.isEmpty() ? "journal " + journal : String.join(", ", rings);
   }
 
   public BranchOptions branchOptions() {
@@ -90,33 +71,6 @@ public record ReadOptions(
     return hosts.isEmpty()
         ? List.of(RingNames.identity(ring))
         : hosts.stream().map(host -> RingPlace.identity(host, ring)).toList();
-  }
-
-  private static void checkJournal(Options options, List<String> rings) {
-    if (rings.size() > 1) {
-      throw new IllegalArgumentException(
-          String.format(
-              "option journal is of one ring, and these are %s", String.join(", ", rings)));
-    }
-    if (!options.text("hosts").isEmpty()) {
-      throw new IllegalArgumentException(
-          "option hosts is for rings: a journal is read where the driver finds it");
-    }
-    if (!rings.isEmpty()) {
-      return;
-    }
-    for (String name : OF_RINGS) {
-      if (!options.text(name).isEmpty()) {
-        throw new IllegalArgumentException(
-            String.format(
-                "option %s is for rings: a read of a journal takes nothing, and reads all of it"
-                    + " from start on",
-                name));
-      }
-    }
-    if (options.text("start").equals("latest")) {
-      throw options.wrong("start", "earliest or a sequence where a journal is read");
-    }
   }
 
   private static String start(Options options) {

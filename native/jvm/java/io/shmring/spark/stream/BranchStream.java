@@ -56,10 +56,6 @@ public final class BranchStream
       throw new IllegalArgumentException(
           "option hosts is for batch reads: a stream's rings are on the driver's host");
     }
-    if (options.rings().isEmpty()) {
-      throw new IllegalArgumentException(
-          "a stream needs option ring beside option journal: it goes on there where the journal ends");
-    }
     this.branch = options.branch().isEmpty() ? branchOf(checkpoint) : options.branch();
   }
 
@@ -101,7 +97,7 @@ public final class BranchStream
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      if (ring.dropOldest() || !options.journal().isEmpty()) {
+      if (ring.dropOldest()) {
         ring.loss(begin).ifPresent(this::lost);
       }
       long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;
@@ -134,7 +130,8 @@ public final class BranchStream
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      partitions.addAll(ring.partitions(begin, end.position(name).orElse(begin), this::lost));
+      ring.partition(begin, end.position(name).orElse(begin), this::lost)
+          .ifPresent(partitions::add);
     }
     return partitions.toArray(InputPartition[]::new);
   }
@@ -142,10 +139,6 @@ public final class BranchStream
   /** Plans a batch in real-time mode, which ends when Spark says so. */
   @Override
   public InputPartition[] planInputPartitions(Offset from) {
-    if (!options.journal().isEmpty()) {
-      throw new IllegalArgumentException(
-          "option journal is for micro-batches: in real-time mode a stream reads the ring alone");
-    }
     RingOffset start = RingOffset.of(from);
     return options.rings().stream()
         .map(name -> open(name, start.position(name)).realTime(start.position(name)))

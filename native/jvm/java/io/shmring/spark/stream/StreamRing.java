@@ -12,8 +12,6 @@ import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.locks.LockSupport;
@@ -35,8 +33,6 @@ final class StreamRing implements AutoCloseable {
   private final Consumer consumer;
   private final boolean dropOldest;
   private final long lowest;
-  private final String start; // of a stream that begins
-  private final Optional<StreamJournal> journal;
   private long target = Long.MAX_VALUE;
 
   /**
@@ -45,10 +41,8 @@ final class StreamRing implements AutoCloseable {
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
     this.name = name;
     this.branch = branch;
-    this.start = options.start();
     this.ring = Ring.attach(name);
     try {
-      this.journal = journal(start, options);
       BranchOptions begin =
           start
               .filter(position -> position.uuid().equals(uuid()))
@@ -62,37 +56,6 @@ final class StreamRing implements AutoCloseable {
     } catch (RuntimeException error) {
       ring.close();
       throw error;
-    }
-  }
-
-  private Optional<StreamJournal> journal(Optional<Position> start, ReadOptions options) {
-    if (options.journal().isEmpty()) {
-      return Optional.empty();
-    }
-    StreamJournal found = new StreamJournal(options.journal(), ring);
-    if (found.isOfRing()) {
-      checkDropOldest();
-      return Optional.of(found);
-    }
-    if (start.isPresent() && !start.get().uuid().equals(uuid())) {
-      return Optional.empty(); // the ring was replaced, and the loss is reported elsewhere
-    }
-    throw new IllegalArgumentException(
-        String.format(
-            "%s is the journal of another ring than \"%s\" (%s): leave out option journal, or make"
-                + " the ring by `shmring journal restore`",
-            options.journal(), name, uuid()));
-  }
-
-  /** A branch that drops the oldest needs a journal: the stream then reads only the journal. */
-  private void checkDropOldest() {
-    boolean dropsOldest = ring.branch(branch).filter(BranchInfo::dropOldest).isPresent();
-    if (dropsOldest && ring.branch(Ring.JOURNAL_BRANCH).isEmpty()) {
-      throw new IllegalArgumentException(
-          String.format(
-              "ring \"%s\": branch \"%s\" drops the oldest, and the ring is not journalled: begin its"
-                  + " journal first, or leave out option journal",
-              name, branch));
     }
   }
 
@@ -112,43 +75,24 @@ final class StreamRing implements AutoCloseable {
 
   /** Text about what is lost if the stream continues at `start`; empty if nothing is. */
   Optional<String> loss(Position start) {
-    return way(start).loss();
-  }
-
-  /** Where a stream continues that stood at a position, and a text about what is lost before. */
-  private record Way(long from, Optional<String> loss) {}
-
-  private Way way(Position start) {
-    long begins = lowest();
     if (!isOurs(start)) {
-      return new Way(begins, Optional.of(replaced(start)));
+      return Optional.of(replaced(start));
     }
-    long from = start.sequence();
-    if (from >= begins) {
-      return new Way(from, Optional.empty());
-    }
-    StreamJournal.Place place =
-        journal
-            .map(found -> found.place(from, begins))
-            .orElse(new StreamJournal.Place(begins, false));
-    Optional<String> gone =
-        Optional.of(
+    return start.sequence() >= lowest()
+        ? Optional.empty()
+        : Optional.of(
             String.format(
-                "ring \"%s\": the messages %d to %d are gone", name, from, place.sequence() - 1));
-    return new Way(place.sequence(), place.isWhole() ? Optional.empty() : gone);
+                "ring \"%s\": the messages %d to %d are gone",
+                name, start.sequence(), lowest() - 1));
   }
 
-  /** The same for a batch; without a journal its readers find losses themselves. */
-  private Way planned(Position start) {
-    return journal.isPresent()
-        ? way(start)
-        : new Way(start.in(uuid(), lowest), Optional.empty());
-  }
-
-  /** Whether a sequence means the same in this ring. */
+  /**
+   * Whether a sequence means the same in this ring: a ring that was restored from a journal goes on
+   * where the journal of the ring before it ends.
+   */
   private boolean isOurs(Position position) {
-    return position.uuid().equals(uuid())
-        || journal.filter(found -> found.holds(position)).isPresent();
+    long first = ring.info().firstSequence(); // 0 unless it was restored
+    return position.uuid().equals(uuid()) || (first > 0 && position.sequence() <= first);
   }
 
   private String replaced(Position position) {
@@ -157,12 +101,9 @@ final class StreamRing implements AutoCloseable {
         name, uuid(), position.uuid());
   }
 
-  /** Messages below this are lost, or in the journal. */
+  /** Messages below this are lost. */
   private long lowest() {
-    if (!dropOldest) {
-      return lowest;
-    }
-    return journal.isPresent() ? journal.get().written() : Math.max(lowest, ring.floor());
+    return dropOldest ? Math.max(lowest, ring.floor()) : lowest;
   }
 
   boolean dropOldest() {
@@ -171,15 +112,13 @@ final class StreamRing implements AutoCloseable {
 
   /** Where a new stream begins. */
   Position begin() {
-    long first = journal.map(found -> found.begin(start, lowest)).orElse(lowest);
-    return new Position(uuid(), first);
+    return new Position(uuid(), lowest);
   }
 
   /** The end of the readable messages; at most the target of a stream that reads until a target. */
   long available() {
     ring.recover();
-    long written = journal.map(StreamJournal::written).orElse(Long.MAX_VALUE);
-    return Math.min(Math.min(inRing(), written), target);
+    return Math.min(inRing(), target);
   }
 
   private long inRing() {
@@ -197,14 +136,8 @@ final class StreamRing implements AutoCloseable {
 
   /** The end of the next batch. */
   Position next(Position start, long maxMessages, long maxSlots) {
-    long from = planned(start).from();
+    long from = start.in(uuid(), lowest);
     long limit = available();
-    long journalled = Math.min(lowest(), limit);
-    if (journal.isPresent() && (dropOldest || from < lowest)) {
-      boolean some = from < journalled;
-      return new Position(
-          uuid(), some ? journal.get().reach(from, journalled, maxMessages, maxSlots) : from);
-    }
     if (!dropOldest) {
       return next(from, limit, maxMessages, maxSlots);
     }
@@ -252,8 +185,8 @@ final class StreamRing implements AutoCloseable {
     void tell(String what);
   }
 
-  /** The partitions of a batch. */
-  List<InputPartition> partitions(Position start, Position end, Losses losses) {
+  /** The messages of a batch; empty if it has none. */
+  Optional<InputPartition> partition(Position start, Position end, Losses losses) {
     if (start.rows() > 0) {
       throw new IllegalStateException(
           String.format(
@@ -261,24 +194,16 @@ final class StreamRing implements AutoCloseable {
                   + " real-time mode",
               name, start.rows(), start.sequence()));
     }
-    Way way = planned(start);
-    way.loss().ifPresent(losses::tell);
-    long first = way.from();
-    boolean isOurs = isOurs(end);
-    if (!isOurs) {
-      losses.tell(replaced(end));
+    if (!end.uuid().equals(uuid())) { // it was planned over the ring before this one
+      if (!end.equals(start)) {
+        losses.tell(replaced(end));
+      }
+      return Optional.empty();
     }
-    long last = isOurs ? Math.max(end.sequence(), first) : first;
-    long journalled = journal.isPresent() ? Math.min(lowest(), last) : first;
-    List<InputPartition> partitions = new ArrayList<>();
-    if (first < journalled) {
-      partitions.addAll(journal.get().partitions(first, journalled));
-    }
-    long kept = Math.max(first, journalled);
-    if (kept < last) {
-      partitions.add(new RangePartition(RingPlace.here(ring), kept, last, dropOldest));
-    }
-    return partitions;
+    long first = start.in(uuid(), lowest);
+    return first < end.sequence()
+        ? Optional.of(new RangePartition(RingPlace.here(ring), first, end.sequence(), dropOldest))
+        : Optional.empty();
   }
 
   RealTimePartition realTime(Optional<Position> start) {
