@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import shmring
 from shmring import host
+from shmring.findings import findings
 from shmring.host import Observer
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o660], ids=["mapped", "copied"])
 def test_lease_is_no_older_than_its_consumer_and_than_the_look_before_it(
-    ring: shmring.Ring, name: str, until: Callable[..., None]
+    ring: shmring.Ring, name: str, until: Callable[..., None], mode: int
 ) -> None:
     ring.subscribe("b")
+    os.chmod(ring.path, mode)
 
     def age() -> float:
         holder = ring.holder()
@@ -54,3 +62,74 @@ def test_ring_that_goes_with_its_last_user_is_not_seen_without_users(
         assert observer.look().ring(name) is not None
         monkeypatch.setattr(host, "_see", see_late)
         assert observer.look().rings == []
+
+
+@pytest.fixture
+def foreign(name: str) -> Iterator[str]:
+    """A ring of another user's, in which a message waits; by its path."""
+    with shmring.create(name, slots=1024) as ring, ring.producer() as out:
+        ring.subscribe("b")
+        out.push(b"hello")
+        path = ring.path
+    if os.geteuid() == 0:
+        os.chown(path, 54321, -1)
+    os.chmod(path, 0o666)  # and who else may write can shorten it as well
+    yield path
+    os.unlink(path)
+
+
+def test_ring_that_another_user_shortens_ends_nobody_who_looks_on(
+    foreign: str, name: str, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys
+        from shmring.host import Observer
+        from shmring.metrics import HostMetrics
+        from shmring.ring import look_on
+        kept = look_on(sys.argv[1])
+        named, host = Observer([sys.argv[1]]), HostMetrics(interval=None, foreign=True)
+        for _ in range(2):
+            look = named.look()
+            host.look()
+            for each in (look, host._before):
+                (ring,) = (ring for ring in each.rings if ring.name == sys.argv[1])
+                seen = ring.seen and ring.seen.stats
+                print(seen and (seen["used"], seen["branches"][0]["waiting"]), flush=True)
+            assert kept.stats()["branches"][0]["waiting"] == 1
+            sys.stdin.readline()
+    """
+    observer = child(code, name)
+    assert [observer.line(), observer.line()] == ["(1, 1)", "(1, 1)"]
+    os.truncate(foreign, 0)
+    observer.say()
+    assert [observer.line(), observer.line()] == ["None", "None"]
+    observer.say()
+    observer.end()
+
+
+def test_commands_show_what_is_seen_of_another_users_ring(foreign: str, name: str) -> None:
+    def said(*arguments: str) -> Any:
+        command = [sys.executable, "-m", "shmring", *arguments, "--json"]
+        return json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+
+    assert said("stat", name)["branches"][0]["waiting"] == 1
+    assert said("info", name)["slots"] == 1024
+    assert said("top", name, "--times", "1")["used"] == 1
+    assert [ring["used"] for ring in said("ls") if ring["name"] == name] == [1]
+    assert said("check", name)["rings"] == [name]
+    assert name in said("check", "--foreign")["rings"]
+    assert name in [row["ring"] for row in said("top", "--times", "1", "--foreign")["rows"]]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
+def test_other_users_rings_are_left_out_unless_asked_for(foreign: str, name: str) -> None:
+    with Observer() as observer:
+        look = observer.look()
+    assert name not in [ring.name for ring in look.rings]
+    assert look.foreign > 0
+    with Observer(foreign=True) as observer:
+        look = observer.look()
+    assert name in [ring.name for ring in look.rings]
+    assert look.foreign == 0
+    (found,) = findings(Observer([name]).look())
+    assert found.command == f"sudo -u '#54321' shmring unlink {name}"

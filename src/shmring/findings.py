@@ -43,8 +43,15 @@ def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE)
     found = [*_of_host(now)] if now.whole else []
     found += map(_missing, now.missing)
     for ring in now.rings:
-        found += _of_ring(ring, before.ring(ring.name) if before else None, age)
+        of_ring = _of_ring(ring, before.ring(ring.name) if before else None, age)
+        found += (_by_its_owner(each, ring.owner) for each in of_ring)
     return sorted(found, key=lambda each: -each.status)
+
+
+def _by_its_owner(finding: Finding, owner: int | None) -> Finding:
+    if owner in (None, os.geteuid()) or not finding.command.startswith("shmring "):
+        return finding
+    return finding._replace(command=f"sudo -u '#{owner}' {finding.command}")
 
 
 def _missing(name: str) -> Finding:

@@ -14,7 +14,7 @@ from shmring._shmring import JOURNAL_BRANCH
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk
 from shmring.durable.journal.segments import SUFFIX, open_segment
-from shmring.errors import RingNotFound, ShmringError
+from shmring.errors import PermissionRefused, RingNotFound, ShmringError
 from shmring.names import (
     REPLIES,
     REQUESTS,
@@ -26,7 +26,7 @@ from shmring.names import (
     sweep_folder,
 )
 from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
-from shmring.ring import Ring, attach
+from shmring.ring import Ring, look_on
 
 __all__ = ["HostLook", "JournalDisk", "Observer", "RingLook"]
 
@@ -96,6 +96,7 @@ class RingLook:
     ----------
     name : the path of its file if it has none
     target : where its file, a symbolic link, leads
+    owner : user id of its file
     abandoned : whether `shmring gc` removes it
     left : paths of what the dead have left beside it
     """
@@ -104,6 +105,7 @@ class RingLook:
     seen: Seen | None
     error: Exception | None = None
     target: str | None = None
+    owner: int | None = None
     abandoned: bool = False
     left: list[str] = field(default_factory=list[str])
 
@@ -127,6 +129,7 @@ class HostLook:
     left : paths of what rings that are gone, or were never finished, have left
     memory, free : bytes of shared memory
     missing : names that were asked for, and are neither a ring's nor a sidecar's
+    foreign : rings of other users that were left out
     whole : whether everything was looked at, not only what was named
     """
 
@@ -135,6 +138,7 @@ class HostLook:
     memory: int
     free: int
     missing: list[str]
+    foreign: int
     whole: bool
 
     def ring(self, name: str) -> Seen | None:
@@ -148,10 +152,12 @@ class Observer(Closing):
     Parameters
     ----------
     names : rings by name or path, and sidecars by name; none: all that have a name
+    foreign : without names, also those of other users, who can make as many as they like
     """
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), *, foreign: bool = False) -> None:
         self._names = list(dict.fromkeys(names))
+        self._foreign = foreign
         self._attached: dict[str, _Attached] = {}  # by path
 
     def close(self) -> None:
@@ -174,6 +180,9 @@ class Observer(Closing):
                 named.setdefault(os.path.join(os.path.realpath(folder), file), each)
             missing += [] if found else [name]
         wanted = list(named.values()) if self._names else there
+        if not self._names and not self._foreign:
+            wanted = [name for name in there if _is_own(path_of(name))]
+        foreign = 0 if self._names else len(there) - len(wanted)
         # Beside most rings there is nothing: a look at the folder tells.
         litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
         looks: list[RingLook] = []
@@ -186,35 +195,48 @@ class Observer(Closing):
             self._attached.pop(path).ring.close()
         whole = not self._names
         left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
-        return HostLook(looks, left, *memory(), missing, whole)
+        left = [file for file in left if self._foreign or _is_own(file)]
+        return HostLook(looks, left, *memory(), missing, foreign, whole)
 
     def _look_at(self, name: str, litter: bool) -> RingLook | None:
         path = path_of(name)
         target = os.path.realpath(path) if os.path.islink(path) else None
         try:
             seen = _see(self._attach(name, path))
-            ask = litter or (seen.processes() and not any(p["alive"] for p in seen.processes()))
-            abandoned, left = reap(path, dry_run=True) if ask else (False, [])
-            os.stat(path)  # a temporary ring goes with its last user
-            return RingLook(name, seen, abandoned=abandoned, left=left)
+            there = seen.processes()
+            dead = bool(there) and not any(participant["alive"] for participant in there)
+            abandoned, left = dead, list[str]()
+            if litter or dead:
+                with suppress(PermissionRefused):  # another user's, who may remove it
+                    abandoned, left = reap(path, dry_run=True)
+            owner = os.stat(path).st_uid  # a temporary ring goes with its last user
+            return RingLook(name, seen, owner=owner, abandoned=abandoned, left=left)
         except (RingNotFound, FileNotFoundError):
             return None  # it has gone meanwhile
         except (ShmringError, OSError, ValueError, MemoryError) as error:
             return RingLook(name, None, error, target)
 
     def _attach(self, name: str, path: str) -> _Attached:
-        inode = os.lstat(path).st_ino
+        file = os.lstat(path)
+        others_may_write = file.st_uid != os.geteuid() or bool(file.st_mode & 0o022)
         known = self._attached.get(path)
-        if known is not None and known.inode == inode:
+        same = known is not None and known.inode == file.st_ino
+        if known is not None and same and not others_may_write:
             return known
+        ring = look_on(path=path) if "/" in name else look_on(name)  # a copy ages: a new one
         if known is not None:
             known.ring.close()
-            del self._attached[path]
-        by_path = path if "/" in name else None
-        by_name = None if "/" in name else name
-        ring = attach(by_name, path=by_path, read_only=True, foreign_owner=True)
-        self._attached[path] = _Attached(inode, ring)
-        return self._attached[path]
+        if known is None or not same:
+            known = self._attached[path] = _Attached(file.st_ino, ring)
+        known.ring = ring
+        return known
+
+
+def _is_own(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
 
 
 @dataclass

@@ -112,13 +112,16 @@ class HostMetrics(Closing):
     ----------
     interval : seconds between two looks, in a thread; None: looks are asked for
     age : seconds for which a message may be held, or wait
+    foreign : other users' rings too
     """
 
-    def __init__(self, *, interval: float | None = 1.0, age: float = AGE) -> None:
+    def __init__(
+        self, *, interval: float | None = 1.0, age: float = AGE, foreign: bool = False
+    ) -> None:
         if interval is not None:
             seconds_of("interval", interval, threading.TIMEOUT_MAX)
         self._age = seconds_of("age", age)
-        self._observer = Observer()
+        self._observer = Observer(foreign=foreign)
         self._lock = threading.Lock()
         self._before: HostLook | None = None
         self._looked = 0.0
@@ -298,7 +301,9 @@ class PrometheusCollector:
             yield made
 
 
-def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> HostMetrics:
+def observe(
+    meter: Meter, *, interval: float = 1.0, age: float = AGE, foreign: bool = False
+) -> HostMetrics:
     """Give an OpenTelemetry meter all metrics of this host, as observable instruments.
 
     Parameters
@@ -306,13 +311,14 @@ def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> HostMet
     meter : of opentelemetry's API: ``metrics.get_meter("shmring")``
     interval : seconds between two looks at the host, in a thread of this process
     age : seconds for which a message may be held, or wait, before that is a finding
+    foreign : other users' rings too, who can make as many as they like
 
     Returns
     -------
     what looks; its close() ends that
     """
     need("opentelemetry", "shmring.metrics.observe()", "otel")
-    metrics = HostMetrics(interval=interval, age=age)
+    metrics = HostMetrics(interval=interval, age=age, foreign=foreign)
     for metric in METRICS:
         name = f"shmring.{metric.name.replace('_', '.', 1)}"
         make = (

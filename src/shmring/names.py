@@ -265,7 +265,7 @@ def _reaped(path: str) -> bool:
 
 def _living(path: str) -> list[dict[str, Any]]:
     """The living participants of the ring at this path."""
-    ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_OWNER)
+    ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_COPY)
     try:
         return [participant for participant in ring.participants() if participant["alive"]]
     finally:

@@ -551,6 +551,17 @@ def attach(
     return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
 
 
+def look_on(name: str | None = None, *, path: Path | None = None) -> Ring:
+    """Attach to anybody's ring, only to observe it.
+
+    What others can shorten is read into private memory, as it stands now: a mapping would end this
+    process by SIGBUS. Such a copy shows no payload.
+    """
+    label, where = locate(name, path)
+    flags = _shmring.READ_ONLY | _shmring.FOREIGN_COPY
+    return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
+
+
 def open_or_create(
     name: str | None = None, *, path: Path | None = None, **options: Unpack[CreateOptions]
 ) -> Ring:

@@ -123,6 +123,10 @@ struct shmring_info {
 enum shmring_attach_flags {
 	SHMRING_READ_ONLY = 1, /* for info, stat and table: not a participant, changes nothing */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
+	/* With READ_ONLY: accept any user's ring, and read one that others may write as it stands
+	 * now, into private memory. They could shorten its file: a mapping would end this process
+	 * then (SIGBUS). Payload reads as zeros, and in rings of over 64 MB of table its entries. */
+	SHMRING_FOREIGN_COPY = 4,
 };
 
 /* A named ring is the file /dev/shm/shmring.NAME; all others are known by their

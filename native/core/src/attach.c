@@ -66,7 +66,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	int fd = -1;
 	shmring *r;
 
-	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER))
+	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER | SHMRING_FOREIGN_COPY) ||
+	    (flags & SHMRING_FOREIGN_COPY && !(flags & SHMRING_READ_ONLY)))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
 			    flags);
 	r = handle_new();
@@ -79,6 +80,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		return status;
 	}
 	r->read_only = flags & SHMRING_READ_ONLY;
+	r->copied = flags & SHMRING_FOREIGN_COPY && is_others(fd);
 	r->capacity = r->header.slots;
 	r->mask = r->capacity - 1;
 	r->log2_capacity = (unsigned)__builtin_ctzll(r->capacity);
@@ -93,7 +95,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			 "filter?); create the ring from here instead",
 			 r->name);
 	else
-		status = map_ring(r, fd);
+		status = r->copied ? copy_ring(r, fd) : map_ring(r, fd);
 	if (!status) {
 		/* This comes after the map: it shows whether the descriptor was lost before. */
 		status = open_for_locks(r, path, how, fd);

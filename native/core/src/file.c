@@ -128,6 +128,62 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	return SHMRING_OK;
 }
 
+static int place_ring(shmring *r, uint8_t *base, uint8_t *reserved, size_t reserved_bytes)
+{
+	if (r->header.schema_bytes &&
+	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
+		munmap(reserved, reserved_bytes);
+		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
+			    r->name);
+	}
+	r->base = base;
+	r->reserved = reserved;
+	r->reserved_bytes = reserved_bytes;
+	r->cursors = (struct cursors *)(base + r->header.cursors_offset);
+	r->seats = (struct seat *)(base + r->header.seats_offset);
+	r->control = (struct control *)(base + r->header.control_offset);
+	r->slots = base + r->header.slots_offset;
+	return SHMRING_OK;
+}
+
+/* Whether somebody else may shorten the file. */
+bool is_others(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH);
+}
+
+#define COPY_MOST (UINT64_C(64) << 20) /* what a sparse file of a stranger's may cost */
+
+/* Instead of map_ring(): what is not copied reads as zeros, and costs nothing. */
+int copy_ring(shmring *r, int fd)
+{
+	const struct header *h = &r->header;
+	uint64_t total = h->file_bytes + r->capacity * SLOT_BYTES, done = 0;
+	uint64_t bytes = h->slots_offset <= COPY_MOST ? h->slots_offset : h->control_offset;
+	uint8_t *base = mmap(NULL, total, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (base == MAP_FAILED)
+		return fail_errno("cannot reserve addresses", r->name);
+	if (bytes > COPY_MOST || mprotect(base, bytes, PROT_READ | PROT_WRITE)) {
+		munmap(base, total);
+		return fail(SHMRING_E_NO_MEMORY, "ring \"%s\": no memory for a copy of %llu bytes", r->name,
+			    (unsigned long long)bytes);
+	}
+	while (done < bytes) {
+		ssize_t n = pread(fd, base + done, bytes - done, (off_t)done);
+
+		if (n <= 0) {
+			munmap(base, total);
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": its file has just been shortened; unlink it",
+				    r->name);
+		}
+		done += (uint64_t)n;
+	}
+	return place_ring(r, base, base, total);
+}
+
 int map_ring(shmring *r, int fd)
 {
 	int protection = r->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -159,20 +215,7 @@ int map_ring(shmring *r, int fd)
 			return status;
 		}
 	}
-	if (r->header.schema_bytes &&
-	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
-		munmap(reserved, total);
-		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
-			    r->name);
-	}
-	r->base = base;
-	r->reserved = reserved;
-	r->reserved_bytes = total;
-	r->cursors = (struct cursors *)(base + r->header.cursors_offset);
-	r->seats = (struct seat *)(base + r->header.seats_offset);
-	r->control = (struct control *)(base + r->header.control_offset);
-	r->slots = base + r->header.slots_offset;
-	return SHMRING_OK;
+	return place_ring(r, base, reserved, total);
 }
 
 static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_bytes)
@@ -183,7 +226,7 @@ static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_
 		return fail_errno("cannot look at the file", name);
 	if (!S_ISREG(st.st_mode))
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a regular file", name);
-	if (st.st_uid != geteuid() && !(flags & SHMRING_FOREIGN_OWNER))
+	if (st.st_uid != geteuid() && !(flags & (SHMRING_FOREIGN_OWNER | SHMRING_FOREIGN_COPY)))
 		return fail(
 		    SHMRING_E_PERMISSION,
 		    "ring \"%s\" belongs to user %u, not to you (%u); attach with foreign_owner if you trust them",

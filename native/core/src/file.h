@@ -11,5 +11,7 @@ void advise(void *address, size_t bytes, uint32_t options);
 int open_flags(bool read_only);
 int open_checked(const char *path, const char *name, uint32_t flags, int how, int *fd_out, struct header *h);
 int map_ring(shmring *ring, int fd);
+int copy_ring(shmring *ring, int fd);
+bool is_others(int fd);
 
 #endif

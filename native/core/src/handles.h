@@ -26,6 +26,7 @@ struct shmring {
 	pid_t owner; /* set if the kernel does not wipe `owned` for children; 0: it does */
 	struct lock_file *locks; /* the mapping was made from another description */
 	bool read_only;
+	bool copied; /* read into private memory, see copy_ring() */
 	bool asymmetric; /* barriers, see atomics.h */
 	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
 	bool lent; /* that seat is a producer's or a consumer's for now */

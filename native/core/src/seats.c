@@ -226,6 +226,15 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 
+/* Of a copied ring, whose owner may have left since. */
+static void seat_copy(const shmring *r, uint32_t index)
+{
+	struct seat now;
+
+	if (pread(lock_file_number(r->locks), &now, sizeof now, seat_offset(r, index)) == sizeof now)
+		r->seats[index] = now;
+}
+
 /* Reads everything of one owner, without the admin lock; whether it is stopped is not asked. A seat
  * is free while it changes hands: if it has done so at each reading, nobody has it. A seat that is
  * given back is free before it is unlocked (seat_give_back): an owner whose seat is seen unlocked,
@@ -246,6 +255,8 @@ bool read_seat(const shmring *r, uint32_t index, struct seat_owner *owner, struc
 		};
 		read_words(s, info);
 		info->alive = owner->state == SEAT_ACTIVE && seat_alive(r, index);
+		if (r->copied && !info->alive)
+			seat_copy(r, index);
 		if (seat_is_still_of(s, owner))
 			return true;
 	}

@@ -168,7 +168,7 @@ static int remove_unless(bool only_look, const char *path)
 static int reap_locked(int fd, const char *path, bool only_look)
 {
 	shmring *r;
-	int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
+	int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &r);
 
 	if (status == SHMRING_E_NOT_FOUND)
 		return 0;

@@ -263,6 +263,89 @@ TEST(another_owner_is_refused_unless_asked_for)
 	unlink(ring_path());
 }
 
+/* Everything that an observer asks for. */
+static void look_on(const shmring *r, uint64_t claimed)
+{
+	struct shmring_participant_info seat;
+	struct shmring_branch_info branch;
+	struct shmring_holder holder;
+	struct shmring_row row;
+	struct shmring_info info;
+	uint64_t waiting;
+	char words[512];
+
+	shmring_get_info(r, &info);
+	CHECK(info.schema_bytes == 6 && memcmp(info.schema, "schema", 6) == 0);
+	CHECK(shmring_claimed(r) == claimed && shmring_floor(r) == 0);
+	CHECK_IS(shmring_branch_info(r, 0, &branch), SHMRING_OK);
+	CHECK_IS(shmring_count_waiting(r, 0, &waiting), SHMRING_OK);
+	CHECK(waiting == claimed);
+	CHECK_IS(shmring_participant_info(r, 0, &seat), SHMRING_OK);
+	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
+	CHECK_IS(shmring_find_holder(r, &holder), SHMRING_OK);
+	shmring_explain_full(r, words, sizeof words);
+	CHECK_IS(shmring_table_row(r, 0, &row, words, sizeof words), SHMRING_OK);
+	CHECK(row.filled && row.length == 5 && words[0] == 0);
+	for (uint64_t i = 1; i < r->capacity; i++)
+		CHECK(shmring_table_row(r, i, &row, words, sizeof words) == SHMRING_OK && !row.filled);
+}
+
+TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
+	struct shmring_participant_info seat;
+	shmring *copy = NULL, *leaver;
+	shmring_producer *p = producer_of(r);
+	uint32_t place;
+
+	CHECK_IS(shmring_subscribe(r, "b", NULL, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push(p, "hello", 5, KIND_BYTES, NULL), SHMRING_OK);
+	CHECK_IS(shmring_attach(ring_path(), SHMRING_FOREIGN_COPY, &copy), SHMRING_E_INVALID);
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	CHECK(!copy->copied); /* nobody but its owner may write */
+	shmring_close(copy);
+	leaver = ring_again(ring_path());
+	place = leaver->seat;
+	NEED(chmod(ring_path(), 0620) == 0);
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	CHECK(copy->copied);
+	CHECK_IS(shmring_participant_info(copy, place, &seat), SHMRING_OK);
+	shmring_close(leaver); /* and is not dead to who has a copy of it */
+	CHECK_IS(shmring_participant_info(copy, place, &seat), SHMRING_UNAVAILABLE);
+	look_on(copy, 1);
+	NEED(truncate(ring_path(), 0) == 0);
+	look_on(copy, 1);
+	shmring_close(copy);
+	CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy),
+		 SHMRING_E_NOT_A_RING);
+	CHECK_IS(shmring_reap(ring_path()), SHMRING_E_NOT_A_RING);
+	NEED(truncate(ring_path(), (off_t)r->header.file_bytes) == 0); /* so that it can be closed */
+	END(r, p);
+}
+
+TEST(a_copy_has_a_limit)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024});
+	struct header h = r->header;
+	shmring *copy = NULL;
+	struct shmring_row row;
+	int fd = open(ring_path(), O_RDWR);
+
+	shmring_close(r);
+	h.slots = UINT64_C(1) << 31;
+	lay_out(&h);
+	h.crc = header_crc(&h);
+	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
+	NEED(ftruncate(fd, (off_t)h.file_bytes) == 0 && fchmod(fd, 0666) == 0);
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	CHECK(copy->copied);
+	CHECK_IS(shmring_table_row(copy, h.slots - 1, &row, NULL, 0), SHMRING_OK);
+	CHECK(!row.filled);
+	shmring_close(copy);
+	close(fd);
+	unlink(ring_path());
+}
+
 TEST(read_only_takes_no_seat_and_cannot_disturb)
 {
 	struct shmring_participant_info seat;

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from shmring.cli.options import age_option, json_option, ring_and_sidecar_names
+from shmring.cli.options import age_option, foreign_option, json_option, ring_and_sidecar_names
 from shmring.cli.output import clean, emit, show_status, wants_json
 from shmring.records import Finding
 
@@ -20,20 +20,21 @@ _MOMENT = 1.0  # seconds in which what does not hang goes on
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=ring_and_sidecar_names)
 @age_option
+@foreign_option
 @json_option
-def check(names: tuple[str, ...], age: float) -> NoReturn:
+def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
     """Say what is wrong with the rings and sidecars of this host, and what mends it.
 
-    NAME is a ring, by its name or path, or a sidecar; without any, all are looked at, and shared
-    memory itself. None is joined. Status 0 means that all is well, 1 that there is a warning, 2
-    that something is stuck. For monitoring, and for probes.
+    NAME is a ring, by its name or path, or a sidecar; without any, all that belong to this user
+    are looked at, and shared memory itself. None is joined. Status 0 means that all is well, 1 that
+    there is a warning, 2 that something is stuck. For monitoring, and for probes.
 
     What may hang is looked at a second time, a second later.
     """
     from shmring.findings import MOVING, findings
     from shmring.host import Observer
 
-    with Observer(names) as observer:
+    with Observer(names, foreign=foreign) as observer:
         look = observer.look()
         found = findings(look, age=age)
         if any(each.kind in MOVING for each in found):
@@ -45,7 +46,8 @@ def check(names: tuple[str, ...], age: float) -> NoReturn:
     sidecars = [ring.sidecar for ring in look.rings if ring.sidecar is not None]
     if wants_json():
         listed = [each._asdict() for each in found]
-        emit({"status": status, "rings": rings, "sidecars": sidecars, "findings": listed})
+        seen = {"rings": rings, "sidecars": sidecars, "foreign": look.foreign}
+        emit({"status": status, **seen, "findings": listed})
     else:
         for each in found:
             print(f"{show_status(each.status)}: {subject(each)}{clean(each.words)}")
@@ -53,6 +55,8 @@ def check(names: tuple[str, ...], age: float) -> NoReturn:
                 print(f"    {clean(each.command)}")
         if not found:
             print(f"all is well: {len(rings)} rings and {len(sidecars)} sidecars")
+        if look.foreign:
+            print(f"{look.foreign} rings of other users are left out: --foreign looks at them too")
     sys.stdout.flush()
     sys.exit(status)
 

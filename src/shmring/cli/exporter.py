@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import DAY, Number, age_option, json_option
+from shmring.cli.options import DAY, Number, age_option, foreign_option, json_option
 from shmring.cli.output import emit, wants_json
 from shmring.errors import ShmringError
 from shmring.extras import need
@@ -46,9 +46,16 @@ __all__ = ["exporter"]
 )
 @click.option("--once", is_flag=True, help="Write FILE once, then end.")
 @age_option
+@foreign_option
 @json_option
 def exporter(
-    port: int, address: str, textfile: str | None, interval: float, once: bool, age: float
+    port: int,
+    address: str,
+    textfile: str | None,
+    interval: float,
+    once: bool,
+    age: float,
+    foreign: bool,
 ) -> None:
     """Give Prometheus metrics of all rings and sidecars of this host, until Ctrl-C or SIGTERM.
 
@@ -61,7 +68,8 @@ def exporter(
 
     from shmring.metrics import HostMetrics, PrometheusCollector
 
-    with HostMetrics(interval=None if textfile else interval, age=age) as metrics:
+    every = None if textfile else interval
+    with HostMetrics(interval=every, age=age, foreign=foreign) as metrics:
         registry = CollectorRegistry()
         registry.register(PrometheusCollector(metrics))
         with suppress(KeyboardInterrupt, Terminated):  # how it ends

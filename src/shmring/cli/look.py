@@ -35,7 +35,7 @@ _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "drop
 @json_option
 def stat(place: Place) -> None:
     """Show branches, participants and their counters, and who holds the producers, as it stands."""
-    with place.attach(read_only=True) as ring:
+    with place.look_on() as ring:
         stats = ring.stats()
     if wants_json():
         emit(stats)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,7 @@ from shmring.choices import WAITS
 from shmring.cli.output import set_json
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import REQUESTS
-from shmring.ring import attach_or_make
+from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,13 +107,23 @@ class Place:
 
     def attach(self, *, read_only: bool = False, foreign_owner: bool = False) -> shmring.Ring:
         """Attach; somebody else's ring may always be looked at, where its mode allows it."""
-        try:
+        with self._named_well():
             return shmring.attach(
                 self.name,
                 path=self.path,
                 read_only=read_only,
                 foreign_owner=foreign_owner or read_only,
             )
+
+    def look_on(self) -> shmring.Ring:
+        """Attach to observe all but payload."""
+        with self._named_well():
+            return look_on(self.name, path=self.path)
+
+    @contextmanager
+    def _named_well(self) -> Generator[None]:
+        try:
+            yield
         except RingNotFound as error:
             if self.name is not None and os.path.exists(self.name):
                 raise RingNotFound(
@@ -155,7 +166,7 @@ def branch_names(ctx: click.Context, param: click.Parameter, begun: str) -> list
     # Before a value that is missing click has not come to the arguments.
     ring = ctx.params.get("ring") or next(iter(ctx.args), None)
     try:
-        with place_of(ring, path).attach(read_only=True) as attached:
+        with place_of(ring, path).look_on() as attached:
             names = [branch["name"] for branch in attached.branches()]
     except (click.UsageError, ShmringError, OSError, ValueError):
         return []
@@ -211,6 +222,11 @@ age_option = click.option(
     show_default=True,
     metavar="SECONDS",
     help="How long a message may be held, or wait, before that is a finding.",
+)
+
+
+foreign_option = click.option(
+    "--foreign", is_flag=True, help="Look at other users' rings too, without their being named."
 )
 
 

@@ -24,6 +24,7 @@ from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, siz
 from shmring.errors import Contended, RingExists, ShmringError
 from shmring.extras import pyarrow
 from shmring.names import SHM_FOLDER, locate, reap, sweep_folder
+from shmring.ring import look_on
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +151,7 @@ def info(place: Place) -> None:
 
     What is no ring, or a damaged one, is said to be that, with status 1.
     """
-    with place.attach(read_only=True) as ring:
+    with place.look_on() as ring:
         if wants_json():
             emit(_info(ring))
             return
@@ -206,7 +207,7 @@ def ls() -> None:
 
 def _listing(name: str) -> dict[str, Any]:
     try:
-        with shmring.attach(name, read_only=True, foreign_owner=True) as ring:
+        with look_on(name) as ring:
             stats = ring.stats()
             participants = [s for s in stats["participants"] if s["pid"]]  # or handed back
             alive = sum(s["alive"] for s in participants)

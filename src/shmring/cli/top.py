@@ -14,9 +14,10 @@ from contextlib import ExitStack, closing, contextmanager
 
 import click
 
-from shmring.cli.options import DAY, Number, json_option, place_of, ring_names
+from shmring.cli.options import DAY, Number, foreign_option, json_option, place_of, ring_names
 from shmring.cli.output import console, emit, print_lines, wants_json
 from shmring.cli.top_ring import RingView, View
+from shmring.errors import ShmringError
 
 __all__ = ["top"]
 
@@ -33,8 +34,11 @@ __all__ = ["top"]
     help="Between two looks.",
 )
 @click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
+@foreign_option
 @json_option
-def top(ring: str | None, path: str | None, interval: float, times: int | None) -> None:
+def top(
+    ring: str | None, path: str | None, interval: float, times: int | None, foreign: bool
+) -> None:
     """Watch a ring, or all rings and sidecars of this host, until q or Ctrl-C.
 
     Of a ring it shows branches, participants, what passes a second, and who holds it. Without RING
@@ -46,13 +50,19 @@ def top(ring: str | None, path: str | None, interval: float, times: int | None) 
     from shmring.cli.top_host import HostView
 
     live = sys.stdout.isatty() and not wants_json()
-    first = HostView() if ring is None and path is None else RingView(place_of(ring, path))
+    first = HostView(foreign) if ring is None and path is None else RingView(place_of(ring, path))
     with ExitStack() as stack:
         views: list[View] = [stack.enter_context(closing(first))]
         pressed = stack.enter_context(_keys(live))
         show = stack.enter_context(_screen(live))
         for number in itertools.count(1):
-            views[-1].look()
+            try:
+                views[-1].look()
+            except ShmringError:
+                if len(views) == 1:
+                    raise
+                views.pop().close()  # the ring that it shows has gone
+                views[-1].look()
             show(views[-1])
             key = "q" if number == times else pressed(interval)
             if key == "q":

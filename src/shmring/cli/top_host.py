@@ -41,8 +41,8 @@ class _Row:
 class HostView:
     """A row for each ring and sidecar: trouble first, then by rate."""
 
-    def __init__(self) -> None:
-        self._metrics = HostMetrics(interval=None)
+    def __init__(self, foreign: bool) -> None:
+        self._metrics = HostMetrics(interval=None, foreign=foreign)
         self._rates = Rates()
         self._rows: list[_Row] = []
         self._chosen = ""

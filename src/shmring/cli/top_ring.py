@@ -64,15 +64,16 @@ class RingView:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._ring = place.attach(read_only=True)
+        place.look_on().close()  # or there is nothing to see
         self._rates = Rates()
         self._stats: Any = None
 
     def close(self) -> None:
-        self._ring.close()
+        """Nothing stays attached."""
 
     def look(self) -> None:
-        stats: Any = self._ring.stats()
+        with self._place.look_on() as ring:
+            stats: Any = ring.stats()
         rates = self._rates
         stats["slots_per_s"] = rates.of("claimed", stats["claimed"])
         for branch in stats["branches"]:
