@@ -295,7 +295,7 @@ def _steps(queue: str, count: int) -> tuple[tuple[str, ...], tuple[str, str]]:
     )
     if count == 1:
         push = f"pushed := shmring_push_one(one, 1, {LONGEST_WAIT});"
-        pop = f"data := shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, {LONGEST_WAIT});"
+        pop = f"data := shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, {LONGEST_WAIT}, false);"
         return (push + found("pushed"), pop + found("data")), misses
     push = (
         "pushed := shmring_push_many(rows_, 1);"

@@ -1,25 +1,18 @@
-"""The bit of a subscriber's sequence that makes pops read the table of claims.
-
-The rule: while a claim of the subscriber is committed, the bit is set.
-"""
+"""Claims beside pops that stall, sessions that die, and subscribers that are removed."""
 
 from __future__ import annotations
 
 import contextlib
-import random
-import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from postgres import Postgres, connect, postgres
 
-from shmring.errors import Contended, Empty
-from shmring.table_ring import TableRing, functions
+from shmring.errors import Empty, VersionMismatch
+from shmring.table_ring import TableRing
 from shmring.table_ring.errors import SubscriberDropped
-from shmring.table_ring.schema import Layout
 
 GATE = 77
 # A session whose path begins with `stalling` has looked for a message, and goes on to its number
@@ -36,7 +29,8 @@ STALLED = b"SELECT count(*) FROM pg_locks WHERE objid = %d AND NOT granted" % GA
 WAITING = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
 ME = "0, 'shmring_pop_0'::regclass"
 POP = "SELECT public.shmring_pop_one(0, 1, 'public.shmring_pop_0'::regclass, 0)"
-ASKED = "SELECT pg_sequence_last_value('shmring_pop_0') >> 62"
+# As a handle pops that has just seen no claims.
+POP_UNCLAIMED = POP.replace(", 0)", ", 0, false)")
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +63,6 @@ def given_up() -> Generator[None]:
         yield
 
 
-def check_rule(session: psycopg.Connection[Any]) -> None:
-    claims = value(session, "SELECT count(*) FROM shmring_claims")
-    assert not claims or value(session, ASKED) == 1
-
-
 def rest(ring: TableRing) -> list[bytes]:
     """Pop one by one until a handle that has just come, and so searches everything, finds none."""
     found: list[bytes] = []
@@ -90,27 +79,14 @@ def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
     with connect(server) as gate, connect(server) as late:
         gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
         late.execute("SET search_path = stalling, pg_catalog, public")
-        popping = thread(value, late, POP)
+        popping = thread(value, late, POP_UNCLAIMED)
         until(lambda: gate.execute(STALLED).fetchone() == (1,))
         with given_up(), ring.claim(1) as claim:
             assert list(claim) == [b"0"]
             gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
             assert popping.outcome() == b"1"
             raise GivenUp
-        assert value(gate, ASKED) == 1
     assert rest(ring) == [b"0", b"2"]
-
-
-def test_pop_beside_a_claim_that_is_not_committed_yet_keeps_the_bit(
-    server: Postgres, ring: TableRing
-) -> None:
-    ring.push_many([b"0", b"1"])
-    with connect(server) as claiming, connect(server) as popping:
-        with claiming.transaction():
-            assert value(claiming, f"SELECT shmring_claim({ME}, 2)")
-            assert value(popping, POP) is None
-        check_rule(popping)
-        assert [value(popping, POP) for _ in range(2)] == [b"0", b"1"]
 
 
 STEPS = {
@@ -138,10 +114,8 @@ def test_session_that_ends_in_a_claim_leaves_all_messages_to_others(
                 dying.execute(statement.encode())
             pid = dying.info.backend_pid
             assert value(admin, f"SELECT pg_terminate_backend({pid}, 60000)")
-            check_rule(admin)
             assert sorted(rest(ring)) == [b"0", b"1", b"2"]
             assert rest(ring) == []
-            assert value(admin, ASKED) == 0
         with TableRing.attach(ring.url, subscriber="audit") as audit:
             assert audit.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
@@ -152,10 +126,9 @@ def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
     ring.push_many([b"0", b"1"])
     with given_up(), ring.claim(1):
         raise GivenUp
-    with connect(server) as session, TableRing.attach(ring.url, subscriber="audit") as audit:
+    with TableRing.attach(ring.url, subscriber="audit") as audit:
         audit.unsubscribe("main")
         audit.subscribe("main")
-        assert value(session, ASKED) == 0
         assert audit.pop_many() == [b"0", b"1"]
         ring.push(b"2")
         assert rest(ring) == [b"2"]
@@ -197,7 +170,7 @@ def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
         gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
         late.execute("SET deadlock_timeout = '1ms'")
         late.execute("SET search_path = stalling, pg_catalog, public")
-        popping = thread(value, late, POP)
+        popping = thread(value, late, POP_UNCLAIMED)
         until(lambda: gate.execute(STALLED).fetchone() == (1,))
         removing = thread(leaving.unsubscribe, "main")
         until(lambda: gate.execute(WAITING).fetchone() == (1,))
@@ -206,72 +179,25 @@ def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
         removing.outcome()
 
 
-def test_claims_that_functions_of_another_version_left_are_found(
+def test_ring_whose_sequences_older_versions_marked_is_renewed(
     server: Postgres, ring: TableRing
 ) -> None:
-    ring.push_many([b"0", b"1"])
+    """Versions 10 to 12 marked a full ring, and a subscriber that may have claims."""
+    ring.push_many([b"%d" % n for n in range(5)])
     with connect(server) as session:
         value(session, f"SELECT shmring_claim({ME}, 1)")
-        value(session, "SELECT setval('shmring_pop_0', 1)")  # as versions below 10 had it
-        TableRing.renew(server.url)
-        assert rest(ring) == [b"0", b"1"]
-
-
-def test_bit_is_set_beside_every_claim_whatever_sessions_do(
-    server: Postgres, ring: TableRing, thread: Callable[..., Any], patience: float
-) -> None:
-    """Sessions pop, claim, give up and are ended, in a ring of five slots."""
-    count = 400
-    popped: list[bytes] = []
-    ended: list[int] = []
-    done = threading.Event()
-    ring.unsubscribe("audit")
-
-    def pop(mine: TableRing, rng: random.Random) -> None:
-        most = rng.choice((1, 3))
-        way = rng.choice(("one", "many", "claim", "give up"))
-        if way == "one":
-            popped.append(mine.pop(timeout=0.02))
-        elif way == "many":
-            popped.extend(mine.pop_many(most, timeout=0.02))
-        else:
-            with mine.claim(most, timeout=0.02) as claim:
-                if way == "give up":
-                    raise GivenUp
-            popped.extend(claim)
-
-    def consume(seed: int) -> None:
-        rng = random.Random(seed)
-        while not done.is_set():
-            # What the session that was ended had popped is lost, or is there again.
-            with contextlib.suppress(sa.exc.DBAPIError, Contended):
-                url = f"{server.url}&application_name=victim"
-                with TableRing.attach(url, durability="delayed") as mine:
-                    while not done.is_set():
-                        with contextlib.suppress(Empty, GivenUp):
-                            pop(mine, rng)
-
-    key = functions.Parts("shmring", "public", Layout(5, 1)).key
-    victim = (
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'victim'"
-        " ORDER BY random() LIMIT 1"
-    )
-    consumers = [thread(consume, seed) for seed in range(4)]
-    with connect(server) as session:
-        for n in range(count):
-            ring.push(b"%d" % n, timeout=patience)
-            with session.transaction():
-                for lock in (functions.RUNS, 0):
-                    session.execute(b"SELECT pg_advisory_xact_lock(%d, %d)" % (key, lock))
-                check_rule(session)
-            if n % 20 == 19:
-                ended.append(value(session, victim))
-                value(session, f"SELECT pg_terminate_backend({ended[-1]}, 60000)")
-        done.set()
-    for consumer in consumers:
-        consumer.outcome()
-    popped += rest(ring)
-    assert len(set(popped)) == len(popped)
-    assert count - 3 * len(ended) <= len(popped) <= count
-    assert set(ring.table()["reference_count"].to_pylist()) == {0}
-    assert ring.positions() == (count, {"main": count})
+        session.execute(b"ALTER SEQUENCE shmring_push MINVALUE %d" % -(1 << 62))
+        value(session, f"SELECT setval('shmring_push', 5 | {-(1 << 62)})")
+        value(session, f"SELECT setval('shmring_pop_0', 1 | {1 << 62})")
+        session.execute(
+            "CREATE OR REPLACE FUNCTION shmring_version() RETURNS integer LANGUAGE sql IMMUTABLE"
+            " AS 'SELECT (12)::integer'"
+        )
+    with pytest.raises(VersionMismatch, match="are version 12, "):
+        TableRing.attach(server.url)
+    TableRing.renew(server.url)
+    assert ring.positions() == (5, {"main": 1, "audit": 0})
+    assert rest(ring) == [b"0", b"1", b"2", b"3", b"4"]
+    with TableRing.attach(server.url, subscriber="audit") as audit:
+        assert audit.pop_many(5) == [b"0", b"1", b"2", b"3", b"4"]
+    assert ring.push(b"5", timeout=0) == 5

@@ -298,36 +298,6 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
         assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
 
-# Whether pops of these subscribers read the table of claims.
-ASKED = "SELECT pg_sequence_last_value('shmring_pop_{}') >> 62"
-
-
-def test_pops_ask_for_claims_only_until_all_of_the_subscriber_are_gone(clean: Postgres) -> None:
-    asked, not_asked = (ASKED.format(holder) for holder in (0, 1))
-    with (
-        TableRing(clean.url, slots=8, subscribers=["main", "audit"]) as ring,
-        TableRing.attach(clean.url) as claimer,
-    ):
-        ring.push_many([b"0", b"1", b"2", b"3", b"4"])
-        with failing(), claimer.claim(1):
-            assert ring.pop(timeout=0) == b"1"
-            assert ring.pop_many(1, timeout=0) == [b"2"]
-            assert ring.positions() == (5, {"main": 3, "audit": 0})
-            assert execute(clean.url, asked) == [1]
-            assert execute(clean.url, not_asked) == [0]
-            raise Failed
-        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"3"]
-        assert execute(clean.url, asked) == [0]
-        with failing(), claimer.claim(1):
-            raise Failed
-        assert execute(clean.url, asked) == [1]
-        assert ring.pop_many(timeout=0) == [b"4"]
-        with pytest.raises(Empty):
-            ring.pop_many(timeout=0)
-        assert execute(clean.url, asked) == [0]
-        assert ring.positions() == (5, {"main": 5, "audit": 0})
-
-
 def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
@@ -350,17 +320,6 @@ def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -
             assert bytes(run(dying, POP)) == b"0"
             assert run(dying, POP) is None
         ring.push(b"1")
-        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
-
-
-def test_claims_of_a_dump_are_asked_for_by_whoever_attaches(clean: Postgres) -> None:
-    with TableRing(clean.url, slots=8) as ring, failing():
-        ring.push_many([b"0", b"1"])
-        with ring.claim(1):
-            raise Failed
-    assert execute(clean.url, ASKED.format(0)) == [1]
-    execute(clean.url, "SELECT setval('shmring_pop_0', 1)")
-    with TableRing.attach(clean.url) as ring:
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
 
 

@@ -53,7 +53,7 @@ class PostgresRing(PostgresSession):
             "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
             " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
         )
-        self._sequence("_push", 0, functions.FULL)
+        self._sequence("_push", 0)
         for holder in range(len(subscribers)):
             self._sequence(f"_pop_{holder}", 0)
         self._create_functions(connection, layout)
@@ -70,7 +70,7 @@ class PostgresRing(PostgresSession):
         self._run(f"LOCK TABLE {named()} IN SHARE ROW EXCLUSIVE MODE")
         if not self._call(empty, ())[0][0]:
             return
-        last = f"SELECT pg_sequence_last_value(%s::regclass) & {functions.NUMBERS}"
+        last = "SELECT pg_sequence_last_value(%s::regclass)"
         push = self._call(last, (named("_push"),))[0][0]
         self.tables.fill(connection, layout, self.free_message)
         if push:
@@ -87,25 +87,17 @@ class PostgresRing(PostgresSession):
         """Replace the functions, of any version, within a transaction."""
         self._hold_subscribers(layout)
         self._drop_functions(connection)
-        self._let_mark()
+        self._clear_marks(connection, layout)
         self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
-        name = self.tables.name
         # A ring whose layout is unknown can be dropped too.
         self._hold_subscribers(Layout(1, 1))
         self._drop_functions(connection)
-        sequences = connection.execute(
-            sa.text(
-                "SELECT relname FROM pg_class WHERE relkind = 'S'"
-                " AND relnamespace = CAST(:schema AS regnamespace)"
-                " AND (relname = :push OR relname ~ :pop)"
-            ),
-            {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
-        )
-        for (sequence,) in sequences.all():
-            self._run(f"DROP SEQUENCE {self._schema}.{sequence}")
+        # In the order in which pops lock them.
         self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
+        for sequence in self._sequences(connection):
+            self._run(f"DROP SEQUENCE {sequence}")
         super().drop(connection)
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
@@ -168,17 +160,33 @@ class PostgresRing(PostgresSession):
         for (signature,) in found.all():
             self._run(f"DROP FUNCTION {signature}")
 
-    def _sequence(self, suffix: str, position: int, lowest: int = 0) -> None:
+    def _sequence(self, suffix: str, position: int) -> None:
         name = self._named(suffix)
-        self._run(f"CREATE SEQUENCE {name} MINVALUE {lowest} START 0")
+        self._run(f"CREATE SEQUENCE {name} MINVALUE 0 START 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
 
-    def _let_mark(self) -> None:
-        """Let the pushes' sequence have the mark of a full ring; versions below 12 had none."""
-        name = self._named("_push")
-        query = "SELECT seqmin FROM pg_sequence WHERE seqrelid = %s::regclass"
-        if self._call(query, (name,))[0][0] != functions.FULL:
-            self._run(f"ALTER SEQUENCE {name} MINVALUE {functions.FULL}")
+    def _clear_marks(self, connection: sa.Connection, layout: Layout) -> None:
+        """Clear the marks that versions 10 to 12 had in the upper bits of a sequence's number."""
+        key, numbers = self._parts(layout).key, (1 << 62) - 1
+        for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)).all():
+            self._run(f"SELECT pg_advisory_xact_lock({key}, {holder})")
+        for sequence in self._sequences(connection):
+            self._run(
+                f"SELECT setval('{sequence}'::regclass, last & {numbers})"
+                f" FROM pg_sequence_last_value('{sequence}'::regclass) last"
+                f" WHERE last <> last & {numbers}"
+            )
+
+    def _sequences(self, connection: sa.Connection) -> list[str]:
+        """Return the names of the sequences that the ring has, whatever its subscribers are."""
+        name = self.tables.name
+        query = sa.text(
+            "SELECT relname FROM pg_class WHERE relkind = 'S'"
+            " AND relnamespace = CAST(:schema AS regnamespace)"
+            " AND (relname = :push OR relname ~ :pop)"
+        )
+        values = {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"}
+        return [f"{self._schema}.{found}" for (found,) in connection.execute(query, values)]
 
     def _parts(self, layout: Layout) -> Parts:
         return Parts(self.tables.name, self._schema, layout)

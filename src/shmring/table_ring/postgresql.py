@@ -79,9 +79,10 @@ class PostgresBackend(PostgresRing):
         pops = f"{cursor}::oid::regclass"
         me = f"{holder}, {pops}"
         self._me = subscriber, holder, cursor
+        one = f"{holder}, '{mask(holder)}', {pops}, $1"
+        claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
         self._pop_one = self._statement(
-            "pop_one",
-            f"SELECT {named('_pop_one')}({holder}, '{mask(holder)}', {pops}, $1, {mark})",
+            "pop_one", f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
         )
         self._pop_many = self._statement(
             "pop_many",

@@ -3,9 +3,8 @@
 A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
-    sequences: the number of the next push, and of each subscriber's next pop; the former is marked
-    while a session may wait for a slot, the latter while the subscriber may have claims. A sequence
-    is no row: it leaves no old versions behind, even while a session holds an old snapshot
+    sequences: the number of the next push, and of each subscriber's next pop. A sequence is no row:
+    it leaves no old versions behind, even while a session holds an old snapshot
 ``orders_claims``
     a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
     open claim, locked by its transaction, or a claim that was given up, for the next pop
@@ -40,10 +39,8 @@ from shmring.table_ring.functions.parts import (
     AWAIT_MESSAGE,
     AWAIT_SLOT,
     FOREIGN,
-    FULL,
     FULL_WITHIN,
     IDLE,
-    NUMBERS,
     PUSH,
     RUNS,
     VERSION,
@@ -55,10 +52,8 @@ __all__ = [
     "AWAIT_SLOT",
     "CONSTANTS",
     "FOREIGN",
-    "FULL",
     "FULL_WITHIN",
     "IDLE",
-    "NUMBERS",
     "PUSH",
     "RUNS",
     "VERSION",
@@ -92,6 +87,7 @@ def create(ring: Parts, subscribed: int, holders: int) -> list[str]:
         looks.look_pop(ring),
         push.push_one(ring),
         push.push_many(ring),
+        pop.pop_one(ring),
         pop.pop_many(ring),
     ]
 
@@ -101,5 +97,4 @@ def tell(ring: Parts, subscribed: int, holders: int) -> list[str]:
     return [
         constants.subscribed(ring, subscribed),
         constants.holders(ring, holders),
-        pop.pop_one(ring, subscribed),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import AWAIT_SLOT, CLAIMED, Parts
+from shmring.table_ring.functions.parts import AWAIT_SLOT, Parts
 
 __all__ = ["claim", "open_claim", "resume", "settle"]
 
@@ -16,12 +16,11 @@ def claim(ring: Parts) -> str:
             number bigint;
             after bigint;
         BEGIN
-            IF {ring.may_have_claims} THEN
-                PERFORM FROM {ring.named("_claims")} c WHERE c.subscriber = holder
-                LIMIT 1 FOR UPDATE SKIP LOCKED;
-                IF FOUND THEN
-                    RETURN true;
-                END IF;
+            PERFORM FROM {ring.named("_claims")} c
+            WHERE c.subscriber = holder AND {ring.next} IS NOT NULL -- fails if it was removed
+            LIMIT 1 FOR UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                RETURN true;
             END IF;
             {ring.alone("holder")}
             number := {ring.next};
@@ -35,7 +34,7 @@ def claim(ring: Parts) -> str:
             END IF;
             INSERT INTO {ring.named("_claims")} (subscriber, first, count)
             VALUES (holder, number, after - number);
-            PERFORM setval(pops, after | {CLAIMED});
+            PERFORM setval(pops, after);
             RETURN true;
         END $$"""
 
@@ -105,7 +104,5 @@ def resume(ring: Parts) -> str:
             IF claimed.claim IS NOT NULL THEN
                 PERFORM {ring.named("_settle")}(holder, claimed.claim, claimed.last);
                 RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);
-            ELSE
-                {ring.forget_claims}
             END IF;
         END $$"""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from shmring.table_ring.functions.parts import (
-    AWAIT_SLOT,
     BIT,
-    CLAIMED,
     FOREIGN,
-    FULL,
     NEAR,
     PUSH,
     Parts,
@@ -56,7 +53,7 @@ def look_push(ring: Parts) -> str:
                 END IF;
                 IF highest + 1 < push THEN
                     push := highest + 1;
-                    PERFORM {ring.set_pushed(f"push | ({ring.pushed_unless_full} & {FULL})")};
+                    PERFORM {ring.set_pushed("push")};
                 END IF;
             END IF;
             number := push + ahead;
@@ -74,20 +71,11 @@ def look_push(ring: Parts) -> str:
                     OR g.k = push + ahead
                 ORDER BY g.k LIMIT 1;
             END IF;
-            -- The mark lets pops ask whether a session waits: who waits has looked before.
-            IF reference_count <> 0 OR holders <> 0 THEN
-                IF {ring.pushed_unless_full} >= 0 THEN
-                    PERFORM {ring.set_pushed(f"push | {FULL}")};
-                END IF;
-            ELSIF {ring.pushed_unless_full} < 0 AND {ring.share(str(AWAIT_SLOT))} THEN
-                PERFORM {ring.set_pushed("push")};
-            END IF;
         END $$"""
 
 
 def look_pop(ring: Parts) -> str:
     me = f"{ring.name}_look_pop"
-    claims = f"EXISTS (SELECT FROM {ring.named('_claims')} c WHERE c.subscriber = {me}.holder)"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_pop")}(
             subscriber text, holder integer, pops regclass, whole boolean, {ring.marked},
@@ -107,7 +95,6 @@ def look_pop(ring: Parts) -> str:
             number := {ring.next};
             IF whole OR number > push OR {ring.left("(number - 1)")} OR (number < push
                 AND NOT EXISTS (SELECT FROM {ring.named()} s WHERE {ring.waits("number")}))
-                OR NOT {ring.may_have_claims} AND {claims} -- as a dump may have them
             THEN
                 push := (SELECT l.push FROM {ring.named("_look_push")}(0) l);
                 {ring.alone("holder")}
@@ -138,8 +125,7 @@ def look_pop(ring: Parts) -> str:
                         AND NOT (s.message_id = number AND s.holders & {BIT} <> 0)) LOOP
                     number := number + 1;
                 END LOOP;
-                PERFORM setval(pops, number
-                    | CASE WHEN {ring.may_have_claims} OR {claims} THEN {CLAIMED} ELSE 0 END);
+                PERFORM setval(pops, number);
             END IF;
             SELECT s.message_id, s.reference_count, s.holders, r.holders
             INTO message_id, reference_count, holders, known

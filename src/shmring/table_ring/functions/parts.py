@@ -13,14 +13,11 @@ __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
     "BIT",
-    "CLAIMED",
     "FOREIGN",
     "FREE",
-    "FULL",
     "FULL_WITHIN",
     "IDLE",
     "NEAR",
-    "NUMBERS",
     "PUSH",
     "RUNS",
     "VERSION",
@@ -28,7 +25,7 @@ __all__ = [
 ]
 
 # To be raised with every change of a body.
-VERSION = 12
+VERSION = 13
 
 # SQLSTATEs: a run of slots is free at its end but not before; a slot holds a foreign number; the
 # end of the part of a transaction that holds a cursor's lock.
@@ -39,17 +36,6 @@ TAKEN = "SR003"
 # Advisory locks of a ring: the second key. That of a subscriber's cursor is its holder, which is
 # below 64; that for runs of its numbers is RUNS above.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 64, 100, 200, 300
-
-# The bit of a subscriber's sequence that is set while there may be claims. It is above all numbers:
-# with it the sequence is ahead of the pushes', so a pop needs no other test to notice it.
-CLAIMED = 1 << 62
-
-# What is added to the pushes' sequence, as a mark, while a session may wait for a slot. No
-# subscriber's sequence is behind a marked one, so a pop needs no other test to notice the mark.
-FULL = -(1 << 62)
-
-# The bits of a sequence that are a number.
-NUMBERS = (1 << 62) - 1
 
 # How far below a cursor to search for numbers that were taken and not used: more than there are
 # connections. The look that reads the whole table finds those further back.
@@ -147,12 +133,8 @@ class Parts:
 
     @property
     def take(self) -> str:
-        """The number of the next push; below 0 while a session may wait for a slot."""
+        """Take the number of the next push."""
         return f"(nextval('{self.named('_push')}'::regclass) - 1)"
-
-    @property
-    def take_number(self) -> str:
-        return f"({self.take} & {NUMBERS})"
 
     @property
     def held_by_all(self) -> str:
@@ -177,31 +159,12 @@ class Parts:
         return "pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL"
 
     @property
-    def pushed_unless_full(self) -> str:
-        """How many numbers were pushed; below 0 while a session may wait for a slot."""
-        return f"pg_sequence_last_value('{self.named('_push')}'::regclass)"
-
-    @property
     def pushed(self) -> str:
-        return f"({self.pushed_unless_full} & {NUMBERS})"
+        """How many numbers were pushed."""
+        return f"pg_sequence_last_value('{self.named('_push')}'::regclass)"
 
     def set_pushed(self, value: str) -> str:
         return f"setval('{self.named('_push')}'::regclass, {value})"
-
-    @property
-    def forget_full(self) -> str:
-        """Remove the mark of a full ring if no session waits for a slot.
-
-        A session sets the sequence only while it has the pushes' lock alone. We share the lock of
-        sessions that wait until the commit: who begins to wait meanwhile polls.
-        """
-        clear = f"""
-                    IF pg_try_advisory_xact_lock({self.key}, {PUSH}) THEN
-                        PERFORM {self.set_pushed(self.pushed)};
-                    END IF;"""
-        return f"""IF {self.share(str(AWAIT_SLOT))} THEN
-                    {self.briefly(clear)}
-                END IF;"""
 
     def slot(self, number: str) -> str:
         return self.layout.place_sql(number)
@@ -243,41 +206,16 @@ class Parts:
     @property
     def next(self) -> str:
         """The number of the subscriber's next pop."""
-        return f"(pg_sequence_last_value(pops) & {NUMBERS})"
+        return "pg_sequence_last_value(pops)"
 
     @property
     def take_next(self) -> str:
-        return f"(nextval(pops) & {NUMBERS}) - 1"
+        return "nextval(pops) - 1"
 
     @property
-    def may_have_claims(self) -> str:
-        """Whether the subscriber had a claim since all of them were last seen to be gone."""
-        return f"pg_sequence_last_value(pops) >= {CLAIMED}"
-
-    @property
-    def forget_claims(self) -> str:
-        """Clear the claims' bit if the subscriber has no claims: pops then do not read the table.
-
-        A session that has the cursor's lock alone sees each claim that was added. An older snapshot
-        does not have all claims, and claims that this transaction deleted may come back.
-        """
-        none = f"NOT EXISTS (SELECT FROM {self.named('_claims')} c WHERE c.subscriber = holder)"
-        clear = f"""
-                    IF pg_try_advisory_xact_lock({self.key}, holder) THEN
-                        IF {none} THEN
-                            PERFORM setval(pops, {self.next});
-                        END IF;
-                    END IF;"""
-        # Where more sessions pop than the machine has processors, one that pauses has the lock.
-        return f"""IF current_setting('transaction_isolation') = 'read committed'
-                    AND txid_current_if_assigned() IS NULL AND {none}
-                THEN
-                    FOR attempt IN 1..2 LOOP
-                        {self.briefly(clear)}
-                        EXIT WHEN NOT {self.may_have_claims};
-                        PERFORM pg_sleep(0.001);
-                    END LOOP;
-                END IF;"""
+    def has_claims(self) -> str:
+        """Whether the subscriber has claims, open ones or such as were given up."""
+        return f"EXISTS (SELECT FROM {self.named('_claims')} c WHERE c.subscriber = holder)"
 
     def claimed(self, number: str) -> str:
         return (
@@ -316,15 +254,6 @@ class Parts:
             f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1::smallint,"
             f" holders = s.holders # {bit}"
         )
-
-    @property
-    def clear(self) -> str:
-        """Pop a message as its last holder."""
-        return f"UPDATE {self.named()} s SET reference_count = 0, holders = 0"
-
-    def waits_only(self, number: str, bit: str) -> str:
-        """Find a slot by its number; the message in it waits for this subscriber only."""
-        return f"s.slot = {self.slot(number)} AND s.message_id = {number} AND s.holders = {bit}"
 
     def waits(self, number: str, bit: str = BIT) -> str:
         """Find a slot by its number, and guard it."""

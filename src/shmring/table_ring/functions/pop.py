@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import AWAIT_SLOT, CLAIMED, FOREIGN, RUNS, Parts
+from shmring.table_ring.functions.parts import AWAIT_SLOT, FOREIGN, RUNS, Parts
 
 __all__ = ["pop_many", "pop_one"]
 
 
-def pop_one(ring: Parts, subscribers: int) -> str:
+def pop_one(ring: Parts) -> str:
     """Return the function that pops a message.
 
-    Mostly, only its first three statements run. The caller gives the subscriber's bit too:
-    PostgreSQL prepares each operator anew in each transaction. For the same reason, in a ring with
-    one subscriber, the first UPDATE pops only what waits for nobody else. A session may execute it
-    while another one subscribes: a message that waits for both is left to the second UPDATE.
+    Mostly, only its first three statements run. The caller says whether the subscriber has claims:
+    within its own statement this is a fraction of what it would cost here. The caller gives the
+    subscriber's bit too, because PostgreSQL prepares each operator anew in each transaction.
     """
-    where = ring.waits("number", "mine")
-    first, first_where = ring.count_down("mine"), where
-    if subscribers == 1:
-        first, first_where = ring.clear, ring.waits_only("number", "mine")
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
-            holder integer, mine bigint, pops regclass, timeout integer, {ring.marked})
+            holder integer, mine bigint, pops regclass, timeout integer,
+            claimed boolean DEFAULT true, {ring.marked})
         RETURNS bytea LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
             held bigint;
             idle integer;
             found_data bytea;
+            alone boolean;
         BEGIN
-            number := CASE WHEN pg_sequence_last_value(pops) < {ring.pushed_unless_full}
-                AND {ring.share("holder")} THEN nextval(pops) - 1 END;
-            {first} WHERE {first_where} RETURNING s.message INTO found_data;
-            IF FOUND THEN
-                RETURN found_data;
-            END IF;
+            number := CASE WHEN {ring.next} < {ring.pushed} AND NOT claimed
+                AND {ring.share("holder")} THEN {ring.take_next} END;
             LOOP
-                IF number IS NULL THEN -- there are claims, or no messages, or somebody looks,
-                    -- or somebody waits for a slot
-                    IF {ring.may_have_claims} THEN
+                {ring.count_down("mine")} WHERE {ring.waits("number", "mine")}
+                RETURNING s.message, {ring.share(str(AWAIT_SLOT))} INTO found_data, alone;
+                IF alone THEN
+                    RETURN found_data;
+                END IF;
+                IF FOUND THEN
+                    {ring.notify}
+                    RETURN found_data;
+                END IF;
+                IF number IS NULL THEN -- there are claims, or no messages, or somebody looks
+                    IF claimed THEN
                         SELECT r.message INTO found_data
                         FROM {ring.named("_resume")}(holder, pops, 1) r;
                         IF FOUND THEN
@@ -46,21 +47,12 @@ def pop_one(ring: Parts, subscribers: int) -> str:
                         END IF;
                     END IF;
                     {ring.await_message("RETURN NULL;")}
-                    IF {ring.pushed_unless_full} < 0 THEN
-                        {ring.forget_full}
-                    END IF;
                     PERFORM {ring.share_at_last("holder")};
                     IF {ring.next} >= {ring.pushed} THEN
                         RETURN NULL;
                     END IF;
                     number := {ring.take_next};
-                ELSIF number >= {CLAIMED} THEN -- a claim was added before the number was taken
-                    number := number - {CLAIMED};
-                END IF;
-                {ring.count_down("mine")} WHERE {where} RETURNING s.message INTO found_data;
-                IF FOUND THEN
-                    {ring.wake(AWAIT_SLOT)}
-                    RETURN found_data;
+                    CONTINUE;
                 END IF;
                 SELECT s.message_id INTO held FROM {ring.named()} s
                 WHERE s.slot = {ring.slot("number")};
@@ -101,7 +93,7 @@ def pop_many(ring: Parts) -> str:
                         after := {ring.end("number", "after")};
                     END IF;
                     IF after > number THEN
-                        PERFORM setval(pops, after | (pg_sequence_last_value(pops) & {CLAIMED}));
+                        PERFORM setval(pops, after);
                     END IF;
                 END IF;"""
     return f"""
@@ -117,7 +109,7 @@ def pop_many(ring: Parts) -> str:
             lap bigint;
             idle integer;
         BEGIN
-            IF {ring.may_have_claims} THEN
+            IF {ring.has_claims} AND {ring.next} IS NOT NULL THEN
                 RETURN QUERY SELECT * FROM {ring.named("_resume")}(holder, pops, most);
                 IF FOUND THEN
                     RETURN;

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from shmring.table_ring.functions.parts import (
     AWAIT_MESSAGE,
-    AWAIT_SLOT,
     FREE,
-    FULL,
     FULL_WITHIN,
-    NUMBERS,
     PUSH,
     Parts,
 )
@@ -46,18 +43,13 @@ def push_one(ring: Parts) -> str:
                 END IF;
                 IF number IS NULL THEN -- somebody looks
                     PERFORM {ring.share_at_last(str(PUSH))};
-                    number := CASE WHEN {ring.noticed} THEN {ring.take_number} END;
-                    CONTINUE;
-                END IF;
-                IF number < 0 THEN -- the ring was full, when somebody looked
-                    number := number & {NUMBERS};
-                    {ring.forget_full}
+                    number := CASE WHEN {ring.noticed} THEN {ring.take} END;
                     CONTINUE;
                 END IF;
                 IF EXISTS (SELECT FROM {ring.named()} s
                     WHERE s.slot = {ring.slot("number")} AND s.message_id >= number)
                 THEN -- the slot has a later lap, or this number: the cursor was set back
-                    number := {ring.take_number};
+                    number := {ring.take};
                     CONTINUE;
                 END IF;
                 IF timeout <= 0 THEN
@@ -84,18 +76,13 @@ def push_many(ring: Parts) -> str:
             first bigint;
             lap bigint;
             filled bigint;
-            full_mark bigint := 0;
         BEGIN
             IF wanted > {ring.layout.slots} THEN
                 RAISE '% messages can never fit {ring.layout.slots} slots', wanted
                     USING ERRCODE = 'invalid_parameter_value';
             END IF;
             {ring.lock(str(PUSH))}
-            number := CASE WHEN {ring.noticed} THEN {ring.pushed_unless_full} END;
-            IF number < 0 THEN -- the ring was full, when somebody looked
-                number := number & {NUMBERS};
-                full_mark := CASE WHEN {ring.share(str(AWAIT_SLOT))} THEN 0 ELSE {FULL} END;
-            END IF;
+            number := CASE WHEN {ring.noticed} THEN {ring.pushed} END;
             -- As a rule slots come free in the order of their numbers: ask the last one first.
             IF NOT EXISTS (SELECT FROM {ring.named()} s
                 WHERE s.slot = {ring.slot("(number + wanted - 1)")} AND s.reference_count = 0)
@@ -116,7 +103,7 @@ def push_many(ring: Parts) -> str:
                 END IF;
                 first := lap;
             END LOOP;
-            PERFORM {ring.set_pushed("full_mark + number + wanted")};
+            PERFORM {ring.set_pushed("number + wanted")};
             {ring.wake(AWAIT_MESSAGE)}
             RETURN number;
         END $$"""
