@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from contextlib import nullcontext, suppress
@@ -38,6 +39,7 @@ _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
 _HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
 # Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
 _GAP = 4096
+_PAUSE = 0.001  # seconds after a copy in which another one may be begun
 
 
 # --- the runtime ------------------------------------------------------------------------------
@@ -196,12 +198,15 @@ def _end() -> None:
 class _Copies:
     """Copies that are under way, each with what it reads from, in the order of their beginning.
 
-    A copy that is begun lets go of those that are done, and one thread waits for those after which
-    none is begun: producers may wait for their slots.
+    A copy that is begun lets go of those that are done. One thread waits for those after which none
+    is begun, as producers may wait for their slots. It wakes for no copy while others are begun: two
+    threads that take the GIL from each other for every copy cost more than ten times as much.
     """
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[int, object]] = deque()
+        self._begun = 0  # copies so far
+        self._is_idle = False  # the thread, until a copy is begun
         self._awaited = 0  # the event for which the thread waits, or which it lets go of
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -216,10 +221,11 @@ class _Copies:
                 runtime.destroy(first)
                 done.append(held)
             self._under_way.append((event, source))
+            self._begun += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
                 self._thread.start()
-            if not self._awaited:
+            if self._is_idle:
                 self._changed.notify_all()
 
     def _is_done(self, event: int) -> bool:
@@ -231,13 +237,19 @@ class _Copies:
             self._changed.wait_for(lambda: not self._under_way and not self._awaited)
 
     def _run(self) -> None:
-        """Wait for the newest, and not for each: to wake up takes the GIL from who copies."""
         runtime = _runtime()
         while True:
             with self._changed:
                 self._awaited = 0
                 self._changed.notify_all()
+                self._is_idle = True
                 self._changed.wait_for(lambda: bool(self._under_way))
+                self._is_idle = False
+            begun = 0
+            while begun != self._begun:
+                begun = self._begun
+                time.sleep(_PAUSE)
+            with self._changed:
                 self._awaited = newest = self._under_way[-1][0]
             runtime.synchronize(newest)  # an error of the device is for those who use the copy
             self._let_go(newest)
