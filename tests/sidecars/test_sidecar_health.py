@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from sessions import PATIENCE
 
-from shmring.sidecars import Sidecar
+from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.health import Health, check
 
 MODEL = """
@@ -122,6 +124,34 @@ def test_command_answers_probes(name: str, serve: Callable[..., Sidecar]) -> Non
         assert bare.returncode == 2
         assert "--check is of a sidecar, by its name; there are " in bare.stderr
         assert f'"{name}"' in bare.stderr
+
+
+def test_what_a_worker_works_on_is_told_and_may_be_too_long(
+    name: str,
+    serve: Callable[..., Sidecar],
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    marker: Path,
+) -> None:
+    (pid,) = serve("wait_for_marker", workers=1).pids
+    serves = f"worker {pid} serves functions:wait_for_marker, and "
+    assert check(name, busy=0).words == [f"{serves}waits for requests"]
+    batch = pa.record_batch({"x": [1]})
+    with SidecarClient(name) as client:
+        asked = thread(lambda: list(client.map([batch])))
+        until(marker.with_suffix(".begun").exists)
+        found = check(name)
+        assert found.status == 0
+        assert found.words[0].startswith(f"{serves}has been at request 0 of process {os.getpid()}")
+        until(lambda: check(name, busy=1.5).status == 1)
+        command = [sys.executable, "-m", "shmring", "sidecar", "--check", name, "--busy"]
+        assert subprocess.run([*command, "1"], check=False).returncode == 1
+        assert subprocess.run([*command, "9000"], check=False).returncode == 0
+        marker.touch()
+        assert asked.outcome() == [batch]
+        until(lambda: check(name, busy=0).status == 0)
+    unmeant = subprocess.run([*command[:4], "--busy", "1"], capture_output=True, check=False)
+    assert unmeant.returncode == 2
 
 
 def test_second_interrupt_ends_a_sidecar_whose_worker_hangs(name: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -73,6 +74,12 @@ _SILENCE = 1.0  # seconds for which an end needs no word
     is_flag=True,
     help="Instead, of the sidecar with this name: say how it is.",
 )
+@click.option(
+    "--busy",
+    type=Number(0),
+    metavar="SECONDS",
+    help="With --check: status 1 if a worker may have been at one request for so long.",
+)
 @json_option
 def sidecar(
     target: str | None,
@@ -85,6 +92,7 @@ def sidecar(
     max_wait_ms: float | None,
     pin: bool,
     check: bool,
+    busy: float | None,
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
@@ -94,11 +102,14 @@ def sidecar(
     Name and workers may stand in @shmring.sidecar(...): the module is imported here to see them,
     unless both are given. So may how requests are joined, which each worker sees for itself.
 
-    With --check and a sidecar's name, nothing is started: status 0 means that its workers serve, 1
-    that some load, or are stopped, 2 that none serves or loads. For probes.
+    With --check and a sidecar's name, nothing is started: it says what each worker works on, and
+    since when. Status 0 means that its workers serve, 1 that some load, are stopped, or are at one
+    request for --busy seconds, 2 that none serves or loads. For probes.
     """
     if check:
-        _check(name or target or "")
+        _check(name or target or "", math.inf if busy is None else busy)
+    if busy is not None:
+        raise click.UsageError("--busy is for --check")
     if target is None:
         raise click.MissingParameter(param_hint="'MODULE:FUNCTION'", param_type="argument")
     if not all(target.partition(":")):
@@ -126,14 +137,14 @@ def sidecar(
     _serve(server, workers, timeout)
 
 
-def _check(name: str) -> NoReturn:
+def _check(name: str, busy: float) -> NoReturn:
     from shmring.sidecars.health import check
     from shmring.sidecars.participants import others
 
     try:
         if not name:
             raise ValueError
-        health = check(name)
+        health = check(name, busy=busy)
     except ValueError:  # no sidecar can have such a name
         raise click.UsageError(f"--check is of a sidecar, by its name; {others()}") from None
     if wants_json():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable
@@ -17,7 +18,9 @@ from shmring.sidecars.participants import (
     RESTARTED,
     SUPERVISOR,
     age_of,
+    in_words,
     others,
+    request_at,
 )
 from shmring.sidecars.wire import request_ring_name
 
@@ -26,6 +29,7 @@ __all__ = ["Health", "Staff", "check", "findings"]
 Status = Literal[0, 1, 2]
 
 _AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
+_MOMENT = 1.0  # seconds in which a worker that does not hang ends a request, or takes another
 _CALM = 60.0  # seconds without a further one, after which that is over
 
 
@@ -35,7 +39,8 @@ class Health(NamedTuple):
     Attributes
     ----------
     status : as monitoring plugins have it: 0 it serves; 1 it serves no request yet, or with fewer
-        workers than it has; 2 it serves none, and nothing shows that it will
+        workers than it has, or a worker is at one request for too long; 2 it serves none, and
+        nothing shows that it will
     words : one statement each
     """
 
@@ -81,28 +86,62 @@ class Staff(NamedTuple):
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
 
 
-def check(sidecar: str) -> Health:
+def check(sidecar: str, *, busy: float = math.inf) -> Health:
     """Look at a sidecar of this host.
 
     Parameters
     ----------
     sidecar : name of it
+    busy : seconds for which a worker may be at one request. The ring has no time of a take: what
+        waited for so long before it was taken counts only if it is still there after a second
     """
     try:
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
             participants = ring.participants()
+            long = _at_work(ring, participants, busy)
+            if long:
+                time.sleep(_MOMENT)
+                participants = ring.participants()
+                long &= _at_work(ring, participants, busy)
+            serves = {
+                worker["seat"]: _serves(ring, worker)
+                for worker in Staff.of(participants).workers
+                if not worker["stopped"]
+            }
     except RingNotFound:
         return Health(2, [f"no sidecar of this name is on this host; {others()}"])
     except ShmringError as error:
         return Health(2, [str(error)])
     found = findings(sidecar, participants)
-    words = [
-        f"worker {worker['pid']} serves {worker['name']}"
+    words = list(serves.values()) + [each.words for each in found]
+    statuses: list[Status] = [1 if long else 0, *(each.status for each in found)]
+    return Health(max(statuses), words)
+
+
+def _at_work(
+    ring: shmring.Ring, participants: list[ParticipantRecord], least: float
+) -> set[tuple[int, int]]:
+    """Workers that may be at one request for so many seconds: their seats, and the requests."""
+    return {
+        (worker["seat"], hold)
         for worker in Staff.of(participants).workers
-        if not worker["stopped"]
-    ]
-    statuses: list[Status] = [0, *(each.status for each in found)]
-    return Health(max(statuses), words + [each.words for each in found])
+        if (hold := worker["hold"]) is not None
+        and not worker["stopped"]
+        and _at_it(ring, worker, hold)[1] >= least
+    }
+
+
+def _at_it(ring: shmring.Ring, worker: ParticipantRecord, hold: int) -> tuple[str, float]:
+    request, published = request_at(ring, hold)
+    return request, max(0.0, time.time() - max(published, worker["joined_ns"]) / 1e9)
+
+
+def _serves(ring: shmring.Ring, worker: ParticipantRecord) -> str:
+    words = f"worker {worker['pid']} serves {worker['name']}"
+    if worker["hold"] is None:
+        return f"{words}, and waits for requests"
+    request, seconds = _at_it(ring, worker, worker["hold"])
+    return f"{words}, and has been at {request} for up to {in_words(seconds)}"
 
 
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:

@@ -34,7 +34,9 @@ __all__ = [
     "await_entry",
     "enter",
     "functions",
+    "in_words",
     "others",
+    "request_at",
     "serving",
 ]
 
@@ -224,32 +226,31 @@ class Watch:
     def _describe_worker(self, participant: ParticipantRecord, ring: shmring.Ring) -> str:
         worker = f"worker {participant['pid']} ({participant['name']})"
         task = self._tasks[_key(participant)]
-        age = _age(time.monotonic() - task.since)
+        age = in_words(time.monotonic() - task.since)
         if task.sequence is None:
             return f"{worker} has waited for requests for at least {age}"
-        return f"{worker} has been at {_request(ring, task.sequence)} for at least {age}"
+        return f"{worker} has been at {request_at(ring, task.sequence)[0]} for at least {age}"
 
 
 def _key(participant: ParticipantRecord) -> tuple[int, int]:
     return participant["seat"], participant["joined_ns"]
 
 
-def _request(ring: shmring.Ring, sequence: int) -> str:
+def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
+    """A request, in words, and when it was published, in nanoseconds; 0 if nobody knows."""
     slot = sequence % ring.slots
     for found in ring.rows(slot, slot + 1, HEAD_BYTES):
         if found[1] == sequence:
-            try:
-                head = Head.unpack(found[6], ring=ring.path)
-            except Damaged:
-                break
-            return head.describe()
-    return f"message {sequence}"
+            with suppress(Damaged):
+                return Head.unpack(found[6], ring=ring.path).describe(), found[2]
+    return f"message {sequence}", 0
 
 
 def age_of(participant: ParticipantRecord) -> str:
     """For how long a participant has been there, in words."""
-    return _age(max(0.0, time.time() - participant["joined_ns"] / 1e9))
+    return in_words(max(0.0, time.time() - participant["joined_ns"] / 1e9))
 
 
-def _age(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """A time, for people."""
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
