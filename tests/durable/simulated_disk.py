@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shmring.durable.base.files import Buffer, File
+from shmring.durable.base.files import Buffer, Disk, File
 from shmring.errors import Locked, NoSpace
 
 SECTOR = 512
@@ -110,10 +110,10 @@ class _SimulatedFile:
 class _SimulatedLock:
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
 
     def release(self) -> None:
-        self._disk.locked.discard(self._path)
+        self._disk.locked.discard(self.path)
 
 
 class SimulatedDisk:
@@ -181,8 +181,10 @@ class SimulatedDisk:
             self.pending.append(Naming(path, None))
             self.step("remove")
 
-    def leads_to(self, path: str, file: _SimulatedFile) -> bool:
-        return self.names_now.get(path) is file._inode
+    def leads_to(self, path: str, file: _SimulatedFile | _SimulatedLock) -> bool:
+        return isinstance(file, _SimulatedLock) or self.names_now.get(path) is file._inode
+
+    check_name = Disk.check_name
 
     def names(self, path: str) -> list[str]:
         return [os.path.basename(p) for p in self.names_now if os.path.dirname(p) == path]

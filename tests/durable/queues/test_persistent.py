@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pytest
 
 from shmring.durable import PersistentQueue
-from shmring.durable.base.lockfile import LockFile, process_start
+from shmring.durable.base.files import LockFile, process_start
 from shmring.durable.queues import transaction_log
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 

@@ -2,7 +2,6 @@
 
 =================  ===========================================================
 ``files``          the one entry point to the disk, and replacing a file in one step
-``lockfile``       one owner at a time; the kernel notices its death
 ``frames``         headers of files and of their parts: written, checked, found
 ``items``          items packed for a file, found in it, read ahead
 ``group_commit``   threads that flush at the same time share one sync

@@ -13,15 +13,15 @@ import fcntl
 import mmap
 import os
 import resource
+import stat
 import sys
+import time
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from shmring.durable.base.lockfile import LockFile, open_above_standard
-from shmring.errors import NoSpace, NotARing, PermissionRefused
-
-__all__ = ["Buffer", "Disk", "File", "check_size", "replace_file", "write_file"]
+from shmring.errors import Damaged, Locked, NoSpace, NotARing, PermissionRefused
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ _IOV_MAX = 1024
 # For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In a virtual machine, which
 # has to get them from its host, such a write took up to five times as long.
 _WRITE_BYTES = 1 << 20
+_POLL_SECONDS = 0.01  # between two looks at a lock
 
 
 def _is_full(error: OSError) -> bool:
@@ -105,16 +106,41 @@ def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
         yield some
 
 
+def open_above_standard(path: str, flags: int, mode: int) -> int:
+    """Return a new descriptor, never 0 to 2.
+
+    If a standard stream is closed, as in daemons, the next file would get its number, and a
+    library's log output would go into the file.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC, mode)
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
+
+
 class File:
-    """An open file, read and written at explicit offsets."""
+    """An open file, read and written at explicit offsets.
+
+    Attributes
+    ----------
+    path : the name under which it was opened
+    inode : which file it is, whatever its name
+    """
 
     # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
     _fd = -1
 
     def __init__(self, path: str, flags: int, mode: int) -> None:
-        self._path = path
+        self.path = path
         with _in_words(path):
             self._fd = open_above_standard(path, flags, mode)
+            found = os.fstat(self._fd)
+            if stat.S_ISDIR(found.st_mode):  # opened for reading
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self.inode = found.st_ino, found.st_dev
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes; fewer than asked for only at the end of the file."""
@@ -139,7 +165,7 @@ class File:
                 offset = self._write_some(some, offset)
         except OSError as error:
             if _is_full(error):
-                raise _no_space(error, self._path) from error
+                raise _no_space(error, self.path) from error
             raise
 
     def _write_some(self, parts: Sequence[Buffer], offset: int) -> int:
@@ -176,7 +202,7 @@ class File:
     def again(self) -> File:
         """Open the file once more and return it; each of the two can be closed alone."""
         other = File.__new__(File)
-        other._path = self._path
+        other.path, other.inode = self.path, self.inode
         other._fd = fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, 3)
         return other
 
@@ -188,6 +214,105 @@ class File:
 
     def __del__(self) -> None:
         self.close()
+
+
+def process_start(pid: int) -> int | None:
+    """Return when the process started, in clock ticks since boot; None if it does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # The command name before the last ")" may itself hold spaces and brackets.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _leads_to(path: str, file: File) -> bool:
+    try:
+        there = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (there.st_ino, there.st_dev) == file.inode
+
+
+class LockFile(File):
+    """Holds the lock from construction to :meth:`release`.
+
+    The lock is ``flock`` on the file, so a dead owner never keeps it and a reused pid never counts
+    as the owner.  The text inside, ``<pid> <start time in clock ticks since boot>``, only names the
+    owner in the error; it counts only while that very process lives.
+
+    Parameters
+    ----------
+    path : the lock file; made if missing, and never removed: who has another file of the same name
+        open is an owner, too
+    what : the name used in the error
+    timeout : seconds to wait for the present owner; None waits for ever, 0 does not wait
+
+    Raises
+    ------
+    Locked : another owner has it still; ``pid`` names the owner, if it is known
+    """
+
+    def __init__(self, path: str, what: str, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            super().__init__(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _leads_to(path, self):
+                    break
+            except BlockingIOError:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise _refusal(self._fd, what) from None
+                time.sleep(_POLL_SECONDS)
+            self.close()
+        pid = os.getpid()
+        _record(self._fd, b"%d %d\n" % (pid, process_start(pid) or 0))
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let the next owner in; a second call does nothing."""
+        if self._fd >= 0:
+            _record(self._fd, b"")
+            # A child that was forked just now may still have its copy open.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self.close()
+
+
+def _record(fd: int, text: bytes) -> None:
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text, 0)
+    except OSError:
+        # On a full disk the owner still has its lock; only its pid is missing in the next error.
+        pass
+
+
+def _refusal(fd: int, what: str) -> Locked:
+    fields = os.pread(fd, 64, 0).split()
+    pid = int(fields[0]) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
+    if pid is not None and process_start(pid) != int(fields[1]):
+        pid = None
+    owner = f"process {pid}" if pid is not None else "another process"
+    return Locked(
+        f"{what} is open in {owner}; close it there, or pass timeout= to wait for it", pid=pid
+    )
+
+
+_held: weakref.WeakSet[LockFile] = weakref.WeakSet()
+
+
+def _drop_in_child() -> None:
+    # flock belongs to the open file, which a fork shares: a child that kept it would hold the
+    # lock after its parent's death.  Closing it here leaves the parent's lock alone.
+    for lock in list(_held):
+        lock.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
 
 
 class Disk:
@@ -249,10 +374,20 @@ class Disk:
 
     def leads_to(self, path: str, file: File) -> bool:
         """Whether a name still is that of an open file."""
-        try:
-            return os.path.samestat(os.stat(path), file.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        return _leads_to(path, file)
+
+    def check_name(self, path: str, file: File) -> None:
+        """Refuse a name that does not lead to an open file any more.
+
+        Raises
+        ------
+        Damaged : the name is gone, or leads to another file
+        """
+        if not self.leads_to(path, file):
+            raise Damaged(
+                f"{path} was removed or replaced while it was open: put it back, or use another "
+                f"path"
+            )
 
     def room(self, path: str) -> int:
         """Return how many bytes more the files in this directory may have."""

@@ -258,12 +258,16 @@ class JournalLog:
             end = self.end
             if self._file is not None:
                 self._file.sync()
-                self._refuse_another_file()
+            self._refuse_another_file()
             self.durable = end
 
     def _refuse_another_file(self) -> None:
-        if self._file is not None and not self._disk.leads_to(self._path, self._file):
-            raise self._gone(self._path)
+        opened = [(self._lock.path, self._lock)]
+        if self._file is not None:
+            opened.append((self._path, self._file))
+        for path, file in opened:
+            if not self._disk.leads_to(path, file):
+                raise self._gone(path)
 
     def refuse_other_files(self) -> None:
         """Refuse to go on where the directory does not lead to what was written any more.

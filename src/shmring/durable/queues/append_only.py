@@ -153,8 +153,7 @@ class AppendOnlyQueue(intake.Intake):
             )
         if self._failure is not None:
             raise Closed(
-                f"the queue at {self.path} stopped after a failed write ({self._failure}); "
-                f"open it again"
+                f"the queue at {self.path} has stopped ({self._failure}); open it again"
             ) from self._failure
 
     def __len__(self) -> int:
@@ -181,9 +180,16 @@ class AppendOnlyQueue(intake.Intake):
             yield
         except NoSpace:
             raise
-        except OSError as error:
+        except (Damaged, OSError) as error:
             self._failure = error
             raise
+
+    def _check_names(self) -> None:
+        """Refuse to go on where a second writer may have come in, or the file has no name."""
+        with self._writing():
+            assert self._owner is not None
+            self._disk.check_name(self._owner.path, self._owner)
+            self._file.check_name()
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no item.
@@ -321,6 +327,7 @@ class AppendOnlyQueue(intake.Intake):
         """
         with self._lock:
             self._check(write=True)
+            self._check_names()
             self._write_early()
             if not self._changed and self.position:
                 return self.position
@@ -334,6 +341,7 @@ class AppendOnlyQueue(intake.Intake):
                     self._back,
                     self._written_count,
                 )
+            self._check_names()
             self.position, self._committed, self._changed = commit.position, commit, False
             return self.position
 
@@ -379,6 +387,7 @@ class AppendOnlyQueue(intake.Intake):
 
     def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file
+        self._check_names()
         old.refuse_other_names()
         made = False
 

@@ -133,6 +133,7 @@ class AppendOnlyFile:
 
     def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
         self.path = path
+        self._disk = disk
         self._file: File = file or disk.open(path, write=write)
         header = _FORMAT.decode_header(self._file.read, path)
         _, self.base = header.fields
@@ -145,7 +146,6 @@ class AppendOnlyFile:
             self.torn = f"{path}: the bytes behind position {self.commit.position} were ignored"
         self._end = size
         self._sync_begun = 0
-        self._parallel = disk.parallel
         self._sync_lock = threading.Lock()
         self._sync_error: OSError | None = None
         self._region_start = size
@@ -176,6 +176,10 @@ class AppendOnlyFile:
                 f"the queue at {self.path} has {names} names (hard links): a writer under each "
                 f"would overwrite what the other one flushed; remove the others, or copy the file"
             )
+
+    def check_name(self) -> None:
+        """Refuse a file that was removed or replaced."""
+        self._disk.check_name(self.path, self._file)
 
     @property
     def size(self) -> int:
@@ -299,7 +303,7 @@ class AppendOnlyFile:
             raise
         self._end += sum(map(len, parts))
         begun = max(self._region_start, self._sync_begun)
-        if self._parallel and self._end - begun > _SYNC_BYTES:
+        if self._disk.parallel and self._end - begun > _SYNC_BYTES:
             self._sync_begun = self._end
             threading.Thread(target=self._sync_ahead, name="shmring-sync", daemon=True).start()
         if self._end - self._region_start <= _CHECKED_REGION:

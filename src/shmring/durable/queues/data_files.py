@@ -40,7 +40,7 @@ class DataFile:
         # A count, not a flag: a write that ends while a sync runs must not count as synced.
         self._writes = 0
         self._synced = 0
-        self._failure: OSError | None = None
+        self._failure: Damaged | OSError | None = None
 
     @contextmanager
     def _open(self) -> Generator[File]:
@@ -85,11 +85,12 @@ class DataFile:
             if self._failure is None:
                 with self._open() as file:
                     file.sync()
-        except OSError as error:
+                    self._disk.check_name(self.path, file)
+        except (Damaged, OSError) as error:
             # The kernel reports a failed write only once; the next sync would seem to succeed.
             self._failure = error
         if self._failure is not None:
-            raise OSError(*self._failure.args)
+            raise type(self._failure)(*self._failure.args)
         with self._lock:
             self._synced = max(self._synced, writes)
 
@@ -97,7 +98,7 @@ class DataFile:
         """Sync in the background; a failure shows at the next :meth:`sync`."""
 
         def work() -> None:
-            with suppress(OSError):
+            with suppress(Damaged, OSError):
                 self.sync()
 
         threading.Thread(target=work, name="shmring-sync", daemon=True).start()
@@ -333,7 +334,8 @@ class DataFiles:
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
-                file.close()
+                with suppress(Damaged, OSError):  # what was committed was synced then
+                    file.close()
         self.await_space()
         self._files.clear()
         self._recent.clear()

@@ -51,6 +51,8 @@ _log = logging.getLogger("shmring.durable")
 Placed = tuple[int, DataFile | None, int, bytes]
 # Closing rewrites a log that is larger than this part of its size limit.
 _CLOSING_SHARE = 16
+# What stops the queue and is told by Closed; other errors are raised too.
+_STOPPING = (OSError, Damaged)
 
 
 class PersistentQueue(Closing):
@@ -227,8 +229,10 @@ class PersistentQueue(Closing):
             body = Body()
             body.take((span.number, len(span)) for span in gone)
             with self._writing():
+                self._check_names()
                 self._journal.append(body, deferred=False, may_use_reserve=True)
                 self._journal.sync()
+                self._check_names()
             if self._failure is not None:
                 raise self._closed()
             self._line.clear()
@@ -248,8 +252,13 @@ class PersistentQueue(Closing):
             raise
         except BaseException as error:
             self._failure = error
-            if not isinstance(error, OSError):
+            if not isinstance(error, _STOPPING):
                 raise
+
+    def _check_names(self) -> None:
+        """Refuse to go on where a second owner may have come in, or what is written has no name."""
+        self._disk.check_name(self._owner.path, self._owner)
+        self._journal.check_name()
 
     # --- calls of sessions ---------------------------------------------------------------------
 
@@ -378,7 +387,7 @@ class PersistentQueue(Closing):
             self._failure = error
             for transaction in group:
                 transaction.finish(self._closed())
-            if not isinstance(error, OSError):
+            if not isinstance(error, _STOPPING):
                 raise
 
     def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
@@ -401,13 +410,14 @@ class PersistentQueue(Closing):
             return Closed(f"the queue at {self.path} was closed; open it again")
         failure = self._failure
         closed = Closed(
-            f"the queue at {self.path} stopped after a failed write ({failure}); whether the last "
-            f"flush was committed shows when it is opened again"
+            f"the queue at {self.path} has stopped ({failure}); whether the last flush was "
+            f"committed shows when it is opened again"
         )
         closed.__cause__ = failure
         return closed
 
     def _write_group(self, group: list[Transaction]) -> None:
+        self._check_names()
         files = {extent.file for transaction in group for extent in transaction.extents}
         if files and not self._delayed:
             self.files.sync(files)
@@ -434,6 +444,7 @@ class PersistentQueue(Closing):
             self._sync_soon()
         else:
             self._journal.sync()
+            self._check_names()
         runs = [
             Run(first, file, places_of(table, offset))
             if file is not None
@@ -496,9 +507,11 @@ class PersistentQueue(Closing):
             return
         try:
             with self._writing():
+                self._check_names()
                 self.files.sync(self._unsynced_files)
                 self._unsynced_files.clear()
                 self._journal.sync()
+                self._check_names()
                 drained = self.files.drained()
                 if drained or (closing and self._journal.unchecked):
                     # Without its files a transaction cannot be checked any more: first sync the
@@ -529,6 +542,7 @@ class PersistentQueue(Closing):
             live = in_order([*self._line, *self._line.taken])
         try:
             with self._writing():
+                self._check_names()
                 self.files.sync(self._unsynced_files)
                 log, moved = snapshot(
                     self._disk,
@@ -574,7 +588,8 @@ class PersistentQueue(Closing):
             raise self._closed()
 
     def _shut(self) -> None:
-        known = self._failure is None and not self._journal.unchecked
+        named = self._disk.leads_to(self._owner.path, self._owner)
+        known = named and self._failure is None and not self._journal.unchecked
         # A session that takes an item reads it with the lock held.
         with self._lock:
             live = {span.run.source for span in (*self._line, *self._line.taken)}

@@ -152,6 +152,7 @@ class TransactionLog:
 
     def __init__(self, disk: Disk, path: str, *, reserve: int, file: File | None = None) -> None:
         self.path = path
+        self._disk = disk
         self._reserve = reserve
         self._file: File = file or disk.open(path)
         self.raw = memoryview(self._file.read(self._file.size(), 0))
@@ -293,6 +294,10 @@ class TransactionLog:
         """Return when every transaction so far is on disk."""
         self._file.sync()
         self.synced = self.next_number - 1
+
+    def check_name(self) -> None:
+        """Refuse a log that was removed or replaced."""
+        self._disk.check_name(self.path, self._file)
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes of an item in the log."""
