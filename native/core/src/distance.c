@@ -11,8 +11,9 @@
  * several messages, unless the producer waits for its answer or sends seldom. How many its
  * branch has taken until its next wait shows which case it is. */
 enum {
-	FEW = 4, /* fewer: it did not pay */
+	FEW = 3, /* fewer: it did not pay. Who answers a producer that waits for it gets one */
 	MANY = 32, /* enough to share the cost of a look; it need not be further away */
+	FIRST_NS = 1000, /* at 3 M messages/s, as while all of several poll, this brings FEW */
 	LEAST_NS = 250,
 	MOST_NS = 2000,
 	WAITS = 16, /* near, until it is tried again: twice as many each time that it did not pay, */
@@ -46,7 +47,7 @@ static uint32_t time_away(shmring_consumer *m)
 	}
 	taken = load_relaxed(&m->branch->taken.v) >> 8;
 	if (!away_ns) {
-		away_ns = LEAST_NS;
+		away_ns = FIRST_NS;
 	} else if (taken - load_relaxed(&d->taken) >= FEW) {
 		away_ns = changed(m->ring, away_ns, taken - load_relaxed(&d->taken));
 		store_relaxed(&d->failures, 0);
