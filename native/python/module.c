@@ -267,6 +267,7 @@ static const struct {
 	long value;
 } constants[] = {
     CORE(SLOT_BYTES),
+    CORE(SLOT_FILE_BYTES),
     CORE(MAX_PARTICIPANTS),
     CORE(READ_ONLY),
     CORE(FOREIGN_OWNER),

@@ -13,6 +13,7 @@ VERSION: str
 # The others of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
+SLOT_FILE_BYTES: int
 MAX_PARTICIPANTS: int
 READ_ONLY: int
 FOREIGN_OWNER: int

@@ -10,11 +10,12 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from shmring._shmring import JOURNAL_BRANCH
+from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
+from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.health import findings as findings_of_sidecar
 
 __all__ = ["AGE", "MOVING", "findings"]
@@ -24,7 +25,7 @@ AGE = 60.0  # seconds
 MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
 
 _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
-_DEFAULT_RING = 65_536 * 332  # bytes
+_DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
 _JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
 _DISK_LOW = 10 << 30  # bytes: a tenth of a large disk may last for weeks
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from shmring._shmring import CONTENDED, UNAVAILABLE, Consumer, Producer
+from shmring._shmring import CONTENDED, SLOT_BYTES, UNAVAILABLE, Consumer, Producer
 from shmring.closing import Closing
 from shmring.errors import BranchNotFound
 
@@ -110,7 +110,7 @@ class Sequence(Closing, Node):
         """
         return self._handle.next()
 
-    def done(self, sequence: int, length: int = 300) -> None:
+    def done(self, sequence: int, length: int = SLOT_BYTES) -> None:
         """Pass a slot on: a producer publishes it, a branch releases it.
 
         A single producer and an exclusive branch pass on the whole batch up to `sequence`: see

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from shmring._shmring import SLOT_BYTES
 from shmring.errors import BranchNotFound
 from shmring.extras import need_pyarrow
 from shmring.records import BranchLag, BranchRecord, Counters, ParticipantRecord, RingStats
@@ -23,7 +24,7 @@ Row = tuple[int, int, int, int, int, int, bytes]
 _ROWS_PER_CALL = 4096
 
 
-def filled_rows(ring: Ring, capacity: int = 300) -> list[Row]:
+def filled_rows(ring: Ring, capacity: int = SLOT_BYTES) -> list[Row]:
     """The rows of the queue table that hold a message, as in :meth:`Ring.rows`, by message_id."""
     rows: list[Row] = []
     for first in range(0, ring.slots, _ROWS_PER_CALL):  # in several calls, so that Ctrl-C works
@@ -35,7 +36,7 @@ def _time(ns: int) -> int | None:
     return ns if 0 < ns < 2**63 else None  # the ring keeps no time, or the time is damaged
 
 
-def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
+def table(ring: Ring, *, filled: bool = True, capacity: int = SLOT_BYTES) -> pa.Table:
     """Return the ring as the classic queue table.
 
     Parameters

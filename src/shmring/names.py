@@ -9,6 +9,7 @@ makes and opens the file; posix_ipc, or the core, removes the name of an object 
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,7 @@ from shmring.errors import (
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
 REPLIES = "reply."  # before a sidecar's name: the rings with its answers
+RING_OVERHEAD = 256 * 1024  # bytes of its file beside its slots, at most, without a schema
 REQUESTS = "sidecar."  # before a sidecar's name: the ring with its requests
 
 Path = str | os.PathLike[str]
@@ -119,14 +121,16 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
             f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
         ) from None
     except NoSpace as error:
-        if not _has_name(label, path) or is_own_limit(error):
+        if not _has_name(label, path) or is_own_limit(options["slots"]):
             raise
         raise NoSpace(f"{error}. {_largest_rings()}") from None
 
 
-def is_own_limit(error: NoSpace) -> bool:
-    """Whether a limit of this process refused the space, and not the file system."""
-    return "(ulimit -f)" in str(error)
+def is_own_limit(slots: int) -> bool:
+    """Whether a limit of this process (ulimit -f) is in the way of a ring with so many slots."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    most = slots * _shmring.SLOT_FILE_BYTES + RING_OVERHEAD
+    return limit != resource.RLIM_INFINITY and most > limit
 
 
 def _largest_rings() -> str:

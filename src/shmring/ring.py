@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shmring import _shmring
-from shmring._shmring import Consumer, Producer
+from shmring._shmring import SLOT_BYTES, Consumer, Producer
 from shmring.arguments import branch_name, integer, schema_bytes, start_of
 from shmring.choices import (
     CLOCKS,
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
+
+DEFAULT_SLOTS = 65_536
 
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
@@ -381,7 +383,7 @@ class Ring(Closing):
         return holder_record(self.core)
 
     def rows(
-        self, first: int = 0, end: int | None = None, capacity: int = 300
+        self, first: int = 0, end: int | None = None, capacity: int = SLOT_BYTES
     ) -> list[tuple[int, int, int, int, int, int, bytes]]:
         """Return the rows of the queue table that hold a message now, without joining the ring.
 
@@ -457,7 +459,7 @@ def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
 def create(
     name: str | None = None,
     *,
-    slots: int = 65_536,
+    slots: int = DEFAULT_SLOTS,
     path: Path | None = None,
     participants: int = 128,
     single_producer: bool = False,

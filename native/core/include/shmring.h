@@ -36,6 +36,7 @@ extern "C" {
 #define SHMRING_VERSION "0.2.0" /* all other version numbers are read from here */
 
 #define SHMRING_SLOT_BYTES 300
+#define SHMRING_SLOT_FILE_BYTES 332 /* of the file, for each slot */
 #define SHMRING_MAX_BRANCHES 64
 #define SHMRING_MAX_PARTICIPANTS 248 /* of attached processes, producers and consumers */
 #define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */

@@ -24,8 +24,8 @@
 
 /* --- what it will be -------------------------------------------------------- */
 
-static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_MAX_BRANCHES == BRANCHES &&
-		  SHMRING_MAX_PARTICIPANTS == MAX_PARTICIPANTS,
+static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_SLOT_FILE_BYTES == SLOT_BYTES + CONTROL_BYTES &&
+		  SHMRING_MAX_BRANCHES == BRANCHES && SHMRING_MAX_PARTICIPANTS == MAX_PARTICIPANTS,
 	      "what the interface promises");
 
 static int check_options(const char *name, const struct shmring_options *o, uint32_t page)

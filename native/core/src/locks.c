@@ -88,9 +88,9 @@ int fail_admin_taken(int fd, const char *name)
 
 	if (ask(fd, ADMIN_LOCK_OFFSET, &lock, F_WRLCK) != LOCKED || lock.l_type != F_RDLCK)
 		return fail(SHMRING_CONTENDED,
-			    "ring \"%s\": another process has been joining or recovering for 5 s; it is stopped "
+			    "ring \"%s\": another process has been joining or recovering for %d s; it is stopped "
 			    "(kill -CONT it, or kill it)",
-			    name);
+			    name, ADMIN_TIMEOUT_S);
 	if (lock.l_pid > 0) /* only locks that belong to a process say so */
 		snprintf(who, sizeof who, " of process %d", (int)lock.l_pid);
 	return fail(

@@ -9,6 +9,11 @@
 
 struct lock_file;
 
+/* How long a process waits for the admin byte. Joins, leaves and recovery take microseconds: one that
+ * has it for longer is stopped (SIGSTOP, a debugger), not dead. */
+#define ADMIN_TIMEOUT_S 5
+#define ADMIN_TIMEOUT_NS (ADMIN_TIMEOUT_S * INT64_C(1000000000))
+
 bool lock_byte(int fd, off_t offset);
 void unlock_byte(int fd, off_t offset);
 int fail_admin_taken(int fd, const char *name);

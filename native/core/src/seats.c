@@ -14,9 +14,6 @@
 #include "locks.h"
 #include "seats.h"
 
-/* Joins, leaves and recovery take microseconds; a process that holds the admin lock
- * for longer is stopped (SIGSTOP, a debugger), not dead. */
-#define ADMIN_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
 /* For a close in a process that has waited that long in vain before: a short wait. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000

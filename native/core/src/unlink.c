@@ -69,8 +69,6 @@ static bool has_header(int fd, struct header *h)
 
 /* --- at a user's request ----------------------------------------------------------- */
 
-#define LOCK_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
-
 static int fail_left_alone(const char *path)
 {
 	return fail(SHMRING_E_NOT_A_RING, "%s is not a ring; it is left alone", path);
@@ -83,7 +81,7 @@ static int fail_not_found(const char *path)
 
 static int await_admin_lock(int fd, const char *path)
 {
-	int64_t deadline = monotonic() + LOCK_TIMEOUT_NS;
+	int64_t deadline = monotonic() + ADMIN_TIMEOUT_NS;
 
 	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
 		if (monotonic() > deadline)

@@ -7,6 +7,7 @@ import textwrap
 
 import click
 
+from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import Place, count, json_option, ring_argument
 from shmring.cli.output import (
     as_time,
@@ -147,7 +148,7 @@ def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tu
 @click.option(
     "--capacity",
     type=click.IntRange(0),
-    default=300,
+    default=SLOT_BYTES,
     show_default=True,
     metavar="BYTES",
     help="How much of each message to show.",

@@ -14,11 +14,12 @@ import click
 from click.shell_completion import CompletionItem
 
 import shmring
+from shmring._shmring import SLOT_BYTES, SLOT_FILE_BYTES
 from shmring.arguments import number_of
 from shmring.choices import WAITS
 from shmring.cli.output import set_json
 from shmring.errors import RingNotFound, ShmringError
-from shmring.names import REQUESTS
+from shmring.names import REQUESTS, RING_OVERHEAD
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DAY = 86_400  # seconds
 
-_OVERHEAD = 256 * 1024  # header, cursors and participants: at most
-_SLOT = 300 + 32
 _LEAST_SLOTS = 1024
 _MOST_SLOTS = 1 << 31
 
@@ -245,9 +244,9 @@ def slots_within(nbytes: int) -> int:
     ------
     ValueError : not even the smallest does
     """
-    fitting = (nbytes - _OVERHEAD) // _SLOT
+    fitting = (nbytes - RING_OVERHEAD) // SLOT_FILE_BYTES
     if fitting < _LEAST_SLOTS:
-        least = _LEAST_SLOTS * _SLOT + _OVERHEAD
+        least = _LEAST_SLOTS * SLOT_FILE_BYTES + RING_OVERHEAD
         raise ValueError(
             f"a ring takes at least {least} bytes ({_LEAST_SLOTS} slots), not {nbytes}"
         )
@@ -261,7 +260,7 @@ def creation_options(command: Command) -> Command:
         "--slots",
         type=binary_count,
         metavar="N",
-        help="Number of 300-byte slots, a power of two, at least 1024 (64k is 65536).",
+        help=f"Number of {SLOT_BYTES}-byte slots, a power of two, at least 1024 (64k is 65536).",
     )
     @click.option(
         "--bytes",

@@ -63,7 +63,7 @@ class Pushing(NamedTuple):
     "--size",
     type=binary_count,
     metavar="BYTES",
-    help="Messages are chunks of this many bytes.  [default with --generate: 300]",
+    help=f"Messages are chunks of this many bytes.  [default with --generate: {SLOT_BYTES}]",
 )
 @click.option("--batch-rows", type=positive, metavar="N", help="Rows of an Arrow batch at most.")
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
+from shmring._shmring import SLOT_BYTES
 from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
 from shmring.cli.options import (
@@ -160,7 +161,7 @@ def info(place: Place) -> None:
         pairs: list[tuple[str, object]] = [
             ("ring", place.label),
             ("path", ring.path),
-            ("slots", f"{facts.slots:,} of 300 bytes"),
+            ("slots", f"{facts.slots:,} of {SLOT_BYTES} bytes"),
             ("size", f"{size(facts.file_bytes)} ({facts.file_bytes:,} bytes)"),
             ("participants", f"up to {facts.participants}"),
             ("layout", "{}.{}".format(*facts.layout)),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from shmring._shmring import SLOT_FILE_BYTES
 from shmring.errors import NoSpace
 from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, rings
 from shmring.ring import Ring
@@ -15,7 +16,6 @@ from shmring.ring import Ring
 __all__ = ["LEAST", "REPLY", "REQUEST", "SPARE", "Size", "is_memory_short"]
 
 LEAST = 1024  # slots
-_SLOT_COST = 332  # bytes
 _PAUSE = 0.05  # seconds between two looks for memory
 _SHORT = 8  # with less than one such part free, nobody keeps a ring for later
 
@@ -78,7 +78,7 @@ class Size:
             try:
                 return make(lowest)
             except NoSpace as error:
-                if is_own_limit(error):
+                if is_own_limit(lowest):
                     raise
                 if any(give_back() for give_back in SPARE):
                     continue
@@ -90,7 +90,7 @@ class Size:
         """A power of two: enough for so many slots, if there is room for that beside others."""
         _, free = memory()
         slots = LEAST
-        while slots < min(wish, self.most) and 2 * slots * _SLOT_COST <= free // self.part:
+        while slots < min(wish, self.most) and 2 * slots * SLOT_FILE_BYTES <= free // self.part:
             slots *= 2
         return slots
 
@@ -100,8 +100,8 @@ class Size:
         smaller = f", make the ring smaller with {self.knob.format(slots='...')}"
         return (
             f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
-            f"slots needs {slots * _SLOT_COST / 2**20:.1f} MB{waited}: {_all_replies()}; give it "
-            f"more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
+            f"slots needs {slots * SLOT_FILE_BYTES / 2**20:.1f} MB{waited}: {_all_replies()}; give "
+            f"it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
             f"{smaller if slots > LEAST else ''}, or let fewer tasks run at a time"
         )
 
