@@ -262,11 +262,8 @@ class JournalLog:
             self.durable = end
 
     def _refuse_another_file(self) -> None:
-        opened = [(self._lock.path, self._lock)]
-        if self._file is not None:
-            opened.append((self._path, self._file))
-        for path, file in opened:
-            if not self._disk.leads_to(path, file):
+        for path, file in (self._lock.path, self._lock), (self._path, self._file):
+            if file is not None and not self._disk.leads_to(path, file):
                 raise self._gone(path)
 
     def refuse_other_files(self) -> None:
