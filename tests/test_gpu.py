@@ -420,8 +420,8 @@ class Model:
         tensors = to_torch(batch)
         self.gpu.finish()
         if self.gpu.is_real:
-            buffer = batch["x"].buffers()[1]
-            pinned = self.gpu.torch.frombuffer(memoryview(buffer), dtype=self.gpu.torch.int64).is_pinned()
+            values = memoryview(batch["x"].buffers()[1])
+            pinned = self.gpu.torch.frombuffer(values, dtype=self.gpu.torch.int64).is_pinned()
         else:
             self.gpu.calls.is_registered.argtypes = [__import__("ctypes").c_void_p]
             pinned = self.gpu.calls.is_registered(address)
