@@ -71,7 +71,7 @@ CURSORS: Fields = {
     "producers.futex": (640, "I"),
     "producers.wanted": (648, "Q"),
     "look.v": (768, "Q"),
-    "spare": (896, "128s"),
+    "unlinked.v": (896, "I"),
     "branch": (1024, f"{BRANCHES * BRANCH_BYTES}s"),
 }
 

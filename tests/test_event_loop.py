@@ -171,6 +171,16 @@ def test_errors_are_those_of_the_calls_that_wait(ring, run):
     run(main())
 
 
+def test_a_file_that_was_removed_is_told(ring, run):
+    async def main():
+        with ring.consumer("a") as inp:
+            os.unlink(ring.path)
+            with pytest.raises(shmring.RingNotFound, match="no producer is attached"):
+                await inp.get()
+
+    run(main())
+
+
 def test_an_overrun_is_told(ring, run):
     async def main():
         with ring.producer() as out, ring.consumer("a", drop_oldest=True) as inp:

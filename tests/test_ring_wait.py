@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -228,3 +229,38 @@ def _count(ring, who, counter):
     return sum(
         participant[counter] for participant in ring.participants() if participant["name"] == who
     )
+
+
+@pytest.mark.parametrize("call", POPS.values(), ids=POPS.keys())
+def test_consumer_of_a_file_that_was_removed_does_not_wait_for_ever(ring, thread, call):
+    with ring.consumer("a") as inp:
+        os.unlink(ring.path)
+        with pytest.raises(shmring.RingNotFound, match=r"was removed .* no producer is attached"):
+            thread(call, inp).outcome()
+    with ring.consumer("a") as inp, pytest.raises(shmring.Empty, match="was removed"):
+        inp.pop(timeout=0.01)
+
+
+def test_ring_that_was_removed_and_made_anew_is_left(ring, name, thread):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        os.unlink(ring.path)
+        with shmring.create(name, slots=1024, temporary=True):
+            with pytest.raises(shmring.RingNotFound, match="and made anew"):
+                thread(inp.pop).outcome()
+            out.push_many([b"x"] * ring.slots)
+            with pytest.raises(shmring.RingNotFound, match="and made anew"):
+                thread(out.push, b"x").outcome()
+            inp.lease_many(ring.slots).release()
+            with pytest.raises(shmring.RingNotFound, match="and made anew"):
+                thread(lambda: shmring.wait([inp]) and inp.pop()).outcome()
+
+
+def test_ring_that_was_unlinked_on_purpose_is_waited_for(ring, thread, until, participant):
+    with ring.consumer("a", name="c") as inp:
+        ring.unlink()
+        with pytest.raises(shmring.Empty, match="no producer is attached"):
+            inp.pop(timeout=1.1)
+        popper = thread(inp.pop)
+        with ring.producer() as out:
+            out.push(b"x")
+            assert popper.outcome() == b"x"

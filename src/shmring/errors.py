@@ -86,7 +86,11 @@ class Contended(ShmringError):
 
 
 class RingNotFound(ShmringError, FileNotFoundError):
-    """This host has no ring, queue or journal of this name or path."""
+    """This host has no ring, queue or journal of this name or path, or not any more.
+
+    A wait raises it, too: if the ring's file was removed while it was in use, and either made anew,
+    or nobody is left for whom to wait.
+    """
 
 
 class RingExists(ShmringError, FileExistsError):

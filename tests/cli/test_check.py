@@ -164,6 +164,25 @@ def test_link_that_leads_nowhere_is_no_ring_that_is_well(name: str, tmp_path: Pa
     assert name not in shmring.rings()
 
 
+def test_participants_of_a_ring_whose_file_was_removed(ring: shmring.Ring, name: str) -> None:
+    with ring.consumer("b"):
+        Path(ring.path).unlink()
+        for remade in range(2):
+            status, said = check(name)
+            assert status == 2
+            assert f'stuck: ring "{name}": its users with the pid {os.getpid()} have' in said
+            if not remade:
+                shmring.create(name).close()
+    assert "was removed while it was in use" not in check(f"{name}-2")[1]
+
+
+def test_ring_that_was_unlinked_on_purpose_is_no_trouble(ring: shmring.Ring, name: str) -> None:
+    with ring.consumer("b"):
+        shmring.unlink(name)
+        assert "was removed" not in check(name)[1]
+    shmring.create(name).close()
+
+
 def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:
     ring.subscribe("billing")
     with fill(ring) as out:

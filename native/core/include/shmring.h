@@ -181,6 +181,10 @@ SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
  * without a living participant in which rubbish stands for some: SHMRING_E_DAMAGED. */
 SHMRING_API int shmring_reap(const char *path);
 
+/* Whether the file open as `fd` is a ring that was removed while it was in use, and not by
+ * shmring_unlink(): 1, else 0. Whoever attaches does not meet those who use it. */
+SHMRING_API int shmring_is_lost(int fd);
+
 /* Returns what shmring_reap() would return now, and removes nothing. */
 SHMRING_API int shmring_reapable(const char *path);
 
@@ -445,7 +449,9 @@ enum shmring_wait_strategy {
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
  * handle signals. The slice is 50 ms at most, or if many sleep on the ring about 20 ms for
  * each, but not more than the time waited so far. One of the waiters looks for dead
- * participants every 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never; at the
+ * participants every 50 ms. If the ring's file was removed (not by shmring_unlink()) and made anew, or
+ * nobody is attached to what is waited for, a wait of more than a second ends with SHMRING_OK, and the
+ * next try returns SHMRING_E_NOT_FOUND. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never; at the
  * deadline they return SHMRING_TIMEOUT. After SHMRING_AGAIN the caller may wait again
  * without a try: the next wait misses nothing. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,

@@ -17,6 +17,7 @@
 #include "error.h"
 #include "floor.h"
 #include "graph.h"
+#include "holder.h"
 #include "participants.h"
 #include "recovery.h"
 #include "seats.h"
@@ -171,8 +172,10 @@ static int dropped(const shmring_consumer *m)
 
 static int nothing_yet(shmring_consumer *m)
 {
+	int status = check_lost(m->ring, m, &m->wait);
+
 	count(&m->seat->counters.empty_waits, 1);
-	return not_now(SHMRING_UNAVAILABLE);
+	return status ? status : not_now(SHMRING_UNAVAILABLE);
 }
 
 static int contended(shmring_consumer *m)

@@ -44,6 +44,7 @@ struct wait_memory {
 	int64_t since_ns; /* beginning of the waits that have brought nothing */
 	int64_t look_ns; /* the time that a look for the dead takes here */
 	bool looks; /* this waiter looked last: it does so again */
+	bool lost; /* it has waited at a file that has no name any more: the next try says so */
 };
 
 /* How far behind the producers a consumer waits: distance.c. */

@@ -9,8 +9,10 @@
 
 #include "cells.h"
 #include "clock.h"
+#include "error.h"
 #include "floor.h"
 #include "holder.h"
+#include "locks.h"
 #include "seats.h"
 
 /* The age of the message at `sequence`; -1 if it is unknown. */
@@ -212,11 +214,55 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 	}
 }
 
+/* Is anybody living there, but for consumers of this branch? */
+static bool is_attached(const shmring *r, uint32_t role, uint32_t without)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE &&
+		    load_relaxed(&r->seats[i].id.role) == role &&
+		    (role == ROLE_PRODUCER || load_relaxed(&r->seats[i].id.branch) != without) && seat_alive(r, i))
+			return true;
+	return false;
+}
+
+/* The error if what this consumer, or with NULL a producer, waits for cannot come: the file has lost its name,
+ * so that nobody else can attach. Those who are attached may go on, unless others have made the ring anew. */
+int check_named(const shmring *r, const shmring_consumer *m)
+{
+	static const char removed[] = "its file was removed while it was in use (by rm, by a cleaner of "
+				      "/dev/shm, or by systemd as its user logged out: RemoveIPC)";
+	bool for_producers = m && !load_relaxed(&m->branch->d.upstream), remade;
+
+	if (load_relaxed(&r->cursors->unlinked.v) || !lock_file_removed(r->locks, &remade))
+		return SHMRING_OK;
+	if (remade)
+		return fail(SHMRING_E_NOT_FOUND,
+			    "ring \"%s\": %s, and made anew: this handle does not meet those who have attached "
+			    "since; close it and attach again",
+			    r->name, removed);
+	if (is_attached(r, for_producers ? ROLE_PRODUCER : ROLE_CONSUMER, m ? m->branch_index : BRANCHES))
+		return SHMRING_OK;
+	return fail(SHMRING_E_NOT_FOUND,
+		    "ring \"%s\": %s, no %s is attached, and none can come; close this handle, and make the ring "
+		    "again",
+		    r->name, removed, for_producers ? "producer" : "consumer");
+}
+
+static bool say_removed(struct text *t, const shmring *r, const shmring_consumer *m)
+{
+	if (check_named(r, m) == SHMRING_OK)
+		return false;
+	say(t, "%s", shmring_error_message());
+	return true;
+}
+
 void shmring_explain_full(const shmring *r, char *text, size_t size)
 {
 	struct text t = {text, size};
 	struct shmring_holder h;
 
+	if (say_removed(&t, r, NULL))
+		return;
 	(void)shmring_find_holder(r, &h);
 	say_holder(&t, r, &h);
 }
@@ -227,6 +273,8 @@ void shmring_explain_branch(const shmring *r, uint32_t branch, char *text, size_
 	struct shmring_holder h;
 	uint64_t released;
 
+	if (say_removed(&t, r, NULL))
+		return;
 	nobody(&h);
 	if (branch < BRANCHES) {
 		released = branch_released(r, &r->cursors->branch[branch], false);
@@ -263,6 +311,8 @@ void shmring_explain_empty(const shmring_consumer *m, char *text, size_t size)
 	struct shmring_holder h;
 	uint32_t id;
 
+	if (say_removed(&t, r, m))
+		return;
 	nobody(&h);
 	h.sequence = at;
 	if (upstream && load_acquire(&r->cursors->claim.v) > at) {

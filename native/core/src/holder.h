@@ -1,9 +1,19 @@
-/* A text about the holders of seats. */
+/* Who holds what, and whether anybody can come. */
 #ifndef SHMRING_HOLDER_H
 #define SHMRING_HOLDER_H
 
 #include "handles.h"
 
+int check_named(const shmring *ring, const shmring_consumer *consumer);
 void explain_seats(const shmring *ring, char *text, size_t size);
+
+/* The same for who has found it in a wait, once. */
+static inline int check_lost(const shmring *ring, const shmring_consumer *consumer, struct wait_memory *memory)
+{
+	if (__builtin_expect(!load_relaxed(&memory->lost), 1))
+		return SHMRING_OK;
+	store_relaxed(&memory->lost, false);
+	return check_named(ring, consumer);
+}
 
 #endif

@@ -162,7 +162,7 @@ struct cursors {
 		uint8_t producers_pad[CELL];
 	};
 	union cell64 look; /* time of the last look for the dead, and the sleepers at that time */
-	uint8_t spare[CELL];
+	union cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */
 	struct branch branch[BRANCHES];
 };
 

@@ -327,6 +327,17 @@ int lock_file_number(const struct lock_file *f)
 	return is_ours(f, descriptor) ? number_of(descriptor) : -1;
 }
 
+bool lock_file_removed(const struct lock_file *f, bool *remade)
+{
+	int fd = lock_file_number(f);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) || st.st_nlink)
+		return false;
+	*remade = lstat(f->path, &st) == 0;
+	return true;
+}
+
 /* Sets the name by which the file can be opened again. */
 void lock_file_name(struct lock_file *f, const char *path)
 {

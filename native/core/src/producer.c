@@ -17,6 +17,7 @@
 #include "contention.h"
 #include "error.h"
 #include "floor.h"
+#include "holder.h"
 #include "kind.h"
 #include "participants.h"
 #include "recovery.h"
@@ -259,8 +260,9 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 				    "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)", r->name,
 				    (unsigned long long)lo, (unsigned long long)p->floor);
 		if (lo + n > p->floor + r->capacity) {
+			status = check_lost(r, NULL, &p->wait);
 			count(&p->seat->counters.full_waits, 1);
-			return not_now(SHMRING_UNAVAILABLE);
+			return status ? status : not_now(SHMRING_UNAVAILABLE);
 		}
 	}
 

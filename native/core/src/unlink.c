@@ -91,6 +91,17 @@ static int await_admin_lock(int fd, const char *path)
 	return SHMRING_OK;
 }
 
+/* For those who use the ring on: its file has no name because somebody wanted that. */
+static void mark(int fd, const struct header *h, uint32_t unlinked)
+{
+	struct stat st;
+
+	if (h->major == LAYOUT_MAJOR && h->crc == header_crc(h) && fstat(fd, &st) == 0 &&
+	    (uint64_t)st.st_size == h->file_bytes)
+		(void)pwrite(fd, &unlinked, sizeof unlinked,
+			     (off_t)(h->cursors_offset + offsetof(struct cursors, unlinked)));
+}
+
 /* A damaged ring or one of another version may go, unless a uuid is given. */
 static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remove)(const char *, void *),
 		       void *context)
@@ -108,9 +119,28 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 		return status;
 	if (!is_named(fd, path))
 		return fail_not_found(path);
+	mark(fd, &h, 1);
 	if (remove)
-		return remove(path, context);
-	return unlink(path) ? fail_errno("cannot unlink it", base_name(path)) : SHMRING_OK;
+		status = remove(path, context);
+	else if (unlink(path))
+		status = fail_errno("cannot unlink it", base_name(path));
+	if (is_named(fd, path)) /* also if `remove` wants it so */
+		mark(fd, &h, 0);
+	return status;
+}
+
+int shmring_is_lost(int fd)
+{
+	uint32_t unlinked = 0;
+	struct header h = {0};
+	struct stat st;
+
+	if (fstat(fd, &st) || st.st_nlink || !has_header(fd, &h) || h.magic != LAYOUT_MAGIC ||
+	    h.major != LAYOUT_MAJOR || h.crc != header_crc(&h))
+		return 0;
+	(void)pread(fd, &unlinked, sizeof unlinked,
+		    (off_t)(h.cursors_offset + offsetof(struct cursors, unlinked)));
+	return !unlinked;
 }
 
 int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const char *path, void *context),

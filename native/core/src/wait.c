@@ -10,6 +10,7 @@
 #include "distance.h"
 #include "error.h"
 #include "floor.h"
+#include "holder.h"
 #include "waiter.h"
 #include "wake.h"
 
@@ -136,6 +137,10 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	look_for_all(w, SLICE_NS);
 	if (w->consumer)
 		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
+	if (w->releasing && (status = check_named(w->ring, NULL)))
+		return status;
+	if (!w->releasing && find_lost(w)) /* the next try says so */
+		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 

@@ -208,9 +208,11 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 }
 
 /* Those that have something are for the caller. The others are looked after, also if there is always
- * somebody who has something: a ring where nobody else waits may have its dead. */
-static void leave(const struct any *a, int64_t start)
+ * somebody who has something: a ring where nobody else waits may have its dead. True if one is lost. */
+static bool leave(const struct any *a, int64_t start)
 {
+	bool lost = false;
+
 	for (uint32_t i = 0; i < a->count; i++) {
 		struct waiter w = waiter_of(&a->waits[i]);
 
@@ -220,7 +222,9 @@ static void leave(const struct any *a, int64_t start)
 		look_for_all(&w, SLICE_NS);
 		if (w.consumer)
 			pass_wake_up_on(w.consumer);
+		lost |= a->waits[i].ready = find_lost(&w); /* the next try says so */
 	}
+	return lost;
 }
 
 static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
@@ -242,7 +246,7 @@ static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
 				break;
 		}
 	}
-	leave(a, start);
+	done |= leave(a, start);
 	if (done)
 		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);

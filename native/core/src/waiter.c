@@ -14,6 +14,7 @@
 #include "distance.h"
 #include "end.h"
 #include "floor.h"
+#include "holder.h"
 #include "waiter.h"
 #include "wake.h"
 
@@ -21,6 +22,7 @@
  * sleep longer, SHARE_NS for each of them, so that one of them is soon there should
  * the one who looked be gone. */
 #define SHARE_NS (20 * 1000 * 1000LL)
+#define LONG_NS (1000 * 1000 * 1000LL)
 
 bool is_interrupted(const struct waiter *w)
 {
@@ -181,6 +183,16 @@ void look_for_all(const struct waiter *w, int64_t interval)
 	store_relaxed(look, LOOK_TIME((uint64_t)now) | count_sleepers(r));
 	store_relaxed(&w->memory->looks, true);
 	store_relaxed(&w->memory->look_ns, monotonic() - now);
+}
+
+/* After a wait in vain: has it lasted for so long that it is time to see whether anything can come? */
+bool find_lost(const struct waiter *w)
+{
+	bool lost = monotonic() - load_relaxed(&w->memory->since_ns) >= LONG_NS &&
+		    check_named(w->ring, w->consumer) != SHMRING_OK;
+
+	store_relaxed(&w->memory->lost, lost);
+	return lost;
 }
 
 /* How long to sleep at most. A signal that comes between the caller's look for one and

@@ -28,6 +28,7 @@ struct waiter {
 
 bool is_interrupted(const struct waiter *waiter);
 bool ready(const struct waiter *waiter, uint64_t slots);
+bool find_lost(const struct waiter *waiter);
 bool is_alone(const shmring_consumer *consumer);
 uint32_t *announce_sleep(const struct waiter *waiter, uint64_t slots, uint32_t *seen);
 bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);

@@ -1,5 +1,6 @@
 /* Removing rings, and those of the dead. */
 #include "folder.h"
+#include "locks.h"
 
 TEST(only_the_ring_that_is_meant_is_unlinked)
 {
@@ -157,6 +158,130 @@ TEST(a_draft_is_known_by_its_name_and_its_header)
 	shmring_close(r);
 	CHECK_IS(shmring_reap(path), 0);
 	CHECK(access(path, F_OK) == 0);
+	folder_end();
+}
+
+/* --- in use --------------------------------------------------------------------------- */
+
+/* What a wait answers that has lasted for long, and what the next try says. */
+static int wait_and_take(shmring_consumer *m)
+{
+	struct shmring_wait one = {.consumer = m};
+	struct shmring_lease l;
+	int status, alone;
+
+	m->wait = (struct wait_memory){.took_ns = INT64_MAX};
+	alone = shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+	status = shmring_take(m, 1, 1, &l);
+	CHECK_IS(alone, status == SHMRING_UNAVAILABLE ? SHMRING_AGAIN : SHMRING_OK);
+	m->wait = (struct wait_memory){.took_ns = INT64_MAX};
+	CHECK_IS(shmring_wait_any(&one, 1, NULL, 0, INT64_MAX, SHMRING_WAIT_DEFAULT), alone);
+	CHECK_IS(one.ready, alone == SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, 1, &l), status);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE); /* as ever, until the next wait */
+	return status;
+}
+
+static bool says(const char *text, const char *what)
+{
+	bool found = strstr(text, what);
+
+	if (!found)
+		printf("  \"%s\" is not in: %s\n", what, text);
+	return found;
+}
+
+TEST(who_waits_at_a_file_that_was_removed_is_told_if_nobody_can_come)
+{
+	shmring *r, *other;
+	shmring_producer *p;
+	shmring_consumer *m;
+	char text[600];
+
+	folder_begin();
+	r = make(at, &small);
+	m = consumer_of(r, "b");
+	p = producer_of(r);
+	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
+	NEED(unlink(at) == 0);
+	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE); /* the producer may go on */
+	shmring_explain_empty(m, text, sizeof text);
+	CHECK(says(text, "1 producer is attached"));
+	shmring_producer_close(p);
+	CHECK_IS(wait_and_take(m), SHMRING_E_NOT_FOUND);
+	shmring_explain_empty(m, text, sizeof text);
+	CHECK(says(text, "was removed") && says(text, "no producer is attached"));
+	p = producer_of(r);
+	other = make(at, &small);
+	CHECK_IS(wait_and_take(m), SHMRING_E_NOT_FOUND);
+	shmring_explain_empty(m, text, sizeof text);
+	CHECK(says(text, "was removed") && says(text, "and made anew"));
+	shmring_consumer_close(m);
+	shmring_producer_close(p);
+	shmring_close(r);
+	shmring_close(other);
+	folder_end();
+}
+
+TEST(a_producer_on_a_full_ring_whose_file_was_removed_is_told_if_nobody_reads_it)
+{
+	shmring *r;
+	shmring_producer *p;
+	shmring_consumer *m;
+	char text[600];
+
+	folder_begin();
+	r = make(at, &small);
+	p = producer_of(r);
+	m = consumer_of(r, "b");
+	push_n(p, 0, 1024);
+	NEED(unlink(at) == 0);
+	for (int left = 0; left < 2; left++) {
+		p->wait = (struct wait_memory){.took_ns = INT64_MAX};
+		CHECK_IS(shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_DEFAULT),
+			 left ? SHMRING_OK : SHMRING_AGAIN);
+		CHECK_IS(push_number(p, 0), left ? SHMRING_E_NOT_FOUND : SHMRING_UNAVAILABLE);
+		CHECK_IS(shmring_wait_released(r, 0, 1024, INT64_MAX, SHMRING_WAIT_DEFAULT),
+			 left ? SHMRING_E_NOT_FOUND : SHMRING_AGAIN);
+		if (!left) {
+			shmring_consumer_abandon(m);
+			continue;
+		}
+		shmring_explain_full(r, text, sizeof text);
+		CHECK(says(text, "no consumer is attached"));
+	}
+	shmring_producer_close(p);
+	shmring_close(r);
+	folder_end();
+}
+
+static bool is_lost(shmring *r)
+{
+	return shmring_is_lost(lock_file_number(r->locks));
+}
+
+TEST(a_ring_that_was_unlinked_on_purpose_is_used_on)
+{
+	shmring *r, *other;
+	shmring_consumer *m;
+
+	folder_begin();
+	r = make(at, &small);
+	m = consumer_of(r, "b");
+	CHECK(!is_lost(r));
+	answer_of_remove = SHMRING_OK;
+	CHECK_IS(shmring_unlink(at, NULL, replace_and_remove, r), SHMRING_OK); /* it stays */
+	CHECK_IS(r->cursors->unlinked.v, 0);
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_OK);
+	CHECK(!is_lost(r));
+	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
+	other = make(at, &small);
+	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
+	NEED(unlink(at) == 0);
+	CHECK(is_lost(other));
+	shmring_consumer_close(m);
+	shmring_close(r);
+	shmring_close(other);
 	folder_end();
 }
 
