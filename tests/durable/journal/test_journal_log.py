@@ -221,6 +221,15 @@ def test_truncate_at_a_sequence_ends_at_the_record_before_it(tmp_path: Path) -> 
     assert [m.message_id for m in replay(tmp_path)] == [i for i, _ in written if i < end]
 
 
+def test_truncating_again_keeps_the_earlier_copies(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = [path.read_bytes() for path in tmp_path.glob("*.journal")]
+    for at in 7, 3:
+        truncate(tmp_path, at=at)
+    kept = [path.read_bytes() for path in tmp_path.glob("*.broken")]
+    assert all(data in kept for data in before)
+
+
 def test_a_full_disk_writes_nothing_and_can_be_tried_again() -> None:
     disk = SimulatedDisk(capacity=2000)
     log = open_log(disk, segment_bytes=1 << 20)

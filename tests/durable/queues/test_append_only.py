@@ -13,7 +13,7 @@ from simulated_disk import SimulatedDisk
 from shmring.durable import AppendOnlyQueue
 from shmring.durable.base import frames
 from shmring.durable.base.files import Disk
-from shmring.durable.queues import append_only_file, intake
+from shmring.durable.queues import append_only_file, session
 from shmring.errors import (
     Closed,
     Damaged,
@@ -341,7 +341,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
 ) -> None:
     monkeypatch.setattr(append_only_file, "_CHECKED_REGION", checked_region)
     monkeypatch.setattr(frames, "_SEARCH_BYTES", 150)
-    monkeypatch.setattr(intake, "BUFFER_BYTES", 400)
+    monkeypatch.setattr(session, "BUFFER_BYTES", 400)
     rng = random.Random(seed)
     disk = SimulatedDisk()
     allowed: list[list[bytes]] = [[]]
@@ -443,7 +443,7 @@ def test_failed_sync_stops_the_queue() -> None:
 def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
     monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(intake, "BUFFER_BYTES", 100)
+    monkeypatch.setattr(session, "BUFFER_BYTES", 100)
     monkeypatch.setattr(append_only_file, "_SYNC_BYTES", 1000)
     disk = SimulatedDisk()
     disk.parallel = True

@@ -18,7 +18,7 @@ from simulated_disk import SimulatedDisk
 from shmring import _shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base import items as items_module
-from shmring.durable.queues import intake
+from shmring.durable.queues import session
 from shmring.errors import Closed, Damaged, MessageTooLarge, NoSpace
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "durable"
@@ -344,7 +344,7 @@ def test_golden_files_take_and_give_batches(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_a_batch_and_keeps_what_was_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(intake, "BUFFER_BYTES", 1000)
+    monkeypatch.setattr(session, "BUFFER_BYTES", 1000)
     disk = SimulatedDisk()
     with PersistentQueue("/q", disk=disk) as q, q.session() as s:
         s.enqueue_many([b"a" * 600, b"b" * 600])

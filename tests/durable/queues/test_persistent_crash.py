@@ -10,7 +10,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk
-from shmring.durable.queues import intake, session, transaction_log
+from shmring.durable.queues import session, transaction_log
 from shmring.errors import NoSpace
 
 SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))
@@ -21,7 +21,7 @@ STATE = list[bytes]
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_log, "_CHUNK", 700)
     monkeypatch.setattr(session, "_INLINE_BYTES", 100)
-    monkeypatch.setattr(intake, "BUFFER_BYTES", 600)
+    monkeypatch.setattr(session, "BUFFER_BYTES", 600)
 
 
 def open_queue(disk: Disk, *, delayed: bool = False) -> PersistentQueue:

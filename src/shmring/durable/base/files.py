@@ -160,24 +160,20 @@ class File:
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all parts one after the other; after an error any part of them may be written."""
+        small = len(parts) <= _IOV_MAX and sum(map(len, parts)) <= _WRITE_BYTES
         try:
-            for some in _in_writes(parts):
-                offset = self._write_some(some, offset)
+            for some in (parts,) if small else _in_writes(parts):
+                done = os.pwritev(self._fd, some, offset)
+                end = offset + sum(map(len, some))
+                if offset + done < end:
+                    rest = memoryview(b"".join(some))[done:]
+                    while rest:
+                        rest = rest[os.pwrite(self._fd, rest, end - len(rest)) :]
+                offset = end
         except OSError as error:
             if _is_full(error):
                 raise _no_space(error, self.path) from error
             raise
-
-    def _write_some(self, parts: Sequence[Buffer], offset: int) -> int:
-        nbytes = sum(map(len, parts))
-        done = os.pwritev(self._fd, parts, offset)
-        end = offset + nbytes
-        if done < nbytes:
-            rest = memoryview(b"".join(parts))[done:]
-            while rest:
-                n = os.pwrite(self._fd, rest, end - len(rest))
-                rest = rest[n:]
-        return end
 
     def sync(self) -> None:
         """Return when the contents and the size are on disk."""
@@ -408,6 +404,26 @@ class Disk:
         """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
         with _in_words(what):
             return LockFile(path, what, timeout)
+
+
+def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:
+    """Keep a file under a new name, ``*.broken``, durably; with ``copy`` it stays, too."""
+    directory, name = os.path.split(path)
+    taken = disk.names(directory)
+    number, broken = 1, f"{name}.broken"
+    while broken in taken:
+        number += 1
+        broken = f"{name}.{number}.broken"
+    target = os.path.join(directory, broken)
+    if copy:
+        file = disk.open(path, write=False)
+        try:
+            write_file(disk, target, [file.read(file.size(), 0)]).close()
+        finally:
+            file.close()
+    else:
+        disk.rename(path, target)
+    disk.sync_directory(directory)
 
 
 def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:

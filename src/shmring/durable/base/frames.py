@@ -39,8 +39,6 @@ from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer
 from shmring.errors import Damaged, VersionMismatch
 
-__all__ = ["HEADER_BYTES", "FileFormat", "FileHeader", "Frame", "Read", "places_of_frames"]
-
 HEADER_BYTES = 64
 MAGIC = b"\xabSF\x01"
 _MAGIC_AT = re.compile(re.escape(MAGIC))
@@ -214,7 +212,8 @@ class FileFormat:
 
 
 def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
-    return crc32c(table, crc32c(header[8:], crc32c(_PLACE.pack(place), salt)))
+    crc = crc32c(_PLACE.pack(place) + header[8:], salt)
+    return crc32c(table, crc) if table else crc
 
 
 def places_of_frames(

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Generic, TypeVar
-
-__all__ = ["GroupCommit", "Waiting"]
 
 T = TypeVar("T", bound="Waiting")
 
@@ -25,11 +22,6 @@ class Waiting:
         self._turn = threading.Lock()
         self._turn.acquire()
 
-    @property
-    def committed(self) -> bool:
-        """Whether it is committed; False if it failed, too."""
-        return self.done and self.error is None
-
     def finish(self, error: BaseException | None) -> None:
         self.error = error
         self.done = True
@@ -42,8 +34,10 @@ class Waiting:
 
     def wake(self) -> None:
         """Let wait() return."""
-        with suppress(RuntimeError):  # it is awake already
+        try:  # noqa: SIM105  suppress() takes three calls, in each flush
             self._turn.release()
+        except RuntimeError:  # it is awake already
+            pass
 
 
 class GroupCommit(Generic[T]):

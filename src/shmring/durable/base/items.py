@@ -8,7 +8,7 @@ holds many places, and only C looks at each of them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from shmring._shmring import crc32c, pack, places_of, unpack, unpack_one
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from shmring._shmring import Rows
 
-__all__ = ["PLACE", "TABLE_ENTRY_BYTES", "Items", "Packing", "ReadAhead", "items_length", "listed"]
 
 PLACE = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
@@ -104,20 +103,18 @@ class Packing:
 
     Attributes
     ----------
+    count : number of items
     nbytes : bytes of the items and of their table
     parts, table : the bytes to be written, and their table; complete after :meth:`settle`
     """
 
-    __slots__ = ("_loose", "nbytes", "parts", "table")
+    __slots__ = ("_loose", "count", "nbytes", "parts", "table")
 
     def __init__(self) -> None:
         self._loose: list[bytes] = []
-        self.nbytes = 0
+        self.count = self.nbytes = 0
         self.parts: list[Buffer] = []
         self.table = b""
-
-    def __len__(self) -> int:
-        return len(self.table) // TABLE_ENTRY_BYTES + len(self._loose)
 
     def add(self, data: Buffer) -> None:
         """Take one item.
@@ -130,29 +127,34 @@ class Packing:
         if type(data) is not bytes or len(data) > _LARGEST:
             data = _item_bytes(data)
         self._loose.append(data)
+        self.count += 1
         self.nbytes += len(data) + TABLE_ENTRY_BYTES
 
     def add_many(self, items: Rows) -> int:
         """Take many items, or none if one is refused; return their number."""
-        packed = pack(items)
+        parts, table = pack(items)
         self.settle()
-        self.nbytes += sum(map(len, packed[0])) + len(packed[1])
-        self._append(*packed)
-        return len(packed[1]) // TABLE_ENTRY_BYTES
+        count = len(table) // TABLE_ENTRY_BYTES
+        self.count += count
+        self.nbytes += sum(map(len, parts)) + len(table)
+        self.parts += parts
+        self.table += table
+        return count
 
-    def join(self, other: Packing) -> None:
-        """Take the items of another Packing, which is settled."""
-        self._append(other.parts, other.table)
+    def joined(self, other: Packing) -> Packing:
+        """Return the items of this and of another Packing; both are settled."""
+        both = Packing()
+        both.parts, both.table = self.parts + other.parts, self.table + other.table
+        both.count, both.nbytes = self.count + other.count, self.nbytes + other.nbytes
+        return both
 
     def settle(self) -> None:
         """Complete parts and table."""
         if self._loose:
-            self._append(*pack(self._loose))
+            parts, table = pack(self._loose)
+            self.parts += parts
+            self.table += table
             self._loose = []
-
-    def _append(self, parts: Sequence[Buffer], table: bytes) -> None:
-        self.parts += parts
-        self.table += table
 
 
 class ReadAhead(Generic[S]):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from shmring.records import BranchRecord
     from shmring.ring import Consumer, Ring
 
-__all__ = ["Journal", "Retention"]
 
 _LOG = logging.getLogger("shmring.durable")
 # One sync covers at most this, or a third of the ring: a third is synced, one written, one filled.

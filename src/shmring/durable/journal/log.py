@@ -25,8 +25,6 @@ from shmring.durable.journal.segments import (
 )
 from shmring.errors import Damaged
 
-__all__ = ["JournalLog"]
-
 _LOG = logging.getLogger("shmring.durable")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH, KIND_END
-from shmring.durable.base.files import Disk, File, replace_file, write_file
+from shmring.durable.base.files import Disk, File, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmring.ring import Ring
-
-__all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
 
 
 class Message(NamedTuple):
@@ -323,12 +321,9 @@ def _cut(directory: str, names: list[int], offset: int) -> None:
         path = segment_path(directory, first)
         disk = Disk(os.stat(path).st_mode & 0o777)
         if first != names[0] or not offset:
-            disk.rename(path, path + ".broken")
-            disk.sync_directory(directory)
+            set_aside(disk, path)
             continue
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path + ".broken")
-        os.link(path, path + ".broken")
+        set_aside(disk, path, copy=True)
         with contextlib.closing(disk.open(path, write=False)) as file:
             kept = [file.read(offset, 0)]
             replace_file(disk, path, functools.partial(write_file, disk, parts=kept)).close()

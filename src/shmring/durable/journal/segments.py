@@ -35,20 +35,6 @@ from shmring.durable.base.files import Buffer, Disk, File
 from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, places_of_frames
 from shmring.errors import Damaged
 
-__all__ = [
-    "ENTRY",
-    "FORMAT",
-    "Segment",
-    "encode_record",
-    "encode_segment",
-    "next_record",
-    "open_segment",
-    "segment_names",
-    "segment_path",
-    "walk",
-    "was_begun",
-]
-
 SUFFIX = ".journal"
 ENTRY = struct.Struct("<QIIBB2x")
 FORMAT = FileFormat(b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size)

@@ -5,7 +5,7 @@
         line: the items in the queue            |
     transaction_log     data_files          append_only_file
 
-`intake` puts items in, for `session` and for `append_only`.  The module that writes a file
+`session` has what both do with their two ends.  The module that writes a file
 describes its format at the top.
 """
 

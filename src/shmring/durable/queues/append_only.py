@@ -19,7 +19,7 @@ from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
 from shmring.durable.base.files import Disk, replace_file
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
-from shmring.durable.queues import intake
+from shmring.durable.queues import session
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
 from shmring.errors import (
     Closed,
@@ -30,8 +30,6 @@ from shmring.errors import (
     RingNotFound,
 )
 from shmring.forks import lineage
-
-__all__ = ["AppendOnlyQueue", "Overhead"]
 
 
 class Overhead(NamedTuple):
@@ -50,7 +48,7 @@ def _read(source: AppendOnlyFile | Held | View, nbytes: int, position: int) -> b
     return source.read(nbytes, position)
 
 
-class AppendOnlyQueue(intake.Intake):
+class AppendOnlyQueue(session.Ends):
     """Open the queue in a file, or create it.
 
     One process at a time writes, and any number of processes read.  Neither waits for the other.
@@ -136,15 +134,18 @@ class AppendOnlyQueue(intake.Intake):
         self._written_count = commit.back_count
         self._packing = Packing()
 
-    def _check(self, *, write: bool) -> None:
+    def _check_writable(self) -> None:
+        self._check_readable()
+        if self.readonly:
+            raise PermissionRefused(
+                f"this is a view of {self.path} at position {self.position}; "
+                f"open the queue without position= and readonly= to write"
+            )
+
+    def _check_readable(self) -> None:
         if self._closed:
             raise Closed(f"the queue at {self.path} was closed; open it again")
         if self.readonly:
-            if write:
-                raise PermissionRefused(
-                    f"this is a view of {self.path} at position {self.position}; "
-                    f"open the queue without position= and readonly= to write"
-                )
             return
         if self._forks != lineage.forks:
             raise ForkedHandle(
@@ -159,17 +160,17 @@ class AppendOnlyQueue(intake.Intake):
     def __len__(self) -> int:
         """Return the number of items."""
         with self._lock:
-            return self._front_count + self._written_count + len(self._packing)
-
-    def _check_writable(self) -> None:
-        self._check(write=True)
+            return self._front_count + self._written_count + self._packing.count
 
     def _write_early(self) -> None:
+        with self._writing():
+            self._write_back()
+
+    def _write_back(self) -> None:
         self._packing.settle()
-        if len(self._packing):
-            with self._writing():
-                self._back = self._file.append_back(self._packing, self._back)
-            self._written_count += len(self._packing)
+        if self._packing.count:
+            self._back = self._file.append_back(self._packing, self._back)
+            self._written_count += self._packing.count
             self._packing = Packing()
             self._changed = True
 
@@ -186,10 +187,9 @@ class AppendOnlyQueue(intake.Intake):
 
     def _check_names(self) -> None:
         """Refuse to go on where a second writer may have come in, or the file has no name."""
-        with self._writing():
-            assert self._owner is not None
-            self._disk.check_name(self._owner.path, self._owner)
-            self._file.check_name()
+        assert self._owner is not None
+        self._disk.check_name(self._owner.path, self._owner)
+        self._file.check_name()
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no item.
@@ -199,7 +199,7 @@ class AppendOnlyQueue(intake.Intake):
         Damaged : the item or its node does not match its checksum; the item stays
         """
         with self._lock:
-            self._check(write=False)
+            self._check_readable()
             if not self._front and not self._load():
                 return None
             piece = self._front[0]
@@ -209,36 +209,7 @@ class AppendOnlyQueue(intake.Intake):
             self._take(piece, 1)
             return data
 
-    def dequeue_many(self, max_items: int) -> Items:
-        """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
-
-        Returns
-        -------
-        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
-        there is no item, and shorter than `max_items` if there are fewer items, or an item is
-        damaged
-
-        Raises
-        ------
-        Damaged : the first item does not match its checksum; it stays
-        ValueError : `max_items` is negative
-        """
-        if max_items < 0:
-            raise ValueError(f"max_items must not be negative, as {max_items} is")
-        items = Items()
-        with self._lock:
-            self._check(write=False)
-            try:
-                while len(items) < max_items and self._take_some(items, max_items - len(items)):
-                    pass
-            except (Damaged, OSError):
-                # Items before it are taken, and must not be lost; the next call meets it again.
-                if not items:
-                    raise
-        return items
-
     def _take_some(self, items: Items, most: int) -> bool:
-        """Take items of one piece; return whether there may be more."""
         if not self._front and not self._load():
             return False
         piece = self._front[0]
@@ -269,11 +240,11 @@ class AppendOnlyQueue(intake.Intake):
             link = self._rest
             places, self._rest = self._file.walk(link, adjacent=True)
             self._front.append(Piece(self._file, places, link))
-        elif self._written_count or len(self._packing):
+        elif self._written_count or self._packing.count:
             # An empty front becomes the reversed back.
             self._front = self._reversed_back()
-            self._front_count = self._written_count + len(self._packing)
-            self._changed |= len(self._packing) > 0
+            self._front_count = self._written_count + self._packing.count
+            self._changed |= self._packing.count > 0
             self._back, self._written_count = 0, 0
             self._packing = Packing()
         return bool(self._front)
@@ -286,7 +257,7 @@ class AppendOnlyQueue(intake.Intake):
             pieces.append(Piece(self._file, reverse_places(places)))
         pieces.reverse()
         self._packing.settle()
-        if len(self._packing):
+        if self._packing.count:
             data = b"".join(self._packing.parts)
             pieces.append(Piece(Held(data), places_of(self._packing.table, 0)))
         return pieces
@@ -300,7 +271,7 @@ class AppendOnlyQueue(intake.Intake):
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over the items from the front, without taking them."""
         with self._lock:
-            self._check(write=False)
+            self._check_readable()
             # The caller may change the queue between two items.
             view = self._file.view()
             pieces = [
@@ -326,29 +297,28 @@ class AppendOnlyQueue(intake.Intake):
         OSError : the sync failed; opening the queue again shows whether the flush was committed
         """
         with self._lock:
-            self._check(write=True)
-            self._check_names()
-            self._write_early()
-            if not self._changed and self.position:
-                return self.position
-            if self._front and not self._front[0].link:
-                with self._writing():
-                    self._front = self._file.append_front(self._front)
+            self._check_writable()
             with self._writing():
+                self._check_names()
+                self._write_back()
+                if not self._changed and self.position:
+                    return self.position
+                if self._front and not self._front[0].link:
+                    self._front = self._file.append_front(self._front)
                 commit = self._file.append_commit(
                     self._front[0].top if self._front else self._rest,
                     self._front_count,
                     self._back,
                     self._written_count,
                 )
-            self._check_names()
+                self._check_names()
             self.position, self._committed, self._changed = commit.position, commit, False
             return self.position
 
     def rollback(self) -> None:
         """Return to the state that was last flushed."""
         with self._lock:
-            self._check(write=False)
+            self._check_readable()
             self._settle(self._committed)
 
     def compact(self) -> int:
@@ -382,12 +352,13 @@ class AppendOnlyQueue(intake.Intake):
         NoSpace : nothing was deleted
         """
         with self._lock:
-            self._check(write=True)
+            self._check_writable()
             return self._replace(())
 
     def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file
-        self._check_names()
+        with self._writing():
+            self._check_names()
         old.refuse_other_names()
         made = False
 
@@ -422,16 +393,16 @@ class AppendOnlyQueue(intake.Intake):
                     raise self._damaged(Piece(piece.source, piece.places, 0, at))
                 packing.add_many(items)
                 at += got
-                if packing.nbytes > intake.BUFFER_BYTES:
+                if packing.nbytes > session.BUFFER_BYTES:
                     top, packing = new.append_back(packing, top), Packing()
-        if len(packing):
+        if packing.count:
             top = new.append_back(packing, top)
         return new.append_commit(0, 0, top, count), new
 
     def overhead(self) -> Overhead:
         """Return how much of the file is not items, as of the last flush."""
         with self._lock:
-            self._check(write=False)
+            self._check_readable()
             return Overhead(self._file.size, self._file.item_bytes)
 
     def close(self) -> None:

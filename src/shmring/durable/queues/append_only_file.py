@@ -38,8 +38,6 @@ from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_fram
 from shmring.durable.base.items import PLACE, Packing
 from shmring.errors import Damaged, NotARing, PositionNotFound
 
-__all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
-
 _STATE = struct.Struct("<QQQQQQ")
 _FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
@@ -253,7 +251,7 @@ class AppendOnlyFile:
         """
         items = self.base + self._end
         places = places_of(packing.table, items)
-        count = len(packing)
+        count = packing.count
         item_bytes = packing.nbytes - len(packing.table)
         first = items + item_bytes
         nodes = stack_nodes(places, first, below, self._salt, False)

@@ -13,8 +13,6 @@ from shmring.durable.queues.line import Run, Span
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import NoSpace
 
-__all__ = ["Moved", "snapshot"]
-
 _SLACK_BYTES = 128 << 10
 
 

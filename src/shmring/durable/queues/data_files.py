@@ -13,10 +13,8 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
-from shmring.durable.base.files import Buffer, Disk, File
+from shmring.durable.base.files import Buffer, Disk, File, set_aside
 from shmring.errors import Damaged, PermissionRefused
-
-__all__ = ["DataFile", "DataFiles"]
 
 _PREFIX = "data."
 _BROKEN = ".broken"
@@ -137,7 +135,7 @@ class DataFile:
             self._synced = self._writes
         with suppress(PermissionRefused):
             if self.keep_broken:
-                self._disk.rename(self.path, self.path + _BROKEN)
+                set_aside(self._disk, self.path)
             else:
                 self._disk.remove(self.path)
         return handle
@@ -295,6 +293,8 @@ class DataFiles:
 
     def drained(self) -> list[DataFile]:
         """Return the files that may go when the removal of their items is durable."""
+        if not self._drained:
+            return []
         with self._lock:
             return [
                 file for file in self._drained if file.references == 0 and file is not self._current

@@ -10,8 +10,6 @@ from shmring.durable.base.items import PLACE
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
-__all__ = ["Line", "Run", "Source", "Span", "in_order"]
-
 Source = DataFile | TransactionLog
 # Runs of fewer items than this are joined.
 _LONG_RUN = 4096
@@ -69,18 +67,20 @@ class Line:
 
     def append(self, run: Run) -> None:
         """Add a run behind all others."""
-        self.count += len(run)
+        count = len(run)
+        self.count += count
         last = self.spans[-1] if self.spans else None
         if (
             last is not None
-            and last.end == len(last.run) < _LONG_RUN
+            and last.end < _LONG_RUN
+            and last.end * PLACE.size == len(last.run.places)
             and last.run.source is run.source
             and last.run.first + last.end == run.first
         ):
             last.run.places += run.places
-            last.end += len(run)
+            last.end += count
         else:
-            self.spans.append(Span(run, 0, len(run)))
+            self.spans.append(Span(run, 0, count))
 
     def hand_over(self, count: int, taken: list[Span]) -> None:
         """Move items of the first span to the end of a session's spans."""

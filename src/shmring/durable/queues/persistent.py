@@ -2,7 +2,7 @@
 
 The directory holds::
 
-    lock              names the owner (see lockfile.py)
+    lock              names the owner (see LockFile)
     transaction.log   which items were enqueued and dequeued (see transaction_log.py)
     data.0000000001   the items (see data_files.py), as many files as are needed
     *.tmp             an interrupted rewrite; ignored, and removed on opening
@@ -44,11 +44,10 @@ from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
 from shmring.forks import lineage
 
-__all__ = ["PersistentQueue"]
-
 _log = logging.getLogger("shmring.durable")
 # Items that are put: number of the first, file (None: the log), offset, table.
 Placed = tuple[int, DataFile | None, int, bytes]
+_NONE = Packing()  # no items
 # Closing rewrites a log that is larger than this part of its size limit.
 _CLOSING_SHARE = 16
 # What stops the queue and is told by Closed; other errors are raised too.
@@ -111,12 +110,15 @@ class PersistentQueue(Closing):
         self._log_reserve = log_reserve
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
+        # Commits a transaction, together with the others that wait.
+        self.commit = self._group.commit
         # Held while a group is written; always taken before _lock.
         self._commit_lock = threading.Lock()
         # Guards the attributes below; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._failure: BaseException | None = None
+        self._was_reset = False
         self._unsynced_files: set[DataFile] = set()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -236,6 +238,7 @@ class PersistentQueue(Closing):
             if self._failure is not None:
                 raise self._closed()
             self._line.clear()
+            self._was_reset = True
             self._release(gone)
 
     def _release(self, spans: Iterable[Span]) -> None:
@@ -280,39 +283,27 @@ class PersistentQueue(Closing):
                     return data
             return None
 
-    def take_many(self, taken: list[Span], most: int) -> Items:
-        """Give items from the front to a session."""
-        items = Items()
+    def take_some(self, items: Items, most: int, taken: list[Span]) -> bool:
+        """Give items of one span to a session; return whether there may be more."""
         with self._lock:
             if not self.is_open:
                 raise self._closed()
             if self._abandoned:
                 self._adopt()
-            try:
-                while len(items) < most and self._take_some(items, most - len(items), taken):
-                    pass
-            except (Damaged, OSError):
-                # Items before it are taken, and must not be lost; the next call meets it again.
-                if not items:
-                    raise
-        return items
-
-    def _take_some(self, items: Items, most: int, taken: list[Span]) -> bool:
-        """Give items of one span to a session; return whether there may be more."""
-        if not self._line.count:
-            return False
-        front = self._line.spans[0]
-        run, begin = front.run, front.begin
-        end = min(front.end, begin + most)
-        got = self._ahead.many(items, run.source, run.places, begin, end)
-        if got:
-            self._line.hand_over(got, taken)
-        if got < end - begin:
-            if items:
+            if not self._line.count:
                 return False
-            self._pass_over(front)
-            self._line.hand_over(1, taken)
-        return True
+            front = self._line.spans[0]
+            run, begin = front.run, front.begin
+            end = min(front.end, begin + most)
+            got = self._ahead.many(items, run.source, run.places, begin, end)
+            if got:
+                self._line.hand_over(got, taken)
+            if got < end - begin:
+                if items:
+                    return False
+                self._pass_over(front)
+                self._line.hand_over(1, taken)
+            return True
 
     def _read(self, source: Source, nbytes: int, offset: int) -> bytes:
         if isinstance(source, DataFile):
@@ -333,10 +324,6 @@ class PersistentQueue(Closing):
             source.keep_broken = True
         self.recovered = f"{text}; it was passed over"
         _log.warning("%s", self.recovered)
-
-    def commit(self, transaction: Transaction) -> None:
-        """Commit, together with the other transactions that wait."""
-        self._group.commit(transaction)
 
     def give_back(self, spans: list[Span]) -> None:
         """Return items to the front, in the order of their numbers."""
@@ -361,7 +348,7 @@ class PersistentQueue(Closing):
     def _commit(self, group: list[Transaction]) -> None:
         with self._commit_lock:
             self._commit_group(group)
-            if self._should_rewrite(self._log_size):
+            if self._journal.end > self._log_size and self._should_rewrite(self._log_size):
                 self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
@@ -369,9 +356,10 @@ class PersistentQueue(Closing):
             for transaction in group:
                 transaction.finish(self._closed())
             return
-        group = self._without_reset(group)
-        if not group:
-            return
+        if self._was_reset:
+            group = self._without_reset(group)
+            if not group:
+                return
         try:
             self._write_group(group)
         except NoSpace as error:
@@ -418,25 +406,29 @@ class PersistentQueue(Closing):
 
     def _write_group(self, group: list[Transaction]) -> None:
         self._check_names()
-        files = {extent.file for transaction in group for extent in transaction.extents}
-        if files and not self._delayed:
-            self.files.sync(files)
         body = Body()
         number = self._next_item
         # The items that are put, by their numbers; offsets in the log count from the body.
         put: list[Placed] = []
-        small = Packing()
+        files: set[DataFile] = set()
+        taken: list[Span] = []
+        small = _NONE
         for transaction in group:
             if transaction.extents:
                 number = _put_inline(body, put, number, small)
-                small = Packing()
+                small = _NONE
             for extent in transaction.extents:
                 body.put(number, extent.file.number, extent.offset, extent.table)
                 put.append((number, extent.file, extent.offset, extent.table))
+                files.add(extent.file)
                 number += len(extent)
-            small.join(transaction.inline)
+            small = small.joined(transaction.inline) if small.count else transaction.inline
+            taken += transaction.taken
         number = _put_inline(body, put, number, small)
-        body.take((s.number, len(s)) for transaction in group for s in transaction.taken)
+        if taken:
+            body.take((span.number, len(span)) for span in taken)
+        if files and not self._delayed:
+            self.files.sync(files)
         only_takes = number == self._next_item
         base = self._journal.append(body, deferred=self._delayed, may_use_reserve=only_takes)
         if self._delayed:
@@ -445,15 +437,20 @@ class PersistentQueue(Closing):
         else:
             self._journal.sync()
             self._check_names()
-        runs = [
-            Run(first, file, places_of(table, offset))
-            if file is not None
-            else Run(first, self._journal, places_of(table, base + offset))
-            for first, file, offset, table in put
-        ]
-        self._apply(group, runs, number)
-        if not self._delayed:
-            self.files.discard_drained(self.files.drained())
+        with self._lock:
+            for first, file, offset, table in put:
+                if file is None:
+                    self._line.append(Run(first, self._journal, places_of(table, base + offset)))
+                else:
+                    self._line.append(Run(first, file, places_of(table, offset)))
+            self._next_item = number
+            if taken:
+                self._line.taken.difference_update(taken)
+                self._release(taken)
+        for transaction in group:
+            transaction.finish(None)
+        if not self._delayed and (drained := self.files.drained()):
+            self.files.discard_drained(drained)
 
     def reclaim(self) -> bool:
         """Free disk space that the queue does not need; return whether there was any."""
@@ -473,17 +470,6 @@ class PersistentQueue(Closing):
         size = self._journal.allocated
         self._rewrite_log()
         return self._journal.allocated < size
-
-    def _apply(self, group: list[Transaction], runs: list[Run], next_item: int) -> None:
-        with self._lock:
-            for run in runs:
-                self._line.append(run)
-            self._next_item = next_item
-            for transaction in group:
-                self._line.taken.difference_update(transaction.taken)
-                self._release(transaction.taken)
-        for transaction in group:
-            transaction.finish(None)
 
     def _sync_soon(self) -> None:
         if self._syncer is None:
@@ -603,6 +589,6 @@ class PersistentQueue(Closing):
 
 def _put_inline(body: Body, put: list[Placed], number: int, items: Packing) -> int:
     """Put small items of one or several transactions; return the number behind them."""
-    if len(items):
+    if items.count:
         put.append((number, None, body.put_inline(number, items.parts, items.table), items.table))
-    return number + len(items)
+    return number + items.count

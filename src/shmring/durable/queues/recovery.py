@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 
 from shmring._shmring import places_of, runs_of
-from shmring.durable.base.files import Disk, replace_file
+from shmring.durable.base.files import Disk, replace_file, set_aside
 from shmring.durable.base.frames import Frame
 from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
@@ -24,8 +24,6 @@ from shmring.durable.queues.transaction_log import (
     parse_operations,
 )
 from shmring.errors import Damaged
-
-__all__ = ["LOG_NAME", "Recovered", "recover"]
 
 LOG_NAME = "transaction.log"
 # Items of a data file that was not synced are checked in groups of so many bytes.
@@ -104,7 +102,7 @@ def _open_log(
             if not cut:
                 raise
             findings.notes.append(f"{error}; every item was set aside")
-        _keep_copy(disk, log_path)
+        set_aside(disk, log_path, copy=True)
         findings.damaged = True
     elif files.numbers():
         text = f"{log_path} is missing, but data files are there"
@@ -158,7 +156,7 @@ def _replay(
 def _cut_damage(
     disk: Disk, log: TransactionLog, frame: Frame | None, text: str, findings: _Findings
 ) -> None:
-    _keep_copy(disk, log.path)
+    set_aside(disk, log.path, copy=True)
     if frame is None:
         log.cut(log.end, log.next_number)
     else:
@@ -245,22 +243,3 @@ def _lacking(span: Span, file: DataFile, size: int) -> list[tuple[int, str]]:
                 )
             )
     return found
-
-
-def _keep_copy(disk: Disk, path: str) -> None:
-    directory, name = os.path.split(path)
-    names = disk.names(directory)
-    copy = f"{name}.broken"
-    count = 1
-    while copy in names:
-        count += 1
-        copy = f"{name}.{count}.broken"
-    source = disk.open(path, write=False)
-    target = disk.open(os.path.join(directory, copy), create=True)
-    try:
-        target.write([source.read(source.size(), 0)], 0)
-        target.sync()
-        disk.sync_directory(directory)
-    finally:
-        source.close()
-        target.close()

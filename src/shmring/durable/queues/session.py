@@ -1,24 +1,123 @@
-"""A transaction on a persistent queue."""
+"""A transaction on a persistent queue, and what it shares with an append-only queue."""
 
 from __future__ import annotations
 
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shmring.closing import Closing
+from shmring.durable.base.files import Buffer
 from shmring.durable.base.group_commit import Waiting
-from shmring.durable.base.items import TABLE_ENTRY_BYTES, Items, Packing
+from shmring.durable.base.items import TABLE_ENTRY_BYTES, Items, Packing, listed
 from shmring.durable.queues.data_files import DataFile
-from shmring.durable.queues.intake import Intake
 from shmring.durable.queues.line import Span
-from shmring.errors import NoSpace
+from shmring.errors import Damaged, NoSpace
 
 if TYPE_CHECKING:
+    from shmring._shmring import Rows
     from shmring.durable.queues.persistent import PersistentQueue
 
-__all__ = ["Extent", "Session", "Transaction"]
-
+# Beyond so many bytes, items are written early, uncommitted, and not held in memory.
+BUFFER_BYTES = 1 << 20
 # Up to so many bytes go into the log with the transaction, and so need one sync, not two.
 _INLINE_BYTES = 32 << 10
+
+
+class Ends(Closing):
+    """Both ends of a queue: takes items in, holds them until they are written, and gives them out.
+
+    A subclass sets `_check_writable` and `_check_readable`, which raise if no item can be put in,
+    or be taken, any more.
+    """
+
+    _check_writable: Callable[[], None]
+    _check_readable: Callable[[], None]
+    _packing: Packing
+
+    def __init__(self) -> None:
+        # Guards the items that are not written yet, and their writing.
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def _write_early(self) -> None:
+        """Write the items that are held, uncommitted."""
+
+    @abstractmethod
+    def _take_some(self, items: Items, most: int) -> bool:
+        """Take items that stand side by side; return whether there may be more."""
+
+    def enqueue(self, data: Buffer) -> None:
+        """Put an item at the back; it is committed by the next flush.
+
+        Raises
+        ------
+        NoSpace : the disk is full; this item was not put in, all items before it were
+        MessageTooLarge : the item has 4 GiB or more
+        TypeError : `data` is not bytes-like
+        """
+        with self._lock:
+            self._check_writable()
+            if self._packing.nbytes > BUFFER_BYTES:
+                self._write_early()
+            self._packing.add(data)
+
+    def enqueue_many(self, items: Rows) -> int:
+        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
+
+        Parameters
+        ----------
+        items : bytes-like objects, a list of them or any other iterable, which may use this queue
+            itself; or a uint8 array of shape (n, k); or an Arrow array of binary, large binary or
+            fixed-size binary without nulls
+
+        Returns
+        -------
+        the number of items
+
+        Raises
+        ------
+        NoSpace : the disk is full; none of these items was put in, all items before them were
+        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none was put in
+        """
+        with self._lock:
+            self._check_writable()
+            if self._packing.nbytes > BUFFER_BYTES:
+                self._write_early()
+        rows = listed(items)  # before the lock: it may run code that uses this queue
+        with self._lock:
+            self._check_writable()
+            return self._packing.add_many(rows)
+
+    def dequeue_many(self, max_items: int) -> Items:
+        """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
+
+        Returns
+        -------
+        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
+        there is no item, and shorter than `max_items` if there are fewer items, or an item is
+        damaged
+
+        Raises
+        ------
+        Damaged : the first item does not match its checksum; it stays at the front
+        ValueError : `max_items` is negative
+        """
+        if max_items < 0:
+            raise ValueError(f"max_items must not be negative, as {max_items} is")
+        items = Items()
+        with self._lock:
+            self._check_readable()
+            try:
+                while len(items) < max_items and self._take_some(items, max_items - len(items)):
+                    pass
+            except (Damaged, OSError):
+                # Items before it are taken, and must not be lost; the next call meets it again.
+                if not items:
+                    raise
+        return items
 
 
 @dataclass(slots=True)
@@ -43,7 +142,7 @@ class Transaction(Waiting):
         self.taken = taken
 
 
-class Session(Intake):
+class Session(Ends):
     """A transaction; made by :meth:`PersistentQueue.session`.
 
     Leaving the ``with`` block, :meth:`rollback` or garbage collection of the session undoes
@@ -54,23 +153,21 @@ class Session(Intake):
     def __init__(self, queue: PersistentQueue) -> None:
         super().__init__()
         self._queue = queue
+        self._check_writable = self._check_readable = queue.check
         self._packing = Packing()
         self._extents: list[Extent] = []
         self._taken: list[Span] = []
-
-    def _check_writable(self) -> None:
-        self._queue.check()
 
     def _write_early(self) -> None:
         packing = self._packing
         packing.settle()
         files = self._queue.files
         try:
-            file, offset = files.write(packing.parts, len(packing))
+            file, offset = files.write(packing.parts, packing.count)
         except NoSpace:
             if not self._queue.reclaim():
                 raise
-            file, offset = files.write(packing.parts, len(packing))
+            file, offset = files.write(packing.parts, packing.count)
         self._extents.append(Extent(file, offset, packing.table))
         self._packing = Packing()
 
@@ -84,28 +181,11 @@ class Session(Intake):
         Damaged : the item's bytes do not match their checksum; the item stays at the front
         """
         with self._lock:
-            self._queue.check()
+            self._check_readable()
             return self._queue.take(self._taken)
 
-    def dequeue_many(self, max_items: int) -> Items:
-        """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
-
-        Returns
-        -------
-        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
-        there is no committed item, and shorter than `max_items` if there are fewer items, or an
-        item is damaged
-
-        Raises
-        ------
-        Damaged : the first item does not match its checksum; it stays at the front
-        ValueError : `max_items` is negative
-        """
-        if max_items < 0:
-            raise ValueError(f"max_items must not be negative, as {max_items} is")
-        with self._lock:
-            self._queue.check()
-            return self._queue.take_many(self._taken, max_items)
+    def _take_some(self, items: Items, most: int) -> bool:
+        return self._queue.take_some(items, most, self._taken)
 
     def flush(self) -> None:
         """Commit: return when all changes of this session are on disk (if delayed: at once).
@@ -122,13 +202,13 @@ class Session(Intake):
             if self._packing.nbytes > _INLINE_BYTES:
                 self._write_early()
             self._packing.settle()
-            if not (len(self._packing) or self._extents or self._taken):
+            if not (self._packing.count or self._extents or self._taken):
                 return
             transaction = Transaction(self._extents, self._packing, self._taken)
             try:
                 self._queue.commit(transaction)
             finally:
-                if transaction.committed:
+                if transaction.done and transaction.error is None:
                     self._forget()
 
     def rollback(self) -> None:

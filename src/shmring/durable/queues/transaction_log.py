@@ -35,8 +35,6 @@ from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
 from shmring.errors import Damaged, NoSpace
 
-__all__ = ["DEFERRED", "Body", "Put", "Take", "TransactionLog", "parse_operations"]
-
 FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "log of a persistent queue")
 # A frame's flag: its data was not synced before the frame was written.
 DEFERRED = 1
@@ -85,9 +83,9 @@ class Body:
     def put_inline(self, first: int, items: list[Buffer], table: Buffer) -> int:
         """Add items together with their bytes; return where in the body the bytes start."""
         count = len(table) // TABLE_ENTRY_BYTES
-        self._add(_OPERATION.pack(_PUT_INLINE, count, first, 0, 0, 0), table)
-        start = self.length
-        self._add(*items)
+        self.parts += (_OPERATION.pack(_PUT_INLINE, count, first, 0, 0, 0), table, *items)
+        start = self.length + _OPERATION.size + len(table)
+        self.length = start + sum(map(len, items))
         self.operations += 1
         return start
 
