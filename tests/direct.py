@@ -22,7 +22,6 @@ __all__ = [
     "own_identity",
     "plan_of",
     "shown_of",
-    "udf_path",
     "way_fixtures",
     "ways",
 ]
@@ -84,24 +83,13 @@ def own_identity() -> Callable[[Iterator[Any]], Iterator[Any]]:
     return identity
 
 
-def udf_path() -> Any:
-    """A fixture `path` for UDFs."""
-
-    @pytest.fixture(params=["direct", "python"])
-    def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None]) -> str:
-        set_option(DIRECT, request.param == "direct")
-        return request.param
-
-    return path
-
-
 def ways(*methods: str) -> list[tuple[str, str]]:
-    """How each method gets its rows to a sidecar: those for pandas have but one way."""
+    """How each method gets its rows to a sidecar: all but mapInArrow have but one way."""
     return [
         (path, method)
         for method in methods
         for path in ("direct", "python")
-        if path == "direct" or not method.endswith("Pandas")
+        if path == "direct" or method == "mapInArrow"
     ]
 
 

@@ -31,6 +31,21 @@ def for_udfs(batch: pa.RecordBatch, calls: object, *kinds: pa.DataType) -> pa.Re
     return batch.replace_schema_metadata(metadata)
 
 
+def group_of(*sides: pa.RecordBatch) -> pa.RecordBatch:
+    """The request for a group, or for the two sides of a cogroup, as the jar makes it."""
+    if len(sides) == 1:
+        return _marked(sides[0], b"1")
+    lists = [
+        pa.ListArray.from_arrays(pa.array([0, side.num_rows], pa.int32()), side.to_struct_array())
+        for side in sides
+    ]
+    return _marked(pa.record_batch(lists, names=["left", "right"]), b"2")
+
+
+def _marked(batch: pa.RecordBatch, sides: bytes) -> pa.RecordBatch:
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), "shmring.group": sides})
+
+
 def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
@@ -417,16 +432,6 @@ class NeverLoads:
 class FailsToLoad:
     def __init__(self) -> None:
         raise FileNotFoundError("the model is not where it was")
-
-
-def through_and_worker(name: str) -> object:
-    """What mapInArrow runs in Spark's worker: through(), and the worker's pid beside it."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in shmring.spark.through(name)(batches):
-            yield with_pid(batch)
-
-    return run
 
 
 _ANSWERS: dict[str, dict[str, float]] = {

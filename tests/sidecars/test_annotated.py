@@ -16,7 +16,6 @@ from functions import for_udfs, numbers
 from shmring import SidecarError, SidecarUnavailable
 from shmring.sidecars.annotated import Annotated, annotated
 from shmring.sidecars.hints import hints_of
-from shmring.sidecars.told import for_udf
 
 
 @pytest.mark.parametrize(
@@ -90,15 +89,6 @@ def test_sidecar_of_such_a_function_does_not_start(serve, capfd):
     with pytest.raises(SidecarUnavailable, match="annotated:aggregate"):
         serve("annotated:aggregate")
     assert "annotated:aggregate is annotated (x: 'pd.Series') -> 'float'" in capfd.readouterr().err
-
-
-def test_arrays_of_a_request_without_types_go_by_place_and_keyword(serve, client):
-    serve("annotated:array_difference")
-    batch = pa.record_batch({"right": [1, 2], "left": [10, 20]})
-    with client() as it:
-        for positional, result in ((2, [-9, -18]), (0, [9, 18])):
-            (answer,) = it.map([batch.replace_schema_metadata(for_udf(positional))])
-            assert answer.column(0).to_pylist() == result
 
 
 def test_keywords_of_a_call_are_told_apart(serve, client):

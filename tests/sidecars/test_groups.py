@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from functions import numbers
+from functions import group_of, numbers
 
-from shmring import MessageTooLarge, SidecarClient
-from shmring.sidecars.groups import arguments, group_of, is_group
+from shmring import SidecarClient
+from shmring.sidecars.groups import arguments, is_group
 
 
 def test_group_is_seen_as_it_was_and_other_metadata_stays():
@@ -34,20 +34,10 @@ def test_sides_of_a_cogroup_are_seen_as_they_were(rows):
     assert arguments(request)[0].schema == schema
 
 
-def test_whole_batch_is_not_cut(serve, name):
-    serve("with_rows", slots=1024)
-    batch = numbers(0, 40_000)
-    with SidecarClient(name) as client:
-        assert sum(answer.num_rows for answer in client.map([batch])) == 40_000
-        with pytest.raises(MessageTooLarge, match=r"all rows need 320144 bytes.*--slots 4096"):
-            list(client.map([batch], whole=True))
-        assert sum(answer.num_rows for answer in client.map([batch])) == 40_000
-
-
 def test_group_waits_for_no_other_requests(serve, name):
     serve("with_rows", max_batch_rows=20, max_wait_ms=3_600_000.0)
     with SidecarClient(name) as client:
-        (answer,) = client.map([group_of(numbers(0, 5))], whole=True)
+        (answer,) = client.map([group_of(numbers(0, 5))])
         assert answer["rows"].to_pylist() == [5] * 5
         joined = client.map([numbers(0), numbers(10)])
         assert [batch["rows"].to_pylist() for batch in joined] == [[20] * 10] * 2

@@ -123,27 +123,6 @@ def test_client_waits_for_memory_and_says_so_if_there_comes_none(in_64_mb):
     assert done == "True"
 
 
-def test_kept_clients_give_way_to_one_that_needs_their_memory(in_64_mb):
-    said = in_64_mb(
-        """
-        import os
-        from shmring.spark import through
-
-        os.environ["SPARK_REUSE_WORKER"] = "1"
-        with Sidecar("functions:identity", name="s", slots=1024):
-            with Sidecar("functions:identity", name="t", slots=1024):
-                for name, count in [("s", 65536), ("t", 65536), ("s", 131072), ("t", 131072)]:
-                    ask = through(name, reply_slots=count, connect_timeout=300)
-                    assert list(ask([numbers(1)])) == [numbers(1)]
-                    print(name, *slots("reply."))
-        """
-    )
-    first, second, third, last = said.splitlines()
-    assert (first, second, last) == ("s 65536", "t 65536 65536", "t 131072")
-    # The second one stays if the first one's memory is free at once: its worker maps it, too.
-    assert third in ("s 131072", "s 131072 65536")
-
-
 def test_size_that_the_user_named_is_not_changed(in_64_mb):
     said = in_64_mb(
         """

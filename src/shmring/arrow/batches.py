@@ -105,7 +105,6 @@ class BatchEncoder:
         ring: str,
         prefix: int = 0,
         remedy: str = "create the ring with at least {slots} slots",
-        whole: bool = False,
     ) -> Iterable[Piece]:
         """Cut the batch by rows into pieces, two of which fit into a ring at once.
 
@@ -117,22 +116,20 @@ class BatchEncoder:
         prefix : number of bytes before the IPC messages
         remedy : advice in the error about a row that is too large; {slots} stands for the slots
             that the row needs
-        whole : do not cut the batch
 
         Raises
         ------
-        MessageTooLarge : a single row, or the whole batch, needs more
+        MessageTooLarge : a single row needs more
         """
         overhead = prefix + self._repeated_bytes(batch)
         limit = most_bytes(slots) - overhead
-        unit = "all rows need" if whole else "one row needs"
 
         def too_large(nbytes: int) -> MessageTooLarge:
             wanted = slots
             while most_bytes(wanted) < nbytes + overhead:
                 wanted *= 2
             error = MessageTooLarge(
-                f'ring "{ring}" of {slots} slots: {unit} {nbytes} bytes, a message may have '
+                f'ring "{ring}" of {slots} slots: one row needs {nbytes} bytes, a message may have '
                 f"{max(limit, 0)}; {remedy.format(slots=wanted)}"
             )
             error.slots = wanted
@@ -140,7 +137,7 @@ class BatchEncoder:
 
         if self._views:
             batch = _compacted(batch, tight=False)
-        return _split_rows(batch, limit, too_large, self._views, whole=whole)
+        return _split_rows(batch, limit, too_large, self._views)
 
     def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
         """Count the bytes that every piece repeats: the schema, and any dictionaries."""
@@ -363,8 +360,6 @@ def _split_rows(
     limit: int,
     too_large: Callable[[int], MessageTooLarge],
     views: bool,
-    *,
-    whole: bool = False,
 ) -> Iterator[Piece]:
     """Cut the batch, which may have views, into slices of at most `limit` bytes of IPC."""
     nbytes = pa.ipc.get_record_batch_size(batch)
@@ -373,7 +368,7 @@ def _split_rows(
         nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
         yield batch, nbytes
-    elif whole or batch.num_rows <= 1:
+    elif batch.num_rows <= 1:
         raise too_large(nbytes)
     else:
         middle = batch.num_rows // 2

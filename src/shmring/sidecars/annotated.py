@@ -69,9 +69,6 @@ class Annotated:
         """What it makes of a batch, of a group, or of the sides of a cogroup."""
         told = told_of(sides[0])
         what = self._hints.what
-        if told.method == "udf" and what == "Array":
-            (batch,) = sides
-            return self._of_columns(_columns(batch), batch.schema.names, told.positional, _as_batch)
         if what in ("Series", "Array") or (what == "DataFrame" and told.declared is None):
             raise self._misused(told.method)
         given = [self._rows(side, told) for side in sides]
@@ -99,15 +96,14 @@ class Annotated:
         self,
         columns: Sequence[Any],
         names: Sequence[str],
-        positional: int | None,
+        positional: int,
         finish: Callable[[Any], pa.RecordBatch],
     ) -> Iterator[pa.RecordBatch]:
         if self._hints.are_iterated:
             results = self._iterated([columns[0] if len(columns) == 1 else tuple(columns)])
         else:
-            place = len(columns) if positional is None else positional
-            named = dict(zip(names[place:], columns[place:], strict=True))
-            results = iter((self._function(*columns[:place], **named),))
+            named = dict(zip(names[positional:], columns[positional:], strict=True))
+            results = iter((self._function(*columns[:positional], **named),))
         return map(finish, results)
 
     def _iterated(self, given: Sequence[Any]) -> Iterator[Any]:
@@ -209,13 +205,10 @@ class Annotated:
 
     def _misused(self, method: str) -> ShmringError:
         hints = self._hints
-        called = {
-            "": "with batches of pyarrow, as mapInArrow calls, and applyInArrow without the jar",
-            "udf": "as a UDF" if hints.has_key else "as a UDF without the jar",
-        }
+        called = {"": "with batches of pyarrow, as mapInArrow calls", "udf": "as a UDF"}
         wanted = "applyInPandas or applyInArrow" if hints.has_key else _CALLERS[hints.what]
         remedy = f"call it by {wanted}"
-        if hints.has_key or hints.what in ("Series", "DataFrame"):
+        if not method and hints.what != "RecordBatch":
             remedy += f", with the jar: {WITH_THE_JAR}"
         return ShmringError(
             f"{self._target} is annotated {hints.text}, and was called "

@@ -7,7 +7,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,7 +25,6 @@ from shmring.errors import (
     EndOfStream,
     Full,
     RingNotFound,
-    ShmringError,
     SidecarError,
     SidecarUnavailable,
     TooManyLeases,
@@ -197,32 +195,10 @@ class SidecarClient(Closing):
             self._requests.close()
             raise
 
-    @property
-    def is_reusable(self) -> bool:
-        """Whether nothing is under way, and the sidecar's ring is still the one of its name."""
-        if self._waiting or self._mapping or self._mailbox.ring.closed:
-            return False
-        with suppress(ShmringError):
-            return self._dead_since is None and self._found() == self._requests.info.uuid
-        return False
-
-    def begin(self, task: Task) -> None:
-        """Work for another task from now on."""
-        self._task = task
-        self.metrics = Metrics()
-        self._copy = False
-        self._first = True
-        self._recent.clear()
-
-    def map(
-        self, batches: Iterable[pa.RecordBatch], *, whole: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def map(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send each batch and yield the answers, in order.
 
-        Parameters
-        ----------
-        whole : a batch that is larger than half of the sidecar's ring is an error; otherwise it
-            is sent in slices
+        A batch that is larger than half of the sidecar's ring is sent in slices.
 
         Raises
         ------
@@ -231,7 +207,7 @@ class SidecarClient(Closing):
         SidecarUnavailable : the sidecar has died and none has taken its place, it
             gave no sign for `timeout` seconds, or a request has killed every
             worker that took it
-        MessageTooLarge : a single row, or a whole batch, does not fit the sidecar's ring
+        MessageTooLarge : a single row does not fit the sidecar's ring
         """
         if self._mapping:
             raise RuntimeError("this client is in the middle of another map(); use a second client")
@@ -250,7 +226,6 @@ class SidecarClient(Closing):
                     ring=self._requests.path,
                     prefix=HEAD_BYTES,
                     remedy=REQUEST.remedy,
-                    whole=whole,
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()

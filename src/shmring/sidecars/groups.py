@@ -10,20 +10,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-__all__ = ["arguments", "group_of", "is_group"]
+__all__ = ["arguments", "is_group"]
 
 _GROUP = b"shmring.group"
-_ONE, _TWO = b"1", b"2"
-
-
-def group_of(batch: pa.RecordBatch, right: pa.RecordBatch | None = None) -> pa.RecordBatch:
-    """The request for a group, or for a cogroup."""
-    if right is None:
-        request, sides = batch, _ONE
-    else:
-        lists = [_as_list(batch), _as_list(right)]
-        request, sides = pa.record_batch(lists, names=["left", "right"]), _TWO
-    return request.replace_schema_metadata({**(batch.schema.metadata or {}), _GROUP: sides})
+_ONE = b"1"
 
 
 def is_group(request: pa.RecordBatch) -> bool:
@@ -42,8 +32,3 @@ def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
     columns = cast("list[Any]", cast("Any", request).columns)
     batches = (pa.RecordBatch.from_struct_array(column.flatten()) for column in columns)
     return tuple(batch.replace_schema_metadata(metadata or None) for batch in batches)
-
-
-def _as_list(batch: pa.RecordBatch) -> Any:
-    lists: Any = pa.ListArray
-    return lists.from_arrays(pa.array([0, batch.num_rows], pa.int32()), batch.to_struct_array())

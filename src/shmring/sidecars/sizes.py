@@ -13,14 +13,10 @@ from shmring.errors import NoSpace
 from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, rings
 from shmring.ring import Ring
 
-__all__ = ["LEAST", "REPLY", "REQUEST", "SPARE", "Size", "is_memory_short"]
+__all__ = ["LEAST", "REPLY", "REQUEST", "Size"]
 
 LEAST = 1024  # slots
 _PAUSE = 0.05  # seconds between two looks for memory
-_SHORT = 8  # with less than one such part free, nobody keeps a ring for later
-
-# What gives back memory that this process keeps for later; whether there was any.
-SPARE: list[Callable[[], bool]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +76,6 @@ class Size:
             except NoSpace as error:
                 if is_own_limit(lowest):
                     raise
-                if any(give_back() for give_back in SPARE):
-                    continue
                 if time.monotonic() - begun >= connect_timeout:
                     raise NoSpace(self._no_memory(lowest, connect_timeout)) from error
             time.sleep(_PAUSE)
@@ -104,12 +98,6 @@ class Size:
             f"it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
             f"{smaller if slots > LEAST else ''}, or let fewer tasks run at a time"
         )
-
-
-def is_memory_short() -> bool:
-    """Whether there is so little that nobody should keep a ring for later."""
-    total, free = memory()
-    return free < total // _SHORT
 
 
 def _all_replies() -> str:

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from shmring.errors import Damaged
 
-__all__ = ["WITH_THE_JAR", "Told", "for_udf", "told_of", "without_told"]
+__all__ = ["WITH_THE_JAR", "Told", "told_of", "without_told"]
 
 _SPARK = b"shmring.spark"
 
-# What users do so that requests come from the jar: the others cannot tell all that is here.
+# What users do so that requests come from the jar: Python's workers send batches alone.
 WITH_THE_JAR = (
     "start the session with shmring.spark.configure(), and leave out metrics=, resource profiles "
     "and columns of types that the jar leaves to Spark"
@@ -34,14 +34,12 @@ class Told:
     settings : of the session, as Spark tells them its Python workers
     declared : the type of the answer's rows, for frames of pandas
     keys : for each side of a group the places of the key's columns; -1 for one that is none of them
-    positional : how many arguments of a UDF had no keyword; None where its call says so (calls.py)
     """
 
     method: str = ""
     settings: Mapping[str, str] | None = None
     declared: pa.DataType | None = None
     keys: Sequence[Sequence[int]] = ()
-    positional: int | None = None
 
 
 def told_of(request: pa.RecordBatch) -> Told:
@@ -62,11 +60,6 @@ def without_told(request: pa.RecordBatch) -> pa.RecordBatch:
         return request
     left = {key: value for key, value in metadata.items() if key != _SPARK}
     return request.replace_schema_metadata(left or None)
-
-
-def for_udf(positional: int) -> dict[bytes, bytes]:
-    """What a request of Python's workers says, which know no types: the rest is for the jar."""
-    return {_SPARK: json.dumps({"method": "udf", "positional": positional}).encode()}
 
 
 @functools.lru_cache(maxsize=64)

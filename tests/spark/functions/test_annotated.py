@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import annotated
 import pytest
-from direct import ROWS, TYPES, ZONED, columns_of, is_direct, udf_path
+from direct import ROWS, TYPES, ZONED, columns_of, is_direct
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
@@ -22,9 +22,6 @@ def spark(start_spark):
 def few_rows(set_option):
     """Several batches in a task."""
     set_option(ROWS, 20)
-
-
-path = udf_path()
 
 
 def own(function, kind, maker=functions.pandas_udf):
@@ -107,12 +104,12 @@ def test_udf_of_pandas_is_as_sparks_own(spark, served, few_rows, function, kind,
         ("array_difference", "long", ("right",), {"right": "id"}),
     ],
 )
-def test_udf_of_arrow_is_as_sparks_own(spark, served, path, function, kind, columns, named):
+def test_udf_of_arrow_is_as_sparks_own(spark, served, function, kind, columns, named):
     name = served(f"annotated:{function}")
     frame = typed(spark).withColumn("right", col("k"))
     ours = frame.select("id", arrow_udf(name, kind)(*columns, **named).alias("r"))
     theirs = own(function, kind, functions.arrow_udf)
-    assert is_direct(ours, name) == (path == "direct")
+    assert is_direct(ours, name)
     assert ours.collect() == frame.select("id", theirs(*columns, **named).alias("r")).collect()
 
 
@@ -243,8 +240,8 @@ def test_iterator_of_batches_needs_no_jar(spark, served, path):
     ("function", "method", "text"),
     [
         ("series", "mapInPandas", r"was called by mapInPandas: call it by a UDF"),
-        ("array", "mapInArrow", r"of pyarrow, as mapInArrow calls, .*: call it by a UDF"),
-        ("frames", "mapInArrow", r"as mapInArrow calls, .*: call it by mapInPandas.*with the jar"),
+        ("array", "mapInArrow", r"of pyarrow, as mapInArrow calls: call it by a UDF.*with the jar"),
+        ("frames", "mapInArrow", r"as mapInArrow calls: call it by mapInPandas.*with the jar"),
         ("totals", "mapInPandas", r"by mapInPandas: call it by applyInPandas"),
     ],
 )

@@ -1,18 +1,22 @@
-"""Cogroups through a sidecar, on both ways to it, beside Spark's own functions."""
+"""Cogroups through a sidecar, beside Spark's own functions."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from direct import DIRECT, TYPES, columns_of, is_direct, shown_of, way_fixtures
+from direct import DIRECT, TYPES, columns_of, is_direct, shown_of
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
 from shmring.spark import through
 
-way, path, method = way_fixtures("applyInArrow", "applyInPandas")
 SIDES = "left long, right long, names string"
+
+
+@pytest.fixture(params=["applyInArrow", "applyInPandas"])
+def method(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +27,14 @@ def spark(start_spark):
 
 
 @pytest.fixture
-def cogrouped(path, method):
+def cogrouped(method):
     """Both frames' rows of a key through this sidecar."""
 
     def cogrouped(name, left, right, schema, keys="k", function=None, **options):
         by = [expr(key) for key in keys.split(", ")]
         groups = left.groupBy(*by).cogroup(right.groupBy(*by))
         result = getattr(groups, method)(function or through(name, **options), schema)
-        assert is_direct(result, name) == (path == "direct" and function is None)
+        assert is_direct(result, name) == (function is None)
         return result
 
     return cogrouped
@@ -103,15 +107,14 @@ def test_every_type_reaches_the_function_and_comes_back(spark, served, cogrouped
     assert sorted(row.k for row in reverse.collect()) == list(range(5))
 
 
-def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, method, cogrouped, path):
+def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, method, cogrouped):
     name = served("sides", workers=2)
     left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
     right = spark.range(20_000, numPartitions=2).selectExpr("9 k", "repeat('x', 20) s")
     result = cogrouped(name, left, right, SIDES)
     ours = found(result)
-    if path == "direct":
-        (shown,) = shown_of(result, name)
-        assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
+    (shown,) = shown_of(result, name)
+    assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
     assert (49_500, 20_000, "k id | k s") in ours
     own = own_rows(method, lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
     assert ours == in_order(own)
@@ -169,12 +172,11 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, meth
     assert f"{method} was declared with: k is missing, left is not declared" in text
 
 
-def test_cogroup_that_fits_no_request_is_told_with_what_to_set(spark, served, cogrouped, path):
+def test_cogroup_that_fits_no_request_is_told_with_what_to_set(spark, served, cogrouped):
     name = served("left_side", slots=1024)
     left = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
     text = failure_of(cogrouped(name, left, left.limit(30), left.schema))
-    rows = "5030 rows need at least" if path == "direct" else "a group of 5000 and 30 rows"
-    assert rows in text
+    assert "5030 rows need at least" in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
 
 

@@ -69,7 +69,7 @@ def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, served, se
     assert ours.collect() == results(own_identity).collect()
 
 
-def test_shared_arguments_nulls_and_different_types(served, own_rows, path, numbers):
+def test_shared_arguments_nulls_and_different_types(served, own_rows, numbers):
     name = served("total", workers=2)
     pairs = [("id", "tens"), ("tens", "gaps"), ("id", "tens"), ("gaps", "gaps"), ("id", "gaps")]
     kinds = ["long", "double", "string", "decimal(22, 2)", "long"]
@@ -80,7 +80,7 @@ def test_shared_arguments_nulls_and_different_types(served, own_rows, path, numb
         )
 
     ours = results(lambda kind: arrow_udf(name, kind))
-    assert nodes_of(ours, name) == (path == "direct")
+    assert nodes_of(ours, name) == 1
     assert ours.collect() == own_rows("total", lambda: results(own_sum))
 
 
@@ -99,16 +99,16 @@ def test_batch_is_one_request_with_each_argument_once(served, numbers):
     assert found[1]["answerBytes"] > 2 * found[0]["answerBytes"]
 
 
-def test_same_call_twice_and_of_functions_that_are_not_deterministic(served, path, numbers):
+def test_same_call_twice_and_of_functions_that_are_not_deterministic(served, numbers):
     name = served("double", workers=2)
     double = arrow_udf(name, "long")
     once = double.asNondeterministic()
     frame = numbers.select(double("id"), double("id"), once("id"), once("id"))
     assert [tuple(row) for row in frame.collect()] == [(2 * i,) * 4 for i in range(2000)]
-    assert nodes_of(frame, name) == (path == "direct")
+    assert nodes_of(frame, name) == 1
 
 
-def test_names_and_computed_arguments_are_each_calls_own(served, path, numbers):
+def test_names_and_computed_arguments_are_each_calls_own(served, numbers):
     name = served("types")
     types = arrow_udf(name, "string")
     frame = numbers.select(
@@ -126,7 +126,7 @@ def test_names_and_computed_arguments_are_each_calls_own(served, path, numbers):
     )
 
 
-def test_results_of_each_other_need_a_request_of_their_own(served, path, numbers):
+def test_results_of_each_other_need_a_request_of_their_own(served, numbers):
     name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = numbers.select(
@@ -135,7 +135,7 @@ def test_results_of_each_other_need_a_request_of_their_own(served, path, numbers
     assert [tuple(row)[:4] for row in frame.collect()] == [
         (2 * i, 4 * i, 80 * i, 2 * i if i % 3 else None) for i in range(2000)
     ]
-    assert nodes_of(frame, name) == (3 if path == "direct" else 0)
+    assert nodes_of(frame, name) == 3
 
 
 def columns_below(frame):
@@ -147,15 +147,14 @@ def columns_below(frame):
     return [columns.apply(i).name() for i in range(columns.size())]
 
 
-def test_columns_that_only_one_of_two_steps_takes_end_there(spark, serve, name, path):
+def test_columns_that_only_one_of_two_steps_takes_end_there(spark, serve, name):
     serve("identity")
     frame = spark.range(2000, numPartitions=2).selectExpr("id", "repeat('x', 50) s", "-id n")
     same, number = arrow_udf(name, "string"), arrow_udf(name, "long")
     twice = frame.select(same(same("s")), "id", number("n"))
     assert [tuple(row) for row in twice.collect()] == [("x" * 50, i, -i) for i in range(2000)]
-    if path == "direct":
-        assert len(columns_below(twice)) == 3
-        assert "id" in columns_below(twice)
+    assert len(columns_below(twice)) == 3
+    assert "id" in columns_below(twice)
 
 
 def test_explain_says_what_each_function_is_given(spark, serve, name):
@@ -192,19 +191,18 @@ def test_row_whose_arguments_or_results_fit_no_message_says_what_to_set(spark, s
     assert "the results of 2 UDFs for a row go as one message: select fewer at a time" in text
 
 
-def test_sidecars_in_turn_are_asked_once_each(served, path, numbers):
+def test_sidecars_in_turn_are_asked_once_each(served, numbers):
     one, other = served("double", workers=2), served("as_text")
     double, text = arrow_udf(one, "long"), arrow_udf(other, "string")
     frame = numbers.select(double("id"), text("id"), double("tens"), text(double("id")), "id")
     assert [tuple(row) for row in frame.collect()] == [
         (2 * i, f"{i}", 20 * i, f"{2 * i}", i) for i in range(2000)
     ]
-    if path == "direct":
-        assert nodes_of(frame, f"{one} ") == 1
-        assert nodes_of(frame, f"{other} ") == 1
+    assert nodes_of(frame, f"{one} ") == 1
+    assert nodes_of(frame, f"{other} ") == 1
 
 
-def test_exception_of_one_call_fails_the_job_and_names_the_call(served, path, numbers):
+def test_exception_of_one_call_fails_the_job_and_names_the_call(served, numbers):
     name = served("fail_on_seven")
     same = arrow_udf(name, "long")
     frame = numbers.coalesce(1).where("id > 7")
@@ -213,12 +211,11 @@ def test_exception_of_one_call_fails_the_job_and_names_the_call(served, path, nu
     bad = frame.select(same("id"), same(expr("id - 100").alias("x")), same("tens"))
     with pytest.raises(Exception, match="seven is not allowed") as caught:
         bad.collect()
-    if path == "direct":
-        assert "in call 2 of the 3 of one request" in str(caught.value)
+    assert "in call 2 of the 3 of one request" in str(caught.value)
     assert len(fine.collect()) == 1992
 
 
-def test_call_with_an_answer_of_another_type_fails_the_job(served, path, numbers):
+def test_call_with_an_answer_of_another_type_fails_the_job(served, numbers):
     name = served("as_text")
     frame = numbers.coalesce(1).select(
         arrow_udf(name, "string")("id"), arrow_udf(name, "long")("id"), arrow_udf(name, "int")("s")
@@ -227,7 +224,7 @@ def test_call_with_an_answer_of_another_type_fails_the_job(served, path, numbers
         frame.collect()
 
 
-def test_empty_partitions_and_limits(spark, served, path):
+def test_empty_partitions_and_limits(spark, served):
     name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = spark.range(2000, numPartitions=8).select("id", double("id"), double(col("id") + 1))
@@ -236,7 +233,7 @@ def test_empty_partitions_and_limits(spark, served, path):
     assert [tuple(row) for row in frame.limit(2).collect()] == [(0, 0, 2), (1, 2, 4)]
 
 
-def test_results_that_are_larger_than_the_ring_for_them(spark, served, path):
+def test_results_that_are_larger_than_the_ring_for_them(spark, served):
     name = served("identity", slots=4096)
     same = arrow_udf(name, "string", reply_slots=1024)
     frame = spark.range(300, numPartitions=1).selectExpr("id", "repeat('x', 2000) a", "'y' b")
@@ -246,7 +243,7 @@ def test_results_that_are_larger_than_the_ring_for_them(spark, served, path):
     ]
 
 
-def test_queries_at_once_get_their_own_results(spark, served, path, thread):
+def test_queries_at_once_get_their_own_results(spark, served, thread):
     name = served("total", workers=2)
     total = arrow_udf(name, "long")
 
@@ -282,7 +279,7 @@ def test_sidecar_that_joins_requests_answers_all_calls(spark, name):
 
 @pytest.mark.kill
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, path, set_option, outcome_under_kills
+    spark, serve, name, set_option, outcome_under_kills
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)

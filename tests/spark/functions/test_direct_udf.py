@@ -6,30 +6,17 @@ import functools as tools
 
 import pyarrow as pa
 import pytest
-from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of, udf_path
+from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
-from shmring.spark import arrow_udf, metrics, pandas_udf
-
-MAKERS = [
-    pytest.param(arrow_udf, id="arrow"),
-    pytest.param(pandas_udf, id="pandas"),
-]
+from shmring.spark import arrow_udf, pandas_udf
 
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
     return start_spark("local[2]", **ZONED)
-
-
-path = udf_path()
-
-
-@pytest.fixture(params=MAKERS)
-def make(request):
-    return request.param
 
 
 def own_identity(kind):
@@ -50,7 +37,7 @@ def numbers(spark, count=2000, parts=3):
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, served, own_rows, path, set_option, nulls
+    spark, served, own_rows, set_option, nulls
 ):
     name = served("identity", workers=2)
     set_option(ROWS, 70)
@@ -65,27 +52,27 @@ def test_every_type_comes_back_as_from_sparks_own_function(
         same = [arrow_udf(name, kinds[c])(c).alias(c) for c in columns]
         ours = frame.select("id", *same)
         nodes = plan_of(ours).count(f"Sidecar {name} udf, through(")
-        assert nodes == (path == "direct")
+        assert nodes == 1
         rows = ours.collect()
         for column in columns:
             expected = [(row.id, row[column]) for row in own]
             assert [(row.id, row[column]) for row in rows] == expected, column
 
 
-def test_columns_beside_the_arguments_stay_with_their_rows(spark, served, path, make):
+def test_columns_beside_the_arguments_stay_with_their_rows(spark, served):
     name = served("total", workers=2)
     frame = numbers(spark)
-    total = make(name, "long")
+    total = arrow_udf(name, "long")
     rows = frame.select("*", total("tens", "gaps").alias("t")).collect()
     expected = [(i, 10 * i, i if i % 3 else None, "x" * (i % 50)) for i in range(2000)]
     assert [tuple(row)[:4] for row in rows] == expected
     assert [row.t for row in rows] == [10 * i + (i if i % 3 else 0) for i in range(2000)]
 
 
-def test_function_sees_names_and_types_of_its_arguments(spark, served, path, make):
+def test_function_sees_names_and_types_of_its_arguments(spark, served):
     name = served("types")
     frame = numbers(spark, 10).selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
-    types = make(name, "string")
+    types = arrow_udf(name, "string")
 
     def seen(*columns, **named):
         rows = frame.select(types(*columns, **named)).distinct().collect()
@@ -101,9 +88,9 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
     assert renamed.first()[0] == "price int64"
 
 
-def test_no_two_arguments_have_one_name(spark, served, path, make):
+def test_no_two_arguments_have_one_name(spark, served):
     """A keyword stays what it is: the function may have an argument of that name."""
-    types = make(served("types"), "string")
+    types = arrow_udf(served("types"), "string")
     frame = spark.range(3, numPartitions=1).selectExpr("id a", "cast(id as string) b", "id _1")
     for columns, named, seen in (
         (("b",), {"b": "a"}, "_0 string, b int64"),
@@ -115,7 +102,7 @@ def test_no_two_arguments_have_one_name(spark, served, path, make):
         assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
 
 
-def test_large_offsets_where_the_session_wants_them(spark, served, path, set_option):
+def test_large_offsets_where_the_session_wants_them(spark, served, set_option):
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     name = served("identity", workers=2)
     frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
@@ -124,7 +111,7 @@ def test_large_offsets_where_the_session_wants_them(spark, served, path, set_opt
         return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
 
     ours = results(lambda kind: arrow_udf(name, kind))
-    assert is_direct(ours, name) == (path == "direct")
+    assert is_direct(ours, name)
     assert ours.collect() == results(own_identity).collect()
     seen = frame.select(arrow_udf(served("types"), "string")("text")).distinct().collect()
     assert seen == [("text large_string",)]
@@ -144,9 +131,7 @@ def test_large_offsets_where_the_session_wants_them(spark, served, path, set_opt
         ("struct(cast(id as int) a)", "a long"),
     ],
 )
-def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
-    spark, served, path, column, kind
-):
+def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(spark, served, column, kind):
     name = served("identity")
     frame = spark.range(100, numPartitions=2).selectExpr(f"if(id % 3 = 0, null, {column}) x")
     ours = frame.select(arrow_udf(name, kind)("x"))
@@ -154,7 +139,7 @@ def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
 
 
 @pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
-def test_answer_that_would_lose_its_values_fails_the_job(spark, served, path, column, kind):
+def test_answer_that_would_lose_its_values_fails_the_job(spark, served, column, kind):
     name = served("identity")
     frame = spark.range(10, numPartitions=1).selectExpr(f"{column} x")
     with pytest.raises(Exception, match=rf"{LOSES}|cannot become the \w+ that the UDF"):
@@ -163,9 +148,9 @@ def test_answer_that_would_lose_its_values_fails_the_job(spark, served, path, co
         frame.select(own_identity(kind)("x")).collect()
 
 
-def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served, path, make):
+def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served):
     name = served("double", workers=2)
-    double = make(name, "long")
+    double = arrow_udf(name, "long")
     frame = numbers(spark)
     many = frame.select(double("id"), double("tens"), double(double("id")), double("gaps"), "s")
     assert [tuple(row) for row in many.collect()] == [
@@ -173,16 +158,16 @@ def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served, p
     ]
     found = frame.where(double("id") > 3990).select(double("tens"))
     assert [row[0] for row in found.collect()] == [20 * i for i in range(1996, 2000)]
-    assert is_direct(found, name) == (path == "direct")
+    assert is_direct(found, name)
     grouped = frame.groupBy(double(col("id") % 2)).agg(functions.sum(double("id")))
     assert sorted(map(tuple, grouped.collect())) == [(0, 1998000), (2, 2000000)]
 
 
-def test_udf_that_is_not_deterministic_keeps_its_names(spark, served, path, make):
+def test_udf_that_is_not_deterministic_keeps_its_names(spark, served):
     name = served("types")
-    frame = spark.range(10).select(make(name, "string").asNondeterministic()("id"))
+    frame = spark.range(10).select(arrow_udf(name, "string").asNondeterministic()("id"))
     assert frame.first()[0] == "id int64"
-    assert is_direct(frame, name) == (path == "direct")
+    assert is_direct(frame, name)
 
 
 def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
@@ -197,7 +182,7 @@ def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
     assert metrics_of(beside)["answerBytes"] < 2000 * 100
 
 
-def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path):
+def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served):
     name = served("double", slots=4096)
     rows = [(i, "x" * 20_000) for i in range(300)]
     frame = spark.createDataFrame(rows, "id long, large string").coalesce(1)
@@ -205,8 +190,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path)
     assert [(row.d, len(row.large)) for row in result.collect()] == [
         (2 * i, 20_000) for i in range(300)
     ]
-    if path == "direct":
-        assert metrics_of(result)["requests"] > 20
+    assert metrics_of(result)["requests"] > 20
 
 
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
@@ -220,7 +204,7 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
 
 
 def test_functions_of_others_are_left_to_spark(spark, served):
-    """A function around ours has its name, and does something else; an accumulator is Python's."""
+    """A function around ours has its name, and does something else."""
     name = served("identity")
     inner = arrow_udf(name, "long").func
 
@@ -232,41 +216,27 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     run.__annotations__ = inner.__annotations__
     frame = spark.range(10).select(functions.arrow_udf(run, returnType="long")("id"))
     assert not is_direct(frame, name)
-    assert [row[0] for row in frame.collect()] == list(range(1, 11))
-    total = metrics(spark.sparkContext)
-    counted = spark.range(10).select(arrow_udf(name, "long", metrics=total)("id"))
-    assert not is_direct(counted, name)
+    with pytest.raises(Exception, match=f'sidecar "{name}": without the jar Spark sends it'):
+        frame.collect()
     mixed = spark.range(10).select(arrow_udf(name, "long")(own_identity("long")("id")))
     assert [row[0] for row in mixed.collect()] == list(range(10))
 
 
-@pytest.fixture
-def collated(spark):
-    """A column of a type that is left to Spark."""
-    return spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
-
-
-def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make):
+def test_types_that_no_sidecar_has_are_named_and_stay_beside_the_arguments(spark, served):
     name = served("identity")
-    result = collated.select(make(name, "string")("text"))
-    assert not is_direct(result, name)
-    assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
-
-
-def test_types_of_users_are_left_to_spark_and_stay_beside_the_arguments(spark, served):
-    name = served("identity")
-    vectors = [None if i % 3 == 0 else Vectors.dense([i, 0.5]) for i in range(20)]
-    frame = spark.createDataFrame(list(enumerate(vectors)), ["id", "vector"])
-    kind = frame.schema["vector"].dataType
-    same = frame.select("id", arrow_udf(name, kind)("vector"))
-    assert not is_direct(same, name)
-    assert same.collect() == frame.select("id", own_identity(kind)("vector")).collect()
-    beside = frame.select(arrow_udf(name, "long")("id"), "vector")
+    frame = spark.createDataFrame([(i, Vectors.dense([i, 0.5])) for i in range(20)], ["id", "v"])
+    for udf, columns, which in (
+        (arrow_udf(name, "long"), ("id", "v"), 'column "v" of the type'),
+        (arrow_udf(name, frame.schema["v"].dataType), ("id",), f'column "{name}" of the type'),
+    ):
+        with pytest.raises(Exception, match=f'sidecar "{name}": a UDF cannot have {which}'):
+            frame.select(udf(*columns)).collect()
+    beside = frame.select(arrow_udf(name, "long")("id"), "v")
     assert is_direct(beside, name)
     assert beside.collect() == frame.collect()
 
 
-def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path):
+def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served):
     name = served("double", workers=2)
     double = pandas_udf(name, "long")
     frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
@@ -286,7 +256,7 @@ def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path)
 
 @pytest.mark.kill
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, path, set_option, outcome_under_kills
+    spark, serve, name, set_option, outcome_under_kills
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
@@ -299,7 +269,7 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 
 @pytest.mark.kill
 def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
-    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))

@@ -1,17 +1,21 @@
-"""Groups through a sidecar, on both ways to it, beside Spark's own functions."""
+"""Groups through a sidecar, beside Spark's own functions."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from direct import TYPES, ZONED, columns_of, is_direct, way_fixtures
+from direct import TYPES, ZONED, columns_of, is_direct
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
-from shmring.spark import metrics, through
+from shmring.spark import through
 
-way, path, method = way_fixtures("applyInArrow", "applyInPandas")
 DECLARED = "s string, d double, id long"
+
+
+@pytest.fixture(params=["applyInArrow", "applyInPandas"])
+def method(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,7 @@ def numbers(spark, count=2000):
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, served, own_rows, path, method, nulls
-):
+def test_every_type_comes_back_as_from_sparks_own_function(spark, served, own_rows, method, nulls):
     name = served("identity", workers=2)
     columns = columns_of(TYPES, nulls)
     frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
@@ -52,11 +54,11 @@ def test_every_type_comes_back_as_from_sparks_own_function(
         (method, nulls),
         lambda: apply(groups, method, own_identity(), frame.schema).orderBy("id"),
     )
-    assert is_direct(ours, name) == (path == "direct")
+    assert is_direct(ours, name)
     assert ours.collect() == own
 
 
-def test_function_is_called_once_a_group(spark, served, path, method):
+def test_function_is_called_once_a_group(spark, served, method):
     name = served("with_rows")
     frame = numbers(spark)
     schema = "k long, id long, tens long, rows long"
@@ -66,19 +68,19 @@ def test_function_is_called_once_a_group(spark, served, path, method):
     assert all(row.rows == row["count"] for row in found)
     by_expression = apply(frame.groupBy(expr("id % 2"), "k"), method, through(name), schema)
     assert by_expression.select("rows").distinct().count() == 2
-    assert is_direct(by_expression, name) == (path == "direct")
+    assert is_direct(by_expression, name)
     whole = apply(frame.groupBy(), method, through(name), schema)
     assert whole.select("rows").distinct().collect()[0].rows == 2000
 
 
-def test_groups_are_never_joined_nor_counted(spark, served, path, method):
+def test_groups_are_never_joined_nor_counted(spark, served, method):
     name = served("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
     schema = "k long, id long, tens long, rows long"
     counted = apply(numbers(spark).groupBy("k"), method, through(name), schema)
     assert counted.select("k", "rows").distinct().count() == 7
 
 
-def test_answers_may_have_any_number_of_rows(spark, serve, name, path, method):
+def test_answers_may_have_any_number_of_rows(spark, serve, name, method):
     sidecar = serve("twice")
     frame = numbers(spark, 100)
     assert apply(frame.groupBy("k"), method, through(name), frame.schema).count() == 200
@@ -89,18 +91,7 @@ def test_answers_may_have_any_number_of_rows(spark, serve, name, path, method):
     assert apply(none, method, through(name), frame.schema).collect() == []
 
 
-def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, reply_rings, until):
-    serve("identity")
-    total = metrics(spark.sparkContext)
-    frame = spark.range(200, numPartitions=1)
-    result = frame.groupBy("id").applyInArrow(through(name, metrics=total), "id long")
-    assert sorted(row.id for row in result.collect()) == list(range(200))
-    assert total.value.rows == 200
-    assert total.value.requests == 200
-    until(lambda: not reply_rings(), "the end of the reply rings")
-
-
-def test_keys_may_be_null_text_or_several(spark, served, path, method):
+def test_keys_may_be_null_text_or_several(spark, served, method):
     name = served("with_rows", workers=2)
     frame = spark.range(600, numPartitions=3).selectExpr(
         "if(id % 4 = 0, null, repeat('é', cast(id % 4 as int))) s", "(id % 3) / 2 d", "id"
@@ -111,7 +102,7 @@ def test_keys_may_be_null_text_or_several(spark, served, path, method):
     ]
 
 
-def test_groups_of_groups_and_beside_a_join(spark, served, path, method):
+def test_groups_of_groups_and_beside_a_join(spark, served, method):
     name = served("identity", workers=2)
     frame = numbers(spark)
     once = apply(frame.groupBy("k"), method, through(name), frame.schema)
@@ -121,7 +112,7 @@ def test_groups_of_groups_and_beside_a_join(spark, served, path, method):
     assert once.limit(3).count() == 3
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, path, method, thread):
+def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, method, thread):
     name = served("identity", workers=2)
     frame = numbers(spark)
     result = apply(frame.groupBy("k"), method, through(name), frame.schema)
@@ -138,7 +129,7 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path, method):
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, method):
     name = served("fail_on_seven")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
@@ -146,7 +137,7 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path, me
     assert "seven is not allowed" in text
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, path, method):
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, method):
     name = served("with_pid")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
@@ -154,7 +145,7 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, path
     assert f"{method} was declared with: pid is not declared" in text
 
 
-def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served, path, method):
+def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served, method):
     name = served("identity", slots=1024)
     frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
     text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
@@ -164,7 +155,7 @@ def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served, path
 
 @pytest.mark.kill
 def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
-    spark, serve, name, path, method, monkeypatch, tmp_path
+    spark, serve, name, method, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("die_once", workers=2)
@@ -180,7 +171,7 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
 
 @pytest.mark.kill
 def test_cancelled_job_leaves_nothing(
-    spark, serve, name, path, method, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, method, monkeypatch, tmp_path, until, reply_rings, start_job
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))

@@ -76,28 +76,6 @@ def test_metrics_are_summed_over_the_tasks(spark, served):
     assert total.value.answer_bytes >= total.value.request_bytes > 60_000 * 8
 
 
-def test_workers_of_spark_keep_their_client_from_task_to_task(
-    spark, serve, name, reply_rings, until
-):
-    from functions import through_and_worker
-
-    sidecar = serve("identity")
-    pids, rings = set(), set()
-    for _ in range(5):
-        frame = spark.range(100, numPartitions=4).mapInArrow(
-            through_and_worker(name), "id long, pid long"
-        )
-        pids |= {row.pid for row in frame.collect()}
-        rings |= set(reply_rings())
-    assert 1 <= len(rings) <= len(pids) <= 2  # local[2] has two of them
-    for pid in pids:  # as Spark does with a worker that it has not wanted for a minute
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: not reply_rings(), "the sweep")
-    assert frame.count() == 100
-    sidecar.stop()
-    assert not reply_rings()
-
-
 def test_limit_leaves_nothing(spark, serve, name, reply_rings, until):
     serve("identity")
     frame = spark.range(10_000_000, numPartitions=2).mapInArrow(through(name), "id long")
@@ -168,11 +146,11 @@ def test_columns_may_have_other_names(spark, served):
 
 def test_through_is_refused_by_name_where_it_cannot_work(spark, served):
     name = served("identity")
-    with pytest.raises(Exception, match="through") as caught:
+    with pytest.raises(Exception, match="mapInArrow") as caught:
         spark.range(10, numPartitions=1).rdd.mapPartitions(through(name)).collect()
     text = str(caught.value)
-    assert f'shmring.spark.through("{name}") is for mapInArrow and mapInPandas, and for' in text
-    assert "was given pyspark.sql.types.Row" in text
+    assert f'sidecar "{name}": without the jar Spark sends it the batches of mapInArrow' in text
+    assert "this is pyspark.sql.types.Row" in text
 
 
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):

@@ -1,4 +1,4 @@
-"""UDFs whose work a sidecar does, of one and of several columns, on both ways to it."""
+"""UDFs whose work a sidecar does, of one and of several columns."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import pytest
 from direct import DIRECT
 from pyspark.sql import Window, functions
 
-from shmring.spark import arrow_udf, metrics, pandas_udf
-
-WAYS = [
-    pytest.param((arrow_udf, "direct"), id="arrow-direct"),
-    pytest.param((arrow_udf, "python"), id="arrow-python"),
-    pytest.param((pandas_udf, "direct"), id="pandas-direct"),
-]
+from shmring.spark import arrow_udf, pandas_udf
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[arrow_udf, pandas_udf])
 def make(request, set_option):
-    maker, path = request.param
-    set_option(DIRECT, path == "direct")
-    return maker
+    set_option(DIRECT, True)
+    return request.param
 
 
 @pytest.fixture
@@ -108,13 +101,6 @@ def test_udf_of_parts_of_structs(served, make, frame):
 
 def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
     assert frame.select(make(name, "long")("id")).columns == [f"{name}(id)"]
-
-
-def test_udf_takes_the_options_of_through(spark, served, make, frame):
-    name = served("identity")
-    total = metrics(spark.sparkContext)
-    frame.select(functions.sum(make(name, "long", metrics=total, in_flight=1)("id"))).collect()
-    assert total.value.rows == 2000
 
 
 def test_exception_of_the_function_reaches_the_job(served, make, frame):

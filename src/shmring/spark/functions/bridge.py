@@ -1,22 +1,18 @@
-"""The Python worker's side of a sidecar, for methods of DataFrames and for UDFs.
+"""The Python worker's side of a sidecar: `mapInArrow` without the jar, and what the jar reads.
 
 Spark ships only a name and a few numbers to the workers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from shmring.arguments import seconds_of
 from shmring.errors import SchemaMismatch, ShmringError
-from shmring.spark.functions.assigned import BY_NAME, BY_PLACE, Assigned
-from shmring.spark.functions.kept_clients import Options, borrow, kept_client
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,10 +20,9 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql.types import StructType
 
-    from shmring.sidecars import Metrics, SidecarClient, Task
-    from shmring.spark.functions.groups import GroupOptions, Groups
+    from shmring.sidecars import Metrics, Task
 
-__all__ = ["Through", "function_of", "metrics", "through"]
+__all__ = ["Through", "metrics", "needs_the_jar", "through"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,6 @@ class Through:
     reply_slots: int | None
     metrics: Accumulator[Metrics] | None
     schema: StructType | None = None  # as given to Spark's method, in the worker
-    options: GroupOptions | None = None  # of the session, in the worker
 
     def __post_init__(self) -> None:
         seconds_of("timeout", self.timeout)
@@ -49,11 +43,9 @@ class Through:
 
     def __reduce__(self) -> tuple[Any, ...]:
         from shmring.spark.functions.expected import declared_with
-        from shmring.spark.functions.groups import session_options
 
         values = [getattr(self, field.name) for field in fields(self)]
-        schema = declared_with(self) or self.schema
-        return Through, (*values[:-2], schema, session_options() or self.options)
+        return Through, (*values[:-1], declared_with(self) or self.schema)
 
     @property
     def __name__(self) -> str:
@@ -64,131 +56,73 @@ class Through:
         """
         if self.metrics is not None:
             return "Through"
-        return f"shmring.through{json.dumps(self._options()._asdict())}"
+        return f"shmring.through{json.dumps(self._options())}"
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:
-        """Return the answers to batches, in order; or the answer to one group."""
-        if not others and not hasattr(given, "columns"):
-            return self._map(given)
-        sides = others if isinstance(given, tuple) else (given, *others)  # rows have their key
-        if not 1 <= len(sides) <= 2:
-            self._refuse(others[-1])
-        return self._of_group(sides)
+        """Return the answers to the batches of mapInArrow, in order."""
+        if others or not isinstance(given, Iterator):
+            raise needs_the_jar(self.name, given)
+        return self._answers(cast("Iterator[Any]", given))
 
-    def _map(self, given: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-        items = iter(given)
-        first = next(items, None)
+    def _answers(self, given: Iterator[Any]) -> Generator[pa.RecordBatch]:
+        from shmring.sidecars import SidecarClient
+
+        first = next(given, None)
         if first is None:  # an empty partition needs no sidecar
             return
-        batches = map(self._batch, chain((first,), items))
+        batches = map(self._batch, chain((first,), given))
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
-        with self._client() as client:
-            yield from self._checked(client.map(batches), "mapInArrow", BY_PLACE)
-
-    def _checked(
-        self, answers: Iterable[pa.RecordBatch], method: str, assigned: Assigned
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the answers with the declared columns, in their order."""
-        schema = self.schema
-        if schema is None:
-            yield from answers
-            return
-        seen: pa.Schema | None = None
-        for answer in answers:
-            if method != "mapInArrow" and not answer.num_columns and not answer.num_rows:
-                continue  # only rows need columns
-            names = answer.schema.names
-            if assigned.objection(names, schema.names) is None:
-                places = assigned.places(names, schema.names)
-                if places != list(range(len(names))):
-                    answer = cast("Any", answer).select(places)
-            if seen is None or not answer.schema.equals(seen):
-                self._check(answer.schema, method, assigned)
-                seen = answer.schema
-            yield answer
-
-    def _of_group(self, sides: Sequence[Any]) -> pa.Table:
-        from shmring.spark.functions.groups import GroupOptions, as_table
-
-        options = self.options or GroupOptions()
-        assigned = BY_NAME if options.by_name else BY_PLACE
-        answers = self._groups.answers(list(map(self._batch, sides)))
-        return as_table(self._checked(answers, "applyInArrow", assigned), self.schema, options)
-
-    @cached_property
-    def _groups(self) -> Groups:
-        from shmring.spark.functions.groups import Groups
-
-        return Groups(self)
-
-    def _batch(self, given: Any) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        from shmring.spark.functions.groups import as_batch
-
-        if isinstance(given, pa.RecordBatch):
-            return given
-        if not isinstance(given, pa.Table):
-            self._refuse(given)
-        return as_batch(given)
-
-    def _refuse(self, data: object) -> NoReturn:
-        if hasattr(data, "iloc"):
-            raise ShmringError(needs_the_jar(self.name, "mapInArrow or applyInArrow"))
-        kind = type(data)
-        raise TypeError(
-            f'shmring.spark.through("{self.name}") is for mapInArrow and mapInPandas, and for '
-            f"applyInArrow and applyInPandas of groups and cogroups: it takes data of pyarrow, "
-            f"and was given {kind.__module__}.{kind.__name__}"
-        )
-
-    def _check(self, got: pa.Schema, method: str, assigned: Assigned) -> None:
-        from shmring.spark.functions.expected import difference, in_words
-
-        if self.schema is not None and (why := difference(got, self.schema, assigned)):
-            columns = ", ".join(
-                f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
-            )
-            raise SchemaMismatch(
-                f"{function_of(self.name)} answered with other columns than {method} was "
-                f"declared with: {why} (expected {in_words(self.schema)}; got {columns or 'none'})"
-            )
-
-    @contextlib.contextmanager
-    def _client(self) -> Generator[SidecarClient]:
-        with kept_client(self._options(), _current_task()) as client:
+        with SidecarClient(**self._options(), task=_current_task()) as client:
             try:
-                yield client
+                yield from self._checked(client.map(batches))
             finally:
                 if self.metrics is not None:
                     self.metrics.add(client.metrics)
 
-    def connect(self) -> SidecarClient:
-        """Return a client for the task in which this runs; the task closes it."""
-        return borrow(self._options(), _current_task())
+    def _batch(self, given: Any) -> pa.RecordBatch:
+        import pyarrow as pa
 
-    def _options(self) -> Options:
-        return Options(
-            self.name, self.in_flight, self.timeout, self.connect_timeout, self.reply_slots
-        )
+        if not isinstance(given, pa.RecordBatch):
+            raise needs_the_jar(self.name, given)
+        return given
+
+    def _checked(self, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen: pa.Schema | None = None
+        for answer in answers:
+            if seen is None or not answer.schema.equals(seen):
+                self._check(answer.schema)
+                seen = answer.schema
+            yield answer
+
+    def _check(self, got: pa.Schema) -> None:
+        from shmring.sidecars.participants import functions
+        from shmring.spark.functions.expected import difference, in_words
+
+        if self.schema is not None and (why := difference(got, self.schema)):
+            columns = ", ".join(
+                f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
+            )
+            raise SchemaMismatch(
+                f'{functions(self.name)} of sidecar "{self.name}" answered with other columns than '
+                f"mapInArrow was declared with: {why} (expected {in_words(self.schema)}; got "
+                f"{columns or 'none'})"
+            )
+
+    def _options(self) -> dict[str, Any]:
+        names = ("name", "in_flight", "timeout", "connect_timeout", "reply_slots")
+        return {name: getattr(self, name) for name in names}
 
 
-def function_of(sidecar: str) -> str:
-    """The functions of a sidecar, for the text of an error."""
-    from shmring.sidecars.participants import functions
-
-    return f'{functions(sidecar)} of sidecar "{sidecar}"'
-
-
-def needs_the_jar(sidecar: str, instead: str) -> str:
-    """The text of the error when Spark's Python worker made pandas data for a sidecar."""
+def needs_the_jar(sidecar: str, given: object) -> ShmringError:
+    """The error when Spark's Python worker was to ask a sidecar for more than mapInArrow."""
     from shmring.sidecars.told import WITH_THE_JAR
 
-    return (
-        f'sidecar "{sidecar}": functions for pandas need the jar: {WITH_THE_JAR}; {instead} does '
-        f"without"
+    kind = type(given)
+    return ShmringError(
+        f'sidecar "{sidecar}": without the jar Spark sends it the batches of mapInArrow alone, and '
+        f"this is {kind.__module__}.{kind.__name__}; for other methods and for UDFs {WITH_THE_JAR}"
     )
 
 
@@ -221,10 +155,9 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    ``mapInPandas`` takes it, too: the sidecar sees the same batches. ``applyInArrow`` and
-    ``applyInPandas`` call the sidecar's function with each group as one batch, or with each cogroup
-    as two batches, one for each side. ``mapInPandas`` and ``applyInPandas`` need the jar. An error
-    fails the task, and so the job.
+    With the jar ``mapInPandas`` takes it, too: the sidecar sees the same batches; ``applyInArrow``
+    and ``applyInPandas`` call the sidecar's function with each group as one batch, or with each
+    cogroup as two batches, one for each side. An error fails the task, and so the job.
 
     Parameters
     ----------
@@ -238,7 +171,8 @@ def through(
     reply_slots : size of each task's reply ring, in slots of 300 bytes. None: 4,096, and up
         to 65,536 as the requests under way need them; less if /dev/shm has little memory, but
         enough for any row
-    metrics : an accumulator of :func:`metrics` that sums up the counters of the tasks' clients
+    metrics : an accumulator of :func:`metrics` that sums up the counters of the tasks' clients, for
+        ``mapInArrow`` alone: only Spark's Python workers, which are slower, can add to it
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Checks whether Spark can take a sidecar's answers for those of the declared function.
 
-Spark assigns the columns by name or by position, depending on the method (assigned.py). Its own
-errors about missing columns and other types are less clear.
+mapInArrow assigns columns by position. Spark's own errors about missing columns and other types are
+less clear. Assigned.java does the same with the same texts, and covers the other methods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from shmring.arrow.batches import fields_of
-from shmring.spark.functions.assigned import BY_PLACE, Assigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +43,9 @@ def declared_with(function: object) -> StructType | None:
     return None
 
 
-def difference(got: pa.Schema, expected: StructType, assigned: Assigned = BY_PLACE) -> str | None:
+def difference(got: pa.Schema, expected: StructType) -> str | None:
     """Return why Spark cannot take such a batch, or would mix up its columns; None if it can."""
-    return _of_fields(fields_of(got), expected, assigned)
+    return _of_fields(fields_of(got), expected)
 
 
 def in_words(schema: StructType) -> str:
@@ -54,25 +53,37 @@ def in_words(schema: StructType) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
-def _of_fields(got: list[Any], expected: StructType, assigned: Assigned) -> str | None:
+def _of_fields(got: list[Any], expected: StructType) -> str | None:
     names, wanted = [field.name for field in got], expected.names
-    why = assigned.objection(names, wanted)
+    why = _misplaced(names, wanted)
     if why is not None:
         return why
-    places = assigned.places(names, wanted)
-    for found, field in zip([got[place] for place in places], expected.fields, strict=True):
-        if not _is_taken_for(found.type, field.dataType, assigned):
+    for found, field in zip(got, expected.fields, strict=True):
+        if not _is_taken_for(found.type, field.dataType):
             return f"{found.name} is {found.type}, not {field.dataType.simpleString()}"
     return None
 
 
-def _is_taken_for(got: Any, expected: DataType, assigned: Assigned) -> bool:
+def _misplaced(got: list[str], wanted: list[str]) -> str | None:
+    for name in wanted:
+        if name not in got and len(got) < len(wanted):
+            return f"{name} is missing"
+    if len(got) != len(wanted):
+        return f"it has {len(got)} columns, not {len(wanted)}"
+    for found, name in zip(got, wanted, strict=True):
+        # Spark ignores another name, unless it is that of another column.
+        if found != name and name in got:
+            return f"{found} stands where {name} is expected"
+    return None
+
+
+def _is_taken_for(got: Any, expected: DataType) -> bool:
     """Whether Spark reads such an Arrow array as this type without loss."""
     of: Any = expected
     if _types.is_null(got):
         return True
     if isinstance(got, pa.BaseExtensionType):
-        return _is_taken_for(got.storage_type, expected, assigned)
+        return _is_taken_for(got.storage_type, expected)
     kind = type(expected).__name__
     if kind in _ATOMIC:
         return _ATOMIC[kind](got)
@@ -83,17 +94,17 @@ def _is_taken_for(got: Any, expected: DataType, assigned: Assigned) -> bool:
             and got.precision - got.scale <= of.precision - of.scale
         )
     if kind == "ArrayType":
-        return _types.is_list(got) and _is_taken_for(got.value_type, of.elementType, assigned)
+        return _types.is_list(got) and _is_taken_for(got.value_type, of.elementType)
     if kind == "MapType":
         return (
             _types.is_map(got)
-            and _is_taken_for(got.key_type, of.keyType, assigned)
-            and _is_taken_for(got.item_type, of.valueType, assigned)
+            and _is_taken_for(got.key_type, of.keyType)
+            and _is_taken_for(got.item_type, of.valueType)
         )
     if kind == "StructType":
-        return _types.is_struct(got) and _of_fields(fields_of(got), of, assigned.inside()) is None
+        return _types.is_struct(got) and _of_fields(fields_of(got), of) is None
     if hasattr(expected, "sqlType"):  # a user's own type
-        return _is_taken_for(got, of.sqlType(), assigned)
+        return _is_taken_for(got, of.sqlType())
     return True  # an unknown type: Spark has to check it
 
 

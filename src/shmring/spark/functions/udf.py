@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from shmring.errors import SchemaMismatch
-from shmring.spark.functions.bridge import Through, function_of, through
+from shmring.spark.functions.bridge import Through, needs_the_jar, through
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import DataType
 
 __all__ = ["arrow_udf", "pandas_udf"]
 
-# Spark passes a single argument as it is, several as a tuple.
-Arguments = Any
 # Makes Spark's UDF with these names of arguments, of which so many are no keywords.
 Maker = Callable[[tuple[str, ...], int], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """Return an ``arrow_udf`` of one or more columns, run by a sidecar.
+    """Return an ``arrow_udf`` of one or more columns, run by a sidecar, with the jar.
 
     >>> score = shmring.spark.arrow_udf("scorer", "double")  # doctest: +SKIP
     >>> df.select(score("price", "quantity"))  # doctest: +SKIP
@@ -93,7 +88,7 @@ def _name(column: Any) -> str | None:
 
 
 class _Function:
-    """The function that Spark's workers call if there is no jar."""
+    """What Spark pickles; only the jar can do its work."""
 
     def __init__(self, run: Through, names: tuple[str, ...], positional: int) -> None:
         self._run = run
@@ -112,50 +107,9 @@ class _Function:
         text = f"{self._run.__name__} {names}"
         return _unpickled, (text, type(self), self._run, self._names, self._positional)
 
-    def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
-        yield from _results(self._run, (self._batch(_as_tuple(each)) for each in arguments))
-
-    def _batch(self, columns: tuple[Any, ...]) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        from shmring.sidecars.told import for_udf
-
-        names = self._names or [f"_{i}" for i in range(len(columns))]
-        positional = self._positional if self._names else len(columns)
-        batch = pa.record_batch(list(columns), names=list(names))
-        return batch.replace_schema_metadata(for_udf(positional))
+    def __call__(self, arguments: Any) -> Any:
+        raise needs_the_jar(self._run.name, arguments)
 
 
 def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:
     return kind(*arguments)
-
-
-def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """Yield the column of each answer; all have as many rows as all batches."""
-    from shmring.sidecars.calls import result_of
-
-    rows = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal rows
-        for batch in batches:
-            rows += batch.num_rows
-            yield batch
-
-    answered = 0
-    with closing(run(counted())) as answers:  # an error must not keep its ring
-        for answer in answers:
-            column = result_of(answer, function_of(run.name))
-            answered += answer.num_rows
-            if answered > rows:
-                break
-            yield column
-    if answered != rows:
-        raise SchemaMismatch(
-            f"{function_of(run.name)} answered with another number of rows than a UDF must: "
-            f"expected {rows}, got {answered}"
-        )
-
-
-def _as_tuple(arguments: Arguments) -> tuple[Any, ...]:
-    return cast("tuple[Any, ...]", arguments) if isinstance(arguments, tuple) else (arguments,)

@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import org.apache.arrow.vector.complex.MapVector;
 import org.apache.arrow.vector.types.DateUnit;
@@ -33,20 +34,25 @@ import org.apache.spark.sql.types.StructType;
 public record SparkTypes(String timeZone, boolean large) implements Serializable {
   private static final int DECIMAL_BITS = 128;
 
-  /** Whether there is an Arrow type for each field; Spark refuses two fields of one name. */
-  public static boolean areSupported(StructType struct) {
+  /** Text about a field without an Arrow type, or with another's name; empty if there is none. */
+  public static Optional<String> unsupported(StructType struct) {
     Set<String> names = new HashSet<>();
     for (StructField field : struct.fields()) {
-      if (!names.add(field.name()) || !isSupported(field.dataType())) {
-        return false;
+      if (!names.add(field.name())) {
+        return Optional.of(String.format("two columns \"%s\"", field.name()));
+      }
+      if (!isSupported(field.dataType())) {
+        return Optional.of(
+            String.format(
+                "column \"%s\" of the type %s", field.name(), field.dataType().simpleString()));
       }
     }
-    return true;
+    return Optional.empty();
   }
 
   private static boolean isSupported(DataType type) {
     if (type instanceof StructType struct) {
-      return areSupported(struct);
+      return unsupported(struct).isEmpty();
     }
     if (type instanceof ArrayType array) {
       return isSupported(array.elementType());

@@ -9,7 +9,7 @@ import java.util.stream.IntStream;
 
 /**
  * Which of an answer's columns become which of the declared ones: what Spark's method of that name does.
- * spark/functions/assigned.py says the same.
+ * spark/functions/expected.py says the same for mapInArrow.
  *
  * @param how columns find their places
  * @param takesMore whether columns behind the declared ones are left out

@@ -26,12 +26,13 @@ import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Plans what takes shmring.spark.through(...), and shmring's UDFs, so that no Python worker takes part.
- * What it leaves alone Spark plans as ever, with the same results.
+ * Spark plans what it leaves alone: its Python workers then ask the sidecar for mapInArrow.
  */
 public final class SidecarStrategy extends SparkStrategy {
   /** Set to false, all is left alone. */
@@ -82,31 +83,51 @@ public final class SidecarStrategy extends SparkStrategy {
   private Optional<SparkPlan> planMap(
       String method, LogicalPlan map, Expression function, boolean isBarrier) {
     LogicalPlan child = map.children().head();
-    if (!(function instanceof PythonUDF udf)
-        || !MAP_TYPES.contains(udf.evalType())
-        || !SparkTypes.areSupported(child.schema())
-        || !SparkTypes.areSupported(map.schema())) {
+    Optional<SidecarCall> call = called(function, MAP_TYPES);
+    boolean isSupported =
+        SparkTypes.unsupported(child.schema()).isEmpty()
+            && SparkTypes.unsupported(map.schema()).isEmpty();
+    if (call.isEmpty() || (method.equals("mapInArrow") && !isSupported)) {
       return Optional.empty();
     }
-    return SidecarCall.of(udf)
-        .map(
-            call -> new SidecarExec(call, method, map.output(), isBarrier, false, planLater(child)));
+    check(call.get(), method, child.schema(), map.schema());
+    return Optional.of(
+        new SidecarExec(call.get(), method, map.output(), isBarrier, false, planLater(child)));
+  }
+
+  /** What a function of one of these types asks a sidecar for; empty if it is somebody else's. */
+  private static Optional<SidecarCall> called(Expression function, Set<Integer> types) {
+    return function instanceof PythonUDF udf && types.contains(udf.evalType())
+        ? SidecarCall.of(udf)
+        : Optional.empty();
+  }
+
+  /** Refuses columns that no sidecar can take or give. */
+  static void check(SidecarCall call, String method, StructType... columns) {
+    for (StructType each : columns) {
+      SparkTypes.unsupported(each)
+          .ifPresent(
+              which -> {
+                throw new IllegalArgumentException(
+                    String.format(
+                        "sidecar \"%s\": %s cannot have %s; cast it, or leave it out",
+                        call.sidecar(), method, which));
+              });
+    }
   }
 
   private Optional<SparkPlan> planGroups(
       String method, LogicalPlan map, Expression function, Seq<Attribute> keys) {
     LogicalPlan child = map.children().head();
-    if (!(function instanceof PythonUDF udf)
-        || !GROUP_TYPES.contains(udf.evalType())
-        || !CollectionConverters.asJava(udf.children()).stream().allMatch(Attribute.class::isInstance)
-        || !SparkTypes.areSupported(SidecarGroupsExec.sent(udf))
-        || !SparkTypes.areSupported(map.schema())) {
+    Optional<SidecarCall> call = called(function, GROUP_TYPES);
+    if (call.isEmpty()) {
       return Optional.empty();
     }
-    return SidecarCall.of(udf)
-        .map(
-            call ->
-                new SidecarGroupsExec(call, method, keys, udf, map.output(), false, planLater(child)));
+    PythonUDF udf = (PythonUDF) function;
+    check(call.get(), method, SidecarGroupsExec.sent(udf), map.schema());
+    return Optional.of(
+        new SidecarGroupsExec(
+            call.get(), method, keys, udf, map.output(), false, planLater(child)));
   }
 
   private Optional<SparkPlan> planCogroups(
@@ -117,26 +138,27 @@ public final class SidecarStrategy extends SparkStrategy {
       Seq<Attribute> rightKeys) {
     LogicalPlan left = map.children().head();
     LogicalPlan right = map.children().last();
-    if (!(function instanceof PythonUDF udf)
-        || !COGROUP_TYPES.contains(udf.evalType())
-        || !SparkTypes.areSupported(new CogroupSide(leftKeys, left.output()).sent())
-        || !SparkTypes.areSupported(new CogroupSide(rightKeys, right.output()).sent())
-        || !SparkTypes.areSupported(map.schema())) {
+    Optional<SidecarCall> call = called(function, COGROUP_TYPES);
+    if (call.isEmpty()) {
       return Optional.empty();
     }
-    return SidecarCall.of(udf)
-        .map(
-            call ->
-                new SidecarCogroupsExec(
-                    call,
-                    method,
-                    leftKeys,
-                    rightKeys,
-                    udf,
-                    map.output(),
-                    false,
-                    planLater(left),
-                    planLater(right)));
+    check(
+        call.get(),
+        method,
+        new CogroupSide(leftKeys, left.output()).sent(),
+        new CogroupSide(rightKeys, right.output()).sent(),
+        map.schema());
+    return Optional.of(
+        new SidecarCogroupsExec(
+            call.get(),
+            method,
+            leftKeys,
+            rightKeys,
+            (PythonUDF) function,
+            map.output(),
+            false,
+            planLater(left),
+            planLater(right)));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

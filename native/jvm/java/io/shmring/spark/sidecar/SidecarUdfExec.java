@@ -72,7 +72,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
   @Override
   boolean sendsColumns() {
     return !places().contains(ABSENT)
-        && SparkTypes.areSupported(UdfSignature.types(child().output()));
+        && SparkTypes.unsupported(UdfSignature.types(child().output())).isEmpty();
   }
 
   /** Where the arguments stand among the child's columns. */

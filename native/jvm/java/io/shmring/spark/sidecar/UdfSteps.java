@@ -1,9 +1,9 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
@@ -25,18 +25,25 @@ final class UdfSteps {
 
   /** Whether a sidecar does this function's work, and that of the functions in its arguments. */
   static boolean isOurs(PythonUDF function) {
+    Optional<UdfCall> udf = UdfCall.of(function);
+    if (udf.isEmpty()) {
+      return false;
+    }
     List<Expression> arguments = CollectionConverters.asJava(function.children());
-    StructType types = new StructType().add("result", function.dataType());
     for (Expression argument : arguments) {
-      types = types.add("_" + types.size(), argument.dataType());
       if (argument instanceof NamedArgumentExpression
           || (argument instanceof PythonUDF inner && !isOurs(inner))) {
         return false;
       }
     }
-    return !arguments.isEmpty()
-        && SparkTypes.areSupported(types)
-        && UdfCall.of(function).isPresent();
+    List<StructType> types = new ArrayList<>();
+    types.add(new StructType().add(function.name(), function.dataType()));
+    for (Expression argument : arguments) {
+      String name = argument instanceof NamedExpression named ? named.name() : argument.sql();
+      types.add(new StructType().add(name, argument.dataType()));
+    }
+    SidecarStrategy.check(udf.get().call(), "a UDF", types.toArray(StructType[]::new));
+    return !arguments.isEmpty();
   }
 
   /** The function that is called last. An inner one is called before, and nobody else sees its result. */
