@@ -3,8 +3,8 @@
     release_check.py DIST WORK [--here]
 
 Each wheel has what it should, once. The wheel for this machine is installed into an empty
-environment of each Python that is here, with a PATH that has no compiler and no Java; there the
-demo and README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
+environment of each Python that is here, with a PATH that has no compiler and no Java; there
+README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
 page on Spark's first lines. The sdist is built. Spark fetches the jar from the Maven repository.
 The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads. `--here`:
 only the wheel for this machine, with one Python.
@@ -107,16 +107,14 @@ def check_contents(wheel: Path, machines: Sequence[str]) -> None:
 
 
 def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
-    """The demo, and README without Spark, where there is a wheel and nothing else."""
+    """README without Spark, where there is a wheel and nothing else."""
     venv = work / f"venv-{version}"
     path = empty_environment(venv, python, str(wheel), *SHELL)
-    said = run(venv / "bin/shmring", "demo", path=path, cwd=work)
-    assert "prints hello" in said, said
     said = run(venv / "bin/shmring", "docs", path=path, cwd=work)
     assert Path(said.rstrip("\n")).name == "index.html", said
     page = (ROOT / "tests/blocks.py", ROOT / "README.md", "--without", "Spark")
     print(run(venv / "bin/python", *page, path=path, cwd=work), end="")
-    print(f"  Python {version}: the demo, and README without Spark")
+    print(f"  Python {version}: README without Spark")
 
 
 def check_spark(wheel: Path, work: Path, python: Path) -> None:

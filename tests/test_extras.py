@@ -136,11 +136,8 @@ with shmring.create(sys.argv[1], slots=1024, temporary=True) as ring:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["create", "--schema-from", "no.parquet"],
-        ["produce", "--csv", "-"],
         ["produce", "--parquet", "no.parquet"],
         ["consume", "--until", "empty", "--parquet", "no.parquet"],
-        ["table", "--parquet", "no.parquet"],
     ],
     ids=" ".join,
 )

@@ -103,7 +103,6 @@ def test_cat_prints_what_is_asked_for(ring: shmring.Ring, tmp_path: Path) -> Non
         out.push_end()
         out.push(b"\xff", durable=True)
     assert call("cat", tmp_path, "--from", 3, "--until", 6).stdout == "3\n4\n5\n"
-    assert call("cat", tmp_path, "--null", "--until", 2).stdout == "0\x001\x00"
     lines = call("cat", tmp_path, "--json", "--from", 9).stdout.splitlines()
     shown = [json.loads(line) for line in lines]
     assert [s["message_id"] for s in shown] == [9, 11]
@@ -148,8 +147,8 @@ def test_cat_writes_a_parquet_file(name: str, tmp_path: Path) -> None:
     assert pq.read_table(file).to_pydict() == {"n": [1, 10, 2, 20]}
     assert call("cat", tmp_path / "bytes", "--parquet", file).returncode == 0
     assert pq.read_table(file)["message"].to_pylist() == [b"0", b"1", b"2", b"last"]
-    refused = call("cat", tmp_path / "bytes", "--parquet", file, "--null")
-    assert "give one of --null, --parquet and --json" in refused.stderr
+    refused = call("cat", tmp_path / "bytes", "--parquet", file, "--json")
+    assert "give one of --parquet and --json" in refused.stderr
 
 
 def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the command line does for who meets it: the demo, completion, and a word about typos."""
+"""What the command line does for who meets it: completion, and a word about typos."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.cli.demo import ONE, TWO
 from shmring.sidecars import SidecarClient
-
-README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,27 +24,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
     )
-
-
-# --- demo ----------------------------------------------------------------------------------------
-
-
-def test_demo_runs_readmes_ten_lines() -> None:
-    blocks = re.findall(r"^```python\n(# (?:one|two)\.py\n.*?)^```", README, re.M | re.S)
-    assert blocks == [ONE, TWO]
-
-
-def test_demo_shows_both_programs_and_what_each_does() -> None:
-    said = run("demo")
-    assert (said.returncode, said.stderr) == (0, "")
-    code, story = re.split(r"\n\n(?= *\d+\.\d{3} s )", said.stdout, maxsplit=1)
-    for line in (*ONE.splitlines(), *TWO.splitlines()):
-        assert re.sub('"orders"', "", line.split('"')[0]) in code
-    steps = re.findall(r"s  (\S+) +(.*)", story)
-    assert ("one.py", "prints hello") in steps
-    assert ("two.py", "has ended") in steps
-    assert ("one.py", "has ended") in steps
-    assert any("has released 2 of 2 slots" in text for _, text in steps)
 
 
 # --- numbers that are none -----------------------------------------------------------------------
@@ -113,7 +89,7 @@ def test_commands_are_offered() -> None:
     assert offered("con") == ["consume"]
 
 
-@pytest.mark.parametrize("command", ["consume", "produce", "stat", "top", "unlink", "gc", "info"])
+@pytest.mark.parametrize("command", ["consume", "produce", "stat", "top", "unlink", "gc"])
 def test_names_of_rings_are_offered(command: str, name: str, ring: shmring.Ring) -> None:
     assert name in offered(command, name[:-1])
     assert offered(command, f"{name}-not") == []
@@ -125,7 +101,6 @@ def test_names_of_rings_are_offered_to_the_journal(name: str, ring: shmring.Ring
 
 def test_branches_of_the_ring_in_the_line_are_offered(name: str, branches: shmring.Ring) -> None:
     assert sorted(offered("consume", name, "--branch", "")) == ["audit", "billing"]
-    assert offered("consume", name, "--after", "b") == ["billing"]
     assert offered("drop-branch", name, "a") == ["audit"]
     assert offered("consume", f"{name}-not", "--branch", "") == []
     assert offered("consume", "--branch", "") == []
@@ -159,19 +134,6 @@ def test_consume_keeps_messages_that_stdout_does_not_take(
     assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
     written = subprocess.run(consuming(ring), stdout=subprocess.PIPE, check=True).stdout
     assert written.splitlines() == lines
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_csv_that_stdout_does_not_take_is_an_error(
-    ring: shmring.Ring, monkeypatch: pytest.MonkeyPatch, unbuffered: str
-) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    with ring.producer() as out:
-        ring.subscribe("default")
-        out.push(b"lost")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(consuming(ring, "--csv", "-"), stdout=full, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
 
 
 def test_messages_before_one_that_cannot_be_written_come_once(ring: shmring.Ring) -> None:

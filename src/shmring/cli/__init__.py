@@ -14,15 +14,13 @@ import click
 import shmring
 from shmring.cli.check import check
 from shmring.cli.consume import consume
-from shmring.cli.demo import demo
 from shmring.cli.docs import docs
 from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
-from shmring.cli.output import set_json
 from shmring.cli.produce import produce
-from shmring.cli.rings import create, drop_branch, gc, info, ls, recover, unlink
+from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
 from shmring.cli.streams import replace_closed_streams
 from shmring.cli.top import top
@@ -45,9 +43,7 @@ class App(click.Group):
 
 @click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(shmring.__version__, prog_name="shmring")
-@click.option("--json", "as_json", is_flag=True, help="Print data as JSON, for machines.")
-@click.pass_context
-def app(ctx: click.Context, as_json: bool) -> None:
+def app() -> None:
     """Pass messages and Arrow batches between processes of this host through a ring.
 
     RING is a ring's name ("orders"), or the path of its file if there is a / in it.
@@ -56,15 +52,11 @@ def app(ctx: click.Context, as_json: bool) -> None:
         shmring produce orders --end < orders.txt
         shmring consume orders
     """
-    if as_json:
-        set_json(ctx)
 
 
 for _command in (
-    demo,
     docs,
     create,
-    info,
     stat,
     top,
     produce,

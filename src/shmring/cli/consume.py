@@ -1,4 +1,4 @@
-"""``shmring consume``: what comes out of a ring, to stdout, Parquet, CSV or nowhere."""
+"""``shmring consume``: what comes out of a ring, to stdout, Parquet or nowhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from shmring.cli.options import (
     Number,
     Place,
     branch_names,
-    creation_options,
     json_option,
     positive,
     ring_argument,
-    wait_option,
+    slots_option,
 )
 from shmring.cli.output import Meter, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
-from shmring.cli.sinks import Lines, Sink, Tabular
+from shmring.cli.sinks import Lines, Parquet, Sink
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
 from shmring.extras import need_pyarrow
 
@@ -82,24 +81,8 @@ def start(value: str) -> str | int:
     help="Give up if nothing comes for so long; the default waits for ever.",
 )
 @click.option("--parquet", metavar="FILE", help="Write a Parquet file.")
-@click.option("--csv", metavar="FILE", help="Write a CSV file; - is stdout.")
 @click.option("--count", is_flag=True, help="Only count; print the number of messages.")
-@click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
-@click.option("--raw", is_flag=True, help="Put nothing between messages.")
-@click.option("--exclusive", is_flag=True, help="A new branch has one consumer only.")
-@click.option("--ephemeral", is_flag=True, help="A new branch goes with its last consumer.")
-@click.option(
-    "--drop-oldest", is_flag=True, help="A new branch loses messages, but holds up nobody."
-)
-@click.option(
-    "--after",
-    multiple=True,
-    metavar="BRANCH",
-    shell_complete=branch_names,
-    help="A new branch follows this one.",
-)
-@creation_options
-@wait_option
+@slots_option
 @json_option
 def consume(
     place: Place,
@@ -108,10 +91,7 @@ def consume(
     limit: int | None,
     timeout: float | None,
     parquet: str | None,
-    csv: str | None,
     count: bool,
-    null: bool,
-    raw: bool,
     **branch: Any,
 ) -> None:
     """Take messages from a ring, a line each, until an end marker comes.
@@ -120,29 +100,25 @@ def consume(
     batches become a line of JSON a row. A ring that is not there is made, as stderr says. With
     --json, each message is a JSON object; the other outputs end with their counts as one.
     """
-    if sum((parquet is not None, csv is not None, count)) > 1:
-        raise click.UsageError("give one of --parquet, --csv and --count")
-    to_file = parquet is not None or csv is not None or count
-    if null + raw + (to_file or wants_json()) > 1:
-        raise click.UsageError("--null and --raw are for messages on stdout")
+    if parquet is not None and count:
+        raise click.UsageError("give one of --parquet and --count")
     opened, made = place.open(slots=slots)
     with opened as ring:
         if made:  # perhaps for want of a letter
             complain(f'there was no ring "{place.label}": made one of {ring.slots:,} slots')
         sink = Sink()
-        if parquet is not None or csv is not None:
-            sink = Tabular(parquet or csv or "", csv=csv is not None, schema=ring.schema)
+        if parquet is not None:
+            sink = Parquet(parquet, ring.schema)
         elif not count:
-            ending = b"" if raw else b"\0" if null else b"\n"
-            sink = Lines(ending, as_json=wants_json())
+            sink = Lines(as_json=wants_json())
         with (
             ring.consumer(name="shmring consume", **branch) as inp,
             sink,
-            Meter("consumed", moving=to_file and csv != "-") as meter,
+            Meter("consumed") as meter,
         ):
             _drain(ring, inp, sink, meter, until=until, limit=limit, timeout=timeout)
     if wants_json():
-        if to_file and csv != "-":
+        if parquet is not None or count:
             emit(meter.summary())
     elif count:
         print(meter.passed)

@@ -15,13 +15,13 @@ from shmring.cli.options import (
     Number,
     binary_count,
     branch_names,
-    creation_options,
     json_option,
     place_of,
     ring_names,
+    slots_option,
 )
 from shmring.cli.output import as_time, emit, size, wants_json
-from shmring.cli.sinks import Lines, Tabular
+from shmring.cli.sinks import Lines, Parquet
 
 __all__ = ["journal"]
 
@@ -145,23 +145,18 @@ def _conclude(running: Any) -> None:
 @directory
 @click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
 @click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
-@click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
 @click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
 @json_option
-def cat(directory: str, first: int, until: int | None, null: bool, parquet: str | None) -> None:
+def cat(directory: str, first: int, until: int | None, parquet: str | None) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
 
-    if sum((null, parquet is not None, wants_json())) > 1:
-        raise click.UsageError("give one of --null, --parquet and --json")
-    sink = (
-        Lines(b"\0" if null else b"\n", as_json=wants_json())
-        if parquet is None
-        else Tabular(parquet, csv=False, schema=None)
-    )
+    if parquet is not None and wants_json():
+        raise click.UsageError("give one of --parquet and --json")
+    sink = Lines(as_json=wants_json()) if parquet is None else Parquet(parquet, None)
     out: Any = sink  # a journal's message has what it wants of a lease
     with sink:
         try:
@@ -237,7 +232,7 @@ def truncate(directory: str, at: int | None) -> None:
 @journal.command()
 @directory
 @click.argument("ring")
-@creation_options
+@slots_option
 @json_option
 def restore(directory: str, ring: str, slots: int | None) -> None:
     """Make a lost RING again, with its schema but empty, to go on where the journal in DIR ends.

@@ -7,7 +7,6 @@ import textwrap
 
 import click
 
-from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import Place, count, json_option, ring_argument
 from shmring.cli.output import (
     as_time,
@@ -19,10 +18,8 @@ from shmring.cli.output import (
     size,
     wants_json,
 )
-from shmring.extras import pyarrow
-from shmring.inspect import Row, filled_rows
-from shmring.inspect import table as arrow_table
-from shmring.records import ParticipantRecord, RingStats
+from shmring.inspect import filled_rows
+from shmring.records import ParticipantRecord, RingInfo, RingStats
 
 __all__ = ["branch_rows", "participant_cells", "stat", "summary", "table"]
 
@@ -37,11 +34,11 @@ _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "drop
 def stat(place: Place) -> None:
     """Show branches, participants and their counters, and who holds the producers, as it stands."""
     with place.look_on() as ring:
-        stats = ring.stats()
+        stats, info = ring.stats(), ring.info
     if wants_json():
-        emit(stats)
+        emit({**stats, "info": info._asdict()})
         return
-    print_lines("\n".join(summary(place, stats)))
+    print_lines("\n".join((*summary(place, stats), _header(info))))
     print()
     show_table(BRANCH_COLUMNS, branch_rows(stats), title="branches")
     print()
@@ -73,6 +70,15 @@ def summary(place: Place, stats: RingStats) -> list[str]:
             break_on_hyphens=False,  # a command in it is there to be copied
         )
     return lines
+
+
+def _header(info: RingInfo) -> str:
+    kinds = ("single_producer", "scattered", "checksum")
+    return (
+        f"{size(info.file_bytes)}, mode {info.mode:o} of user {info.owner_uid}, made "
+        f"{as_time(info.created_ns)}, layout {info.layout[0]}.{info.layout[1]}"
+        + "".join(f", {kind.replace('_', ' ')}" for kind in kinds if getattr(info, kind))
+    )
 
 
 def branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
@@ -145,88 +151,42 @@ def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tu
     metavar="N",
     help="Only the newest N messages.  [default: 20 as text, else all]",
 )
-@click.option(
-    "--capacity",
-    type=click.IntRange(0),
-    default=SLOT_BYTES,
-    show_default=True,
-    metavar="BYTES",
-    help="How much of each message to show.",
-)
-@click.option("--hex", "as_hex", is_flag=True, help="Show messages in hexadecimal.")
-@click.option("--csv", metavar="FILE", help="Write it as CSV; - is stdout.")
-@click.option("--parquet", metavar="FILE", help="Write it as Parquet.")
 @json_option
-def table(
-    place: Place,
-    limit: int | None,
-    capacity: int,
-    as_hex: bool,
-    csv: str | None,
-    parquet: str | None,
-) -> None:
+def table(place: Place, limit: int | None) -> None:
     """Show the queue table: slot, message_id, time, message, reference_count.
 
     It works on a live, dead or damaged ring and disturbs nobody. The reference count is the number
     of branches that still have to release the message. With --json a line is a row.
     """
-    if sum((csv is not None, parquet is not None, wants_json())) > 1:
-        raise click.UsageError("give one of --csv, --parquet and --json")
     with place.attach(read_only=True) as ring:
-        if parquet is not None:
-            whole = arrow_table(ring, capacity=capacity)
-            first = 0 if limit is None else max(0, whole.num_rows - limit)
-            pyarrow("parquet", "Parquet").write_table(whole.slice(first), parquet)
-            return
-        for_people = csv is None and not wants_json()
-        if for_people and limit is None:
-            limit = 20
-        found = _newest(filled_rows(ring, capacity), limit)
-    if csv is not None:
-        _write_csv(csv, found, as_hex)
-    elif wants_json():
-        for row in found:
-            _emit_row(row, as_hex)
-    else:
+        found = filled_rows(ring)
+    if limit is None and not wants_json():
+        limit = 20
+    shown = found if limit is None else found[len(found) - min(limit, len(found)) :]
+    if not wants_json():
         show_table(
             ["slot", "message_id", "time", "message", "reference_count"],
             [
-                (slot, number, as_time(when) if when else "-", _text(message, as_hex), references)
-                for slot, number, when, _, references, _, message in found
+                (
+                    slot,
+                    number,
+                    as_time(when) if when else "-",
+                    message.decode(errors="backslashreplace"),
+                    references,
+                )
+                for slot, number, when, _, references, _, message in shown
             ],
         )
-
-
-def _newest(rows: list[Row], limit: int | None) -> list[Row]:
-    return rows if limit is None else rows[len(rows) - min(limit, len(rows)) :]
-
-
-def _text(message: bytes, as_hex: bool) -> str:
-    if as_hex:
-        return message.hex()
-    return message.decode(errors="backslashreplace")
-
-
-def _emit_row(row: Row, as_hex: bool) -> None:
-    slot, number, when, length, references, kind, message = row
-    emit(
-        {
-            "slot": slot,
-            "message_id": number,
-            "time_ns": when or None,
-            **({"message_hex": message.hex()} if as_hex else message_fields(message)),
-            "reference_count": references,
-            "length": length,
-            "kind": kind,
-        }
-    )
-
-
-def _write_csv(target: str, rows: list[Row], as_hex: bool) -> None:
-    import csv
-
-    with click.open_file(target, "w", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["slot", "message_id", "time", "message", "reference_count"])
-        for slot, number, when, _, references, _, message in rows:
-            writer.writerow([slot, number, when or "", _text(message, as_hex), references])
+        return
+    for slot, number, when, length, references, kind, message in shown:
+        emit(
+            {
+                "slot": slot,
+                "message_id": number,
+                "time_ns": when or None,
+                **message_fields(message),
+                "reference_count": references,
+                "length": length,
+                "kind": kind,
+            }
+        )

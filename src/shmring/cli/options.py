@@ -14,12 +14,11 @@ import click
 from click.shell_completion import CompletionItem
 
 import shmring
-from shmring._shmring import SLOT_BYTES, SLOT_FILE_BYTES
+from shmring._shmring import SLOT_BYTES
 from shmring.arguments import number_of
-from shmring.choices import WAITS
 from shmring.cli.output import set_json
 from shmring.errors import RingNotFound, ShmringError
-from shmring.names import REQUESTS, RING_OVERHEAD
+from shmring.names import REQUESTS
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ __all__ = [
     "binary_count",
     "branch_names",
     "count",
-    "creation_options",
     "json_option",
     "place_of",
     "positive",
@@ -42,15 +40,12 @@ __all__ = [
     "ring_argument",
     "ring_names",
     "sidecar_names",
-    "wait_option",
+    "slots_option",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DAY = 86_400  # seconds
-
-_LEAST_SLOTS = 1024
-_MOST_SLOTS = 1 << 31
 
 
 def _number(value: str | int, thousand: int) -> int:
@@ -104,14 +99,11 @@ class Place:
         """What to call it."""
         return self.name or self.path or ""
 
-    def attach(self, *, read_only: bool = False, foreign_owner: bool = False) -> shmring.Ring:
+    def attach(self, *, read_only: bool = False) -> shmring.Ring:
         """Attach; somebody else's ring may always be looked at, where its mode allows it."""
         with self._named_well():
             return shmring.attach(
-                self.name,
-                path=self.path,
-                read_only=read_only,
-                foreign_owner=foreign_owner or read_only,
+                self.name, path=self.path, read_only=read_only, foreign_owner=read_only
             )
 
     def look_on(self) -> shmring.Ring:
@@ -140,13 +132,9 @@ class Place:
         return attach_or_make(self.name, self.path, **options)
 
 
-def place_of(ring: str | None, path: str | None = None) -> Place:
-    """A ring's name, or the path of its file if there is a / in it; or that path."""
-    if (ring is None) == (path is None):
-        raise click.UsageError("say which ring: its name or its path (one of RING and --path)")
-    if ring is not None and "/" in ring:
-        return Place(None, ring)
-    return Place(ring, path)
+def place_of(ring: str) -> Place:
+    """A ring's name, or the path of its file if there is a / in it."""
+    return Place(None, ring) if "/" in ring else Place(ring, None)
 
 
 # --- what a shell offers for a word that is begun -------------------------------------------------
@@ -161,13 +149,14 @@ def ring_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[C
 
 def branch_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
     """The branches of the ring that stands in the line already."""
-    path = ctx.params.get("path")
     # Before a value that is missing click has not come to the arguments.
     ring = ctx.params.get("ring") or next(iter(ctx.args), None)
+    if ring is None:
+        return []
     try:
-        with place_of(ring, path).look_on() as attached:
+        with place_of(ring).look_on() as attached:
             names = [branch["name"] for branch in attached.branches()]
-    except (click.UsageError, ShmringError, OSError, ValueError):
+    except (ShmringError, OSError, ValueError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(begun)]
 
@@ -187,13 +176,12 @@ def ring_and_sidecar_names(
 
 
 def ring_argument(command: Command) -> Command:
-    """RING or --path; the command gets `place`."""
+    """RING; the command gets `place`."""
 
-    @click.argument("ring", required=False, shell_complete=ring_names)
-    @click.option("--path", type=click.Path(), metavar="FILE", help="The ring is this file.")
+    @click.argument("ring", shell_complete=ring_names)
     @functools.wraps(command)
-    def wrapped(*, ring: str | None, path: str | None, **options: Any) -> Any:
-        return command(place=place_of(ring, path), **options)
+    def wrapped(*, ring: str, **options: Any) -> Any:
+        return command(place=place_of(ring), **options)
 
     return wrapped  # type: ignore[return-value]
 
@@ -229,52 +217,9 @@ foreign_option = click.option(
 )
 
 
-wait_option = click.option(
-    "--wait",
-    type=click.Choice(list(WAITS)),
-    default="default",
-    help="How to wait; default: spin briefly, then sleep.",
+slots_option = click.option(
+    "--slots",
+    type=binary_count,
+    metavar="N",
+    help=f"Number of {SLOT_BYTES}-byte slots, a power of two, at least 1024 (64k is 65536).",
 )
-
-
-def slots_within(nbytes: int) -> int:
-    """Slots of the largest ring that takes at most this much memory.
-
-    Raises
-    ------
-    ValueError : not even the smallest does
-    """
-    fitting = (nbytes - RING_OVERHEAD) // SLOT_FILE_BYTES
-    if fitting < _LEAST_SLOTS:
-        least = _LEAST_SLOTS * SLOT_FILE_BYTES + RING_OVERHEAD
-        raise ValueError(
-            f"a ring takes at least {least} bytes ({_LEAST_SLOTS} slots), not {nbytes}"
-        )
-    return min(1 << (fitting.bit_length() - 1), _MOST_SLOTS)
-
-
-def creation_options(command: Command) -> Command:
-    """--slots and --bytes; the command gets `slots`, None where neither was given."""
-
-    @click.option(
-        "--slots",
-        type=binary_count,
-        metavar="N",
-        help=f"Number of {SLOT_BYTES}-byte slots, a power of two, at least 1024 (64k is 65536).",
-    )
-    @click.option(
-        "--bytes",
-        "nbytes",
-        type=binary_count,
-        metavar="SIZE",
-        help="Instead: the power of two of slots that fits into this much memory, such as 64M.",
-    )
-    @functools.wraps(command)
-    def wrapped(*, slots: int | None, nbytes: int | None, **options: Any) -> Any:
-        if slots is not None and nbytes is not None:
-            raise click.UsageError("give one of --slots and --bytes")
-        if nbytes is not None:
-            slots = slots_within(nbytes)
-        return command(slots=slots, **options)
-
-    return wrapped  # type: ignore[return-value]

@@ -6,14 +6,13 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
     from rich.table import Table
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "make_table",
     "message_fields",
     "set_json",
-    "show_pairs",
     "show_status",
     "show_table",
     "size",
@@ -148,50 +146,22 @@ def show_table(
     print_lines(captured.get())
 
 
-def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair a line."""
-    known = list(pairs)
-    width = max(len(name) for name, _ in known)
-    for name, value in known:
-        lines = str(value).splitlines() or [""]
-        print(f"{name:<{width}}  {clean(lines[0])}")
-        for line in lines[1:]:
-            print(f"{'':<{width}}  {clean(line)}")
-
-
 class Meter:
-    """Counts what passes; on a terminal a moving line on stderr, and a last one at the end.
+    """Counts what passes; where stderr is a terminal, a line says it at the end.
 
     Parameters
     ----------
     verb : "produced" or "consumed"
     unit : of what is counted
-    total : how many are to come, where that is known
-    moving : show the moving line, if stderr is a terminal
-    why_waiting : says what is waited for when nothing passes
     """
 
-    def __init__(
-        self,
-        verb: str,
-        *,
-        unit: str = "messages",
-        total: int | None = None,
-        moving: bool = True,
-        why_waiting: Callable[[], str] = lambda: "waiting",
-    ) -> None:
+    def __init__(self, verb: str, *, unit: str = "messages") -> None:
         self.passed = 0
         self.bytes = 0
         self.more: dict[str, int] = {}
         self._verb = verb
         self._unit = unit
-        self._total = total
-        self._talks = sys.stderr.isatty() and not wants_json()
-        self._moving = self._talks and moving
-        self._why_waiting = why_waiting
         self._begun = self._last = time.monotonic()
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
 
     def add(self, passed: int, nbytes: int) -> None:
         self._last = time.monotonic()
@@ -200,54 +170,22 @@ class Meter:
         self.passed += passed
         self.bytes += nbytes
 
-    def line(self) -> str:
-        """The moving line; called by the thread that refreshes it."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=self.passed)
-        if time.monotonic() - self._last > 1:
-            return f"{self.passed:,} {self._unit}, {self._why_waiting()}"
-        return self._counts()
-
-    def _counts(self) -> str:
-        seconds = max(self._last - self._begun, 1e-3)
-        return (
-            f"{self.passed:,} {self._unit}, {size(self.bytes)}, "
-            f"{self.passed / seconds:,.0f}/s, {size(self.bytes / seconds)}/s"
-        )
-
     def __enter__(self) -> Self:
-        if self._moving:
-            self._progress = _moving_line(self.line, bar=self._total is not None)
-            self._task = self._progress.add_task(self._verb, total=self._total)
-            self._progress.start()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-        if self._talks and not isinstance(error, BrokenPipeError):
-            more = "".join(f", {value:,} {name}" for name, value in self.more.items() if value)
-            seconds = duration(self._last - self._begun)
-            click.echo(f"{self._verb} {self._counts()}, in {seconds}{more}", err=True)
+        if not sys.stderr.isatty() or wants_json() or isinstance(error, BrokenPipeError):
+            return
+        seconds = max(self._last - self._begun, 1e-3)
+        more = "".join(f", {value:,} {name}" for name, value in self.more.items() if value)
+        click.echo(
+            f"{self._verb} {self.passed:,} {self._unit}, {size(self.bytes)}, "
+            f"{self.passed / seconds:,.0f}/s, {size(self.bytes / seconds)}/s, "
+            f"in {duration(seconds)}{more}",
+            err=True,
+        )
 
     def summary(self) -> dict[str, Any]:
         """The counts, for --json."""
         seconds = round(self._last - self._begun, 6)
         return {self._unit: self.passed, "bytes": self.bytes, "seconds": seconds, **self.more}
-
-
-def _moving_line(line: Callable[[], str], *, bar: bool) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
-    from rich.text import Text
-
-    class Line(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(line())
-
-    return Progress(
-        BarColumn(bar_width=15) if bar else SpinnerColumn(),
-        Line(),
-        console=Console(stderr=True),
-        transient=True,
-    )

@@ -5,32 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import shmring
-from shmring._shmring import SLOT_BYTES
-from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
 from shmring.cli.options import (
     Place,
     branch_names,
-    creation_options,
     json_option,
+    place_of,
     ring_argument,
     ring_names,
+    slots_option,
 )
-from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
+from shmring.cli.output import clean, emit, show_table, size, wants_json
 from shmring.errors import Contended, RingExists, ShmringError
-from shmring.extras import pyarrow
-from shmring.names import SHM_FOLDER, locate, reap, sweep_folder
+from shmring.names import SHM_FOLDER, path_of, reap, sweep_folder
 from shmring.ring import look_on
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["create", "drop_branch", "gc", "info", "ls", "recover", "unlink"]
+__all__ = ["create", "drop_branch", "gc", "ls", "recover", "unlink"]
 
 _RECOVERY_TIMEOUT = 2.0  # seconds for a recovery that somebody else is at
 
@@ -47,7 +42,7 @@ def octal(value: str | int) -> int:
 
 @click.command()
 @ring_argument
-@creation_options
+@slots_option
 @click.option(
     "--participants",
     type=int,
@@ -55,16 +50,7 @@ def octal(value: str | int) -> int:
     show_default=True,
     help="Producers, consumers and attached handles, up to 248.",
 )
-@click.option("--single-producer", is_flag=True, help="Refuse a second living producer.")
-@click.option("--scattered", is_flag=True, help="Put neighbours far apart; one-slot messages only.")
 @click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
-@click.option(
-    "--clock",
-    type=click.Choice(list(CLOCKS)),
-    default="coarse",
-    show_default=True,
-    help="Time of messages.",
-)
 @click.option(
     "--mode",
     type=octal,
@@ -72,11 +58,6 @@ def octal(value: str | int) -> int:
     metavar="OCTAL",
     help="Permissions of the file.  [default: 600]",
 )
-@click.option("--schema-from", metavar="FILE", help="Keep this Parquet file's Arrow schema in it.")
-@click.option("--prefault", is_flag=True, help="Touch every page now.")
-@click.option("--lock-memory", is_flag=True, help="Lock it into memory while it is made.")
-@click.option("--huge-pages", is_flag=True, help="Ask for transparent huge pages.")
-@click.option("--first-sequence", type=int, default=0, help="Where message_ids begin.")
 @click.option(
     "--branch",
     "branches",
@@ -89,7 +70,6 @@ def octal(value: str | int) -> int:
 def create(
     place: Place,
     slots: int | None,
-    schema_from: str | None,
     branches: tuple[str, ...],
     exist_ok: bool,
     **options: Any,
@@ -98,8 +78,6 @@ def create(
 
     All of its memory is reserved now, and in containers charged to the one that this runs in.
     """
-    if schema_from is not None:
-        options["schema"] = pyarrow("parquet", "Parquet").read_schema(schema_from)
     if slots is not None:
         options["slots"] = slots
     try:
@@ -122,60 +100,11 @@ def create(
 
 def _say_what_is_there(what: str, place: Place, ring: shmring.Ring) -> None:
     if wants_json():
-        emit(_info(ring))
+        emit({"name": ring.name, "path": ring.path, **ring.info._asdict()})
     else:
         info = ring.info
-        given = click.get_current_context().params["nbytes"]
-        of = f" of {size(given)}" if given and what == "created" else ""
-        print(
-            f'{what} ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}{of}, '
-            f"{ring.path}"
-        )
-
-
-def _info(ring: shmring.Ring) -> dict[str, Any]:
-    schema = ring.schema
-    fields = schema and [{"name": n, "type": t, "nullable": null} for n, t, null in _fields(schema)]
-    return {"name": ring.name, "path": ring.path, **ring.info._asdict(), "schema": fields}
-
-
-def _fields(schema: pa.Schema) -> list[tuple[str, str, bool]]:
-    fields: list[Any] = list(schema)
-    return [(f.name, str(f.type), f.nullable) for f in fields]
-
-
-@click.command()
-@ring_argument
-@json_option
-def info(place: Place) -> None:
-    """Show what a ring is: its header.
-
-    What is no ring, or a damaged one, is said to be that, with status 1.
-    """
-    with place.look_on() as ring:
-        if wants_json():
-            emit(_info(ring))
-            return
-        facts = ring.info
-        kinds = ("single_producer", "scattered", "checksum")
-        pairs: list[tuple[str, object]] = [
-            ("ring", place.label),
-            ("path", ring.path),
-            ("slots", f"{facts.slots:,} of {SLOT_BYTES} bytes"),
-            ("size", f"{size(facts.file_bytes)} ({facts.file_bytes:,} bytes)"),
-            ("participants", f"up to {facts.participants}"),
-            ("layout", "{}.{}".format(*facts.layout)),
-            ("options", ", ".join(k.replace("_", " ") for k in kinds if getattr(facts, k)) or "-"),
-            ("clock", facts.clock),
-            ("first sequence", f"{facts.first_sequence:,}"),
-            ("created", as_time(facts.created_ns)),
-            ("owner", f"uid {facts.owner_uid}, mode {facts.mode:o}"),
-            ("uuid", facts.uuid),
-        ]
-        schema = ring.schema
-        if schema is not None:
-            pairs.append(("schema", "\n".join(f"{n}: {t}" for n, t, _ in _fields(schema))))
-        show_pairs(pairs)
+        nbytes = size(info.file_bytes)
+        print(f'{what} ring "{place.label}": {info.slots:,} slots, {nbytes}, {ring.path}')
 
 
 @click.command("ls")
@@ -229,10 +158,9 @@ def _listing(name: str) -> dict[str, Any]:
 
 @click.command()
 @click.argument("ring", required=False, shell_complete=ring_names)
-@click.option("--path", metavar="FILE", help="Only the ring in this file.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go if it was done now.")
 @json_option
-def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
+def gc(ring: str | None, dry_run: bool) -> None:
     """Remove rings whose every participant has died.
 
     Without RING all rings of this host that have a name are looked at. A ring that was closed in
@@ -242,23 +170,19 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
     files: list[str] = []  # what goes beside rings, or without any
     skipped: list[dict[str, str]] = []
 
-    def look_at(name: str | None, at: str | None) -> tuple[str, str]:
-        label, where = locate(name, at)
+    def look_at(ring: str) -> tuple[str, str]:
+        where = path_of(ring)
         gone, beside = reap(where, dry_run=dry_run)
-        swept.extend([label] if gone else [])
+        swept.extend([ring] if gone else [])
         files.extend(beside)
         return os.path.split(where)
 
-    if ring is not None or path is not None:
-        if ring is not None and path is not None:
-            raise click.UsageError("give one of RING and --path")
-        if ring is not None and "/" in ring:
-            ring, path = None, ring
-        folder, file = look_at(ring, path)
+    if ring is not None:
+        folder, file = look_at(ring)
     else:
         for name in shmring.rings():
             try:
-                look_at(name, None)
+                look_at(name)
             except ShmringError as error:
                 skipped.append({"name": name, "reason": str(error)})
         folder, file = SHM_FOLDER, None
@@ -307,22 +231,16 @@ def drop_branch(place: Place, branch: str) -> None:
 
 
 @click.command()
-@click.argument("rings", nargs=-1, metavar="[RING]...", shell_complete=ring_names)
-@click.option("--path", "paths", multiple=True, metavar="FILE", help="The ring in this file.")
+@click.argument("rings", nargs=-1, required=True, metavar="RING...", shell_complete=ring_names)
 @json_option
-def unlink(rings: tuple[str, ...], paths: tuple[str, ...]) -> None:
+def unlink(rings: tuple[str, ...]) -> None:
     """Remove rings. Who is attached goes on; nobody can attach any more."""
-    if not rings and not paths:
-        raise click.UsageError("say which ring: its name or its path")
     removed: list[str] = []
     failed = False
-    for target in (*rings, *paths):
-        at_path = "/" in target or target in paths
+    for target in rings:
+        place = place_of(target)
         try:
-            if at_path:
-                shmring.unlink(path=target)
-            else:
-                shmring.unlink(target)
+            shmring.unlink(place.name, path=place.path)
             removed.append(target)
         except (ShmringError, ValueError, OSError) as error:
             failed = True

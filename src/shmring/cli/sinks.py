@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from shmring import Lease
 
-__all__ = ["Lines", "Sink", "Tabular"]
+__all__ = ["Lines", "Parquet", "Sink"]
 
 _ROWS = 65_536  # messages of one row group
 # Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
@@ -59,11 +59,10 @@ def _stdout() -> IO[bytes]:
 
 
 class Lines(Sink):
-    """stdout: each message and what ends it, or a line of JSON; a line of JSON for each row."""
+    """stdout: each message as a line, of JSON if wanted; a line of JSON for each row."""
 
-    def __init__(self, ending: bytes, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         self._out = _stdout()
-        self._ending = ending
         self._as_json = as_json
         self._waits: list[bytes] = []  # of each message; in Python's own buffer it would stay
 
@@ -72,7 +71,7 @@ class Lines(Sink):
             fields = {"message_id": message.message_id, "time_ns": message.time or None}
             self._waits.append(_line({**fields, **message_fields(bytes(message.data))}))
         else:
-            self._waits.append(bytes(message.data) + self._ending)
+            self._waits.append(bytes(message.data) + b"\n")
 
     def batch(self, batch: pa.RecordBatch) -> None:
         rows: list[dict[str, Any]] = batch.to_pylist()
@@ -100,38 +99,29 @@ def _line(document: object) -> bytes:
     return to_json(document).encode(errors="surrogateescape") + b"\n"
 
 
-class Tabular(Sink):
-    """A Parquet or CSV file: the rows of the batches, or a row a message.
+class Parquet(Sink):
+    """A Parquet file: the rows of the batches, or a row a message.
 
     Parameters
     ----------
-    file : its path; - is stdout
-    csv : CSV, else Parquet
+    file : its path
     schema : of the file if nothing comes; None: that of messages
     """
 
-    def __init__(self, file: str, *, csv: bool, schema: pa.Schema | None) -> None:
-        need_pyarrow("CSV" if csv else "Parquet")
+    def __init__(self, file: str, schema: pa.Schema | None) -> None:
+        need_pyarrow("Parquet")
         import pyarrow as pa
 
         self._file = file
-        self._csv = csv
         self._messages = pa.schema(
-            {
-                "message_id": pa.int64(),
-                "time": pa.timestamp("ns", "UTC"),
-                "message": pa.string() if csv else pa.binary(),
-            }
+            {"message_id": pa.int64(), "time": pa.timestamp("ns", "UTC"), "message": pa.binary()}
         )
         self._schema = schema or self._messages
         self._writer: Any = None
-        self._target: Any = None
-        self._rows: list[tuple[int, int | None, bytes | str]] = []
+        self._rows: list[tuple[int, int | None, bytes]] = []
 
     def message(self, message: Lease) -> None:
-        data = bytes(message.data)
-        text = data.decode(errors="backslashreplace") if self._csv else data
-        self._rows.append((message.message_id, message.time or None, text))
+        self._rows.append((message.message_id, message.time or None, bytes(message.data)))
         if len(self._rows) == _ROWS:
             self._write_rows()
 
@@ -160,15 +150,10 @@ class Tabular(Sink):
 
     def _open(self, schema: pa.Schema) -> Any:
         self._schema = schema
-        self._target = _stdout() if self._file == "-" else self._file
-        if self._csv:
-            return pyarrow("csv", "CSV").CSVWriter(self._target, schema)
-        return pyarrow("parquet", "Parquet").ParquetWriter(self._target, schema)
+        return pyarrow("parquet", "Parquet").ParquetWriter(self._file, schema)
 
     def __exit__(self, *_: object) -> None:
         self._write_rows()
         if self._writer is None:
             self._writer = self._open(self._schema)
         self._writer.close()
-        if self._file == "-":
-            self._target.flush()

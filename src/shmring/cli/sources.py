@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring.extras import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Batches",
-    "chunks",
-    "csv_batches",
-    "generated",
-    "opened",
-    "parquet_batches",
-    "separated",
-]
+__all__ = ["Batches", "generated", "lines", "parquet_batches"]
 
 _READ = 1 << 16
 
 
-def opened(file: str) -> IO[bytes]:
-    """The file; - is stdin."""
-    return sys.stdin.buffer if file == "-" else open(file, "rb")
-
-
-def _reads(file: Any) -> Iterator[bytes]:
-    """What is there, as soon as it is there."""
-    return iter(lambda: file.read1(_READ), b"")
-
-
-def separated(file: IO[bytes], separator: bytes) -> Iterator[list[bytes]]:
-    """Messages that end with a separator, which the last one may lack."""
+def lines(file: Any) -> Iterator[list[bytes]]:
+    """Messages that end with a newline, which the last one may lack; as soon as they are there."""
     begun: list[bytes] = []
-    for read in _reads(file):
-        whole, found, rest = read.rpartition(separator)
+    for read in iter(lambda: file.read1(_READ), b""):
+        whole, found, rest = read.rpartition(b"\n")
         if found:
-            yield b"".join((*begun, whole)).split(separator)
+            yield b"".join((*begun, whole)).split(b"\n")
             begun = [rest]
         else:
             begun.append(rest)
     last = b"".join(begun)
     if last:
         yield [last]
-
-
-def chunks(file: IO[bytes], nbytes: int) -> Iterator[list[bytes]]:
-    """Messages of a fixed size; the last one may be shorter."""
-    pending = bytearray()
-    for read in _reads(file):
-        pending += read
-        whole = len(pending) // nbytes * nbytes
-        if whole:
-            yield [bytes(pending[i : i + nbytes]) for i in range(0, whole, nbytes)]
-            del pending[:whole]
-    if pending:
-        yield [bytes(pending)]
 
 
 def generated(messages: int, nbytes: int) -> Iterator[list[bytes]]:
@@ -73,23 +41,9 @@ class Batches(NamedTuple):
     """Record batches of one schema."""
 
     schema: pa.Schema
-    rows: int | None  # where that is known
     batches: Iterator[pa.RecordBatch]
 
 
-def parquet_batches(file: str, batch_rows: int | None) -> Batches:
+def parquet_batches(file: str) -> Batches:
     source: Any = pyarrow("parquet", "Parquet").ParquetFile(file)
-    batches = source.iter_batches(batch_size=batch_rows or 65_536)
-    return Batches(source.schema_arrow, source.metadata.num_rows, batches)
-
-
-def csv_batches(file: IO[bytes], batch_rows: int | None) -> Batches:
-    """The batches of a CSV file, its types as its first block suggests."""
-    source: Any = pyarrow("csv", "CSV").open_csv(file)
-    return Batches(source.schema, None, _sliced(source, batch_rows))
-
-
-def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for first in range(0, batch.num_rows, rows or max(batch.num_rows, 1)):
-            yield batch.slice(first, rows)
+    return Batches(source.schema_arrow, source.iter_batches(batch_size=65_536))

@@ -24,7 +24,6 @@ __all__ = ["top"]
 
 @click.command()
 @click.argument("ring", required=False, shell_complete=ring_names)
-@click.option("--path", type=click.Path(), metavar="FILE", help="The ring is this file.")
 @click.option(
     "--interval",
     type=Number(0.05, DAY),
@@ -36,9 +35,7 @@ __all__ = ["top"]
 @click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
 @foreign_option
 @json_option
-def top(
-    ring: str | None, path: str | None, interval: float, times: int | None, foreign: bool
-) -> None:
+def top(ring: str | None, interval: float, times: int | None, foreign: bool) -> None:
     """Watch a ring, or all rings and sidecars of this host, until q or Ctrl-C.
 
     Of a ring it shows branches, participants, what passes a second, and who holds it. Without RING
@@ -50,7 +47,7 @@ def top(
     from shmring.cli.top_host import HostView
 
     live = sys.stdout.isatty() and not wants_json()
-    first = HostView(foreign) if ring is None and path is None else RingView(place_of(ring, path))
+    first = HostView(foreign) if ring is None else RingView(place_of(ring))
     with ExitStack() as stack:
         views: list[View] = [stack.enter_context(closing(first))]
         pressed = stack.enter_context(_keys(live))
