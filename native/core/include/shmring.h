@@ -126,7 +126,7 @@ enum shmring_attach_flags {
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 	/* With READ_ONLY: accept any user's ring, and read one that others may write as it stands
 	 * now, into private memory. They could shorten its file: a mapping would end this process
-	 * then (SIGBUS). Payload reads as zeros, and in rings of over 64 MB of table its entries. */
+	 * then (SIGBUS). Payload reads as zeros, and so do more than 64 MB of the table's entries. */
 	SHMRING_FOREIGN_COPY = 4,
 };
 

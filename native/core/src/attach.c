@@ -10,6 +10,7 @@
 #include "cells.h"
 #include "error.h"
 #include "file.h"
+#include "floor.h"
 #include "locks.h"
 #include "participants.h"
 #include "seats.h"
@@ -60,6 +61,25 @@ static void handle_free(shmring *r)
 	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
 }
 
+/* Copies the entries of what is held; in a scattered ring they lie anywhere. In too large a ring
+ * they are left out. */
+static int copy_entries(shmring *r, int fd)
+{
+	uint64_t active = load_relaxed(&r->cursors->graph.active);
+	uint64_t from = active ? upstream_released(r, active) : load_relaxed(&r->cursors->floor.v);
+	uint64_t held = load_relaxed(&r->cursors->claim.v) - from, first, begin;
+	int status;
+
+	if (held > r->capacity || r->options & OPT_SCATTERED)
+		held = r->capacity;
+	begin = held == r->capacity ? 0 : from & r->mask;
+	first = held < r->capacity - begin ? held : r->capacity - begin;
+	status = copy_range(r, fd, r->header.control_offset + begin * CONTROL_BYTES, first * CONTROL_BYTES);
+	if (!status)
+		status = copy_range(r, fd, r->header.control_offset, (held - first) * CONTROL_BYTES);
+	return status == SHMRING_E_NO_MEMORY ? SHMRING_OK : status;
+}
+
 static int attach_file(const char *path, const char *name, uint32_t flags, int how, shmring **out)
 {
 	int status;
@@ -96,6 +116,11 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			 r->name);
 	else
 		status = r->copied ? copy_ring(r, fd) : map_ring(r, fd);
+	if (!status && r->copied) {
+		status = copy_entries(r, fd);
+		if (status)
+			munmap(r->reserved, r->reserved_bytes);
+	}
 	if (!status) {
 		/* This comes after the map: it shows whether the descriptor was lost before. */
 		status = open_for_locks(r, path, how, fd);

@@ -156,32 +156,40 @@ bool is_others(int fd)
 
 #define COPY_MOST (UINT64_C(64) << 20) /* what a sparse file of a stranger's may cost */
 
-/* Instead of map_ring(): what is not copied reads as zeros, and costs nothing. */
-int copy_ring(shmring *r, int fd)
+/* Of a copied ring: what is not copied reads as zeros, and costs nothing. */
+int copy_range(shmring *r, int fd, uint64_t offset, uint64_t bytes)
 {
-	const struct header *h = &r->header;
-	uint64_t total = h->file_bytes + r->capacity * SLOT_BYTES, done = 0;
-	uint64_t bytes = h->slots_offset <= COPY_MOST ? h->slots_offset : h->control_offset;
-	uint8_t *base = mmap(NULL, total, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t begin = offset & ~((uint64_t)sysconf(_SC_PAGESIZE) - 1), end = offset + bytes;
 
-	if (base == MAP_FAILED)
-		return fail_errno("cannot reserve addresses", r->name);
-	if (bytes > COPY_MOST || mprotect(base, bytes, PROT_READ | PROT_WRITE)) {
-		munmap(base, total);
+	if (bytes > COPY_MOST || mprotect(r->base + begin, end - begin, PROT_READ | PROT_WRITE))
 		return fail(SHMRING_E_NO_MEMORY, "ring \"%s\": no memory for a copy of %llu bytes", r->name,
 			    (unsigned long long)bytes);
-	}
-	while (done < bytes) {
-		ssize_t n = pread(fd, base + done, bytes - done, (off_t)done);
+	while (offset < end) {
+		ssize_t n = pread(fd, r->base + offset, end - offset, (off_t)offset);
 
-		if (n <= 0) {
-			munmap(base, total);
+		if (n <= 0)
 			return fail(SHMRING_E_DAMAGED, "ring \"%s\": its file has just been shortened; unlink it",
 				    r->name);
-		}
-		done += (uint64_t)n;
+		offset += (uint64_t)n;
 	}
-	return place_ring(r, base, base, total);
+	return SHMRING_OK;
+}
+
+/* Instead of map_ring(): all but the table's entries and the payload. */
+int copy_ring(shmring *r, int fd)
+{
+	uint64_t total = r->header.file_bytes + r->capacity * SLOT_BYTES;
+	int status;
+
+	r->base = mmap(NULL, total, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (r->base == MAP_FAILED)
+		return fail_errno("cannot reserve addresses", r->name);
+	status = copy_range(r, fd, 0, r->header.control_offset);
+	if (status) {
+		munmap(r->base, total);
+		return status;
+	}
+	return place_ring(r, r->base, r->base, total);
 }
 
 int map_ring(shmring *r, int fd)

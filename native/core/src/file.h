@@ -12,6 +12,7 @@ int open_flags(bool read_only);
 int open_checked(const char *path, const char *name, uint32_t flags, int how, int *fd_out, struct header *h);
 int map_ring(shmring *ring, int fd);
 int copy_ring(shmring *ring, int fd);
+int copy_range(shmring *ring, int fd, uint64_t offset, uint64_t bytes);
 bool is_others(int fd);
 
 #endif

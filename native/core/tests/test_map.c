@@ -323,6 +323,43 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 	END(r, p);
 }
 
+static void copy_what_is_held(const struct shmring_options *options)
+{
+	shmring *r = ring_with(options);
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_of(r, "b");
+	uint64_t waiting = 0, filled = 0;
+	struct shmring_lease lease;
+	struct shmring_row row;
+	shmring *copy = NULL;
+	char message[8];
+
+	push_n(p, 0, 1000);
+	for (uint64_t taken = 0; taken < 1000; taken = lease.end) {
+		CHECK_IS(shmring_take(m, 1000, 1000, &lease), SHMRING_OK);
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+	}
+	push_n(p, 1000, 100); /* over the end of the table */
+	NEED(chmod(ring_path(), 0620) == 0);
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	CHECK(copy->copied);
+	CHECK_IS(shmring_count_waiting(copy, 0, &waiting), SHMRING_OK);
+	CHECK(waiting == 100);
+	for (uint64_t i = 0; i < copy->capacity; i++) {
+		CHECK_IS(shmring_table_row(copy, i, &row, message, sizeof message), SHMRING_OK);
+		filled += row.filled && row.message_id >= 1000;
+	}
+	CHECK(filled == 100);
+	shmring_close(copy);
+	END(r, p, m);
+}
+
+TEST(a_copy_has_the_entries_of_what_is_held)
+{
+	copy_what_is_held(&(struct shmring_options){.slots = 1024});
+	copy_what_is_held(&(struct shmring_options){.slots = 1024, .scattered = true});
+}
+
 TEST(a_copy_has_a_limit)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024});
