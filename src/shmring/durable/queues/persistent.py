@@ -25,8 +25,6 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
 from typing import Literal
 
 from shmring._shmring import places_of
@@ -35,13 +33,13 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
-from shmring.durable.queues.compaction import snapshot
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span, in_order
 from shmring.durable.queues.recovery import recover
 from shmring.durable.queues.session import Extent, Session, Transaction
-from shmring.durable.queues.transaction_log import Body, TransactionLog
-from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
+from shmring.durable.queues.store import STOPPING, Delay, Store
+from shmring.durable.queues.transaction_log import Body
+from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 from shmring.forks import lineage
 
 _log = logging.getLogger("shmring.durable")
@@ -50,8 +48,6 @@ Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
 # Closing rewrites a log that is larger than this part of its size limit.
 _CLOSING_SHARE = 16
-# What stops the queue and is told by Closed; other errors are raised too.
-_STOPPING = (OSError, Damaged)
 
 
 class PersistentQueue(Closing):
@@ -103,11 +99,9 @@ class PersistentQueue(Closing):
             raise ValueError(f'durability is "sync" or "delayed", not {durability!r}')
         if damage not in ("refuse", "cut"):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
-        self._disk = disk or Disk()
-        self._delayed = durability == "delayed"
+        disk = disk or Disk()
         self._cut = damage == "cut"
         self._log_size = log_size
-        self._log_reserve = log_reserve
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
         # Commits a transaction, together with the others that wait.
@@ -117,36 +111,34 @@ class PersistentQueue(Closing):
         # Guards the attributes below; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
-        self._failure: BaseException | None = None
         self._was_reset = False
-        self._unsynced_files: set[DataFile] = set()
-        self._wake = threading.Event()
-        self._stop = threading.Event()
         if timeout is not None:
             seconds_of("timeout", timeout)
-        self._delay = seconds_of("delay", delay, threading.TIMEOUT_MAX)
-        self._syncer: threading.Thread | None = None
-        self._disk.make_directory(self.path)
-        lock_path = os.path.join(self.path, "lock")
-        self._owner = self._disk.lock(lock_path, f"the queue at {self.path}", timeout)
+        self._delay = Delay(seconds_of("delay", delay, threading.TIMEOUT_MAX), self._sync_in_time)
+        disk.make_directory(self.path)
+        owner = disk.lock(os.path.join(self.path, "lock"), f"the queue at {self.path}", timeout)
         try:
             state = recover(
-                self._disk,
-                self.path,
-                cut=self._cut,
-                file_size=file_size,
-                log_reserve=log_reserve,
+                disk, self.path, cut=self._cut, file_size=file_size, log_reserve=log_reserve
             )
         except BaseException:
-            self._owner.release()
+            owner.release()
             raise
+        self._delayed = durability == "delayed"
+        self._store = Store(
+            disk,
+            self.path,
+            owner,
+            state.log,
+            state.files,
+            delayed=self._delayed,
+            reserve=log_reserve,
+        )
         self.files: DataFiles = state.files
         self.recovered: str | None = state.recovered
-        self._journal: TransactionLog = state.log
         self._line: Line = state.line
         self._ahead: ReadAhead[Source] = ReadAhead(self._read)
         self._next_item = state.next_item
-        self._rewritten_size = 0
         self.is_open = True
         if self.recovered is not None:
             _log.warning("%s", self.recovered)
@@ -169,20 +161,20 @@ class PersistentQueue(Closing):
     @property
     def transactions(self) -> int:
         """Number of transactions in the log; several flushes may share one transaction."""
-        return self._journal.transactions
+        return self._store.log.transactions
 
     @property
     def unsynced(self) -> bool:
         """Whether a delayed flush is not on disk yet."""
-        return self._journal.unsynced
+        return self._store.log.unsynced
 
     def sync(self) -> None:
         """Return when every flush so far is on disk; useful only with delayed durability."""
         self.check()
         with self._commit_lock:
-            self._sync_now()
-        if self._failure is not None:
-            raise self._closed()
+            self._store.sync()
+        if self._store.failure is not None:
+            raise self._store.closed()
 
     def check(self) -> None:
         """Raise unless this process may use the queue."""
@@ -209,7 +201,7 @@ class PersistentQueue(Closing):
         """
         self.check()
         with self._commit_lock:
-            self._sync_now()
+            self._store.sync()
             try:
                 self._take_all()
             except NoSpace:
@@ -222,46 +214,18 @@ class PersistentQueue(Closing):
             self._rewrite_log()
 
     def _take_all(self) -> None:
-        if self._failure is not None or not self.is_open:
-            raise self._closed()
+        if self._store.failure is not None or not self.is_open:
+            raise self._store.closed()
         # No session takes items or gives them back meanwhile.
         with self._lock:
             self._adopt()
             gone = [*self._line, *self._line.taken]
             body = Body()
             body.take((span.number, len(span)) for span in gone)
-            with self._writing():
-                self._check_names()
-                self._journal.append(body, deferred=False, may_use_reserve=True)
-                self._journal.sync()
-                self._check_names()
-            if self._failure is not None:
-                raise self._closed()
+            self._store.take(body)
             self._line.clear()
             self._was_reset = True
-            self._release(gone)
-
-    def _release(self, spans: Iterable[Span]) -> None:
-        for span in spans:
-            if isinstance(span.run.source, DataFile):
-                self.files.release(span.run.source, len(span))
-
-    @contextmanager
-    def _writing(self) -> Generator[None]:
-        """Keep an error of this block for :meth:`_closed`, unless nothing was written."""
-        try:
-            yield
-        except (NoSpace, PermissionRefused):
-            raise
-        except BaseException as error:
-            self._failure = error
-            if not isinstance(error, _STOPPING):
-                raise
-
-    def _check_names(self) -> None:
-        """Refuse to go on where a second owner may have come in, or what is written has no name."""
-        self._disk.check_name(self._owner.path, self._owner)
-        self._journal.check_name()
+            self._store.release(gone)
 
     # --- calls of sessions ---------------------------------------------------------------------
 
@@ -269,7 +233,7 @@ class PersistentQueue(Closing):
         """Give the front item to a session with the spans ``taken``; None if there is no item."""
         with self._lock:
             if not self.is_open:
-                raise self._closed()
+                raise self._store.closed()
             if self._abandoned:
                 self._adopt()
             while self._line.count:
@@ -287,7 +251,7 @@ class PersistentQueue(Closing):
         """Give items of one span to a session; return whether there may be more."""
         with self._lock:
             if not self.is_open:
-                raise self._closed()
+                raise self._store.closed()
             if self._abandoned:
                 self._adopt()
             if not self._line.count:
@@ -348,13 +312,13 @@ class PersistentQueue(Closing):
     def _commit(self, group: list[Transaction]) -> None:
         with self._commit_lock:
             self._commit_group(group)
-            if self._journal.end > self._log_size and self._should_rewrite(self._log_size):
+            if self._should_rewrite(self._log_size):
                 self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
-        if self._failure is not None or not self.is_open:
+        if self._store.failure is not None or not self.is_open:
             for transaction in group:
-                transaction.finish(self._closed())
+                transaction.finish(self._store.closed())
             return
         if self._was_reset:
             group = self._without_reset(group)
@@ -372,10 +336,10 @@ class PersistentQueue(Closing):
             else:
                 group[0].finish(error)
         except BaseException as error:
-            self._failure = error
+            self._store.failure = error
             for transaction in group:
-                transaction.finish(self._closed())
-            if not isinstance(error, _STOPPING):
+                transaction.finish(self._store.closed())
+            if not isinstance(error, STOPPING):
                 raise
 
     def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
@@ -393,19 +357,7 @@ class PersistentQueue(Closing):
             )
         return others
 
-    def _closed(self) -> Closed:
-        if self._failure is None:
-            return Closed(f"the queue at {self.path} was closed; open it again")
-        failure = self._failure
-        closed = Closed(
-            f"the queue at {self.path} has stopped ({failure}); whether the last flush was "
-            f"committed shows when it is opened again"
-        )
-        closed.__cause__ = failure
-        return closed
-
     def _write_group(self, group: list[Transaction]) -> None:
-        self._check_names()
         body = Body()
         number = self._next_item
         # The items that are put, by their numbers; offsets in the log count from the body.
@@ -427,30 +379,22 @@ class PersistentQueue(Closing):
         number = _put_inline(body, put, number, small)
         if taken:
             body.take((span.number, len(span)) for span in taken)
-        if files and not self._delayed:
-            self.files.sync(files)
-        only_takes = number == self._next_item
-        base = self._journal.append(body, deferred=self._delayed, may_use_reserve=only_takes)
+        base = self._store.append(body, files, only_takes=number == self._next_item)
         if self._delayed:
-            self._unsynced_files |= files
-            self._sync_soon()
-        else:
-            self._journal.sync()
-            self._check_names()
+            self._delay.soon()
         with self._lock:
             for first, file, offset, table in put:
                 if file is None:
-                    self._line.append(Run(first, self._journal, places_of(table, base + offset)))
+                    self._line.append(Run(first, self._store.log, places_of(table, base + offset)))
                 else:
                     self._line.append(Run(first, file, places_of(table, offset)))
             self._next_item = number
             if taken:
                 self._line.taken.difference_update(taken)
-                self._release(taken)
+                self._store.release(taken)
         for transaction in group:
             transaction.finish(None)
-        if not self._delayed and (drained := self.files.drained()):
-            self.files.discard_drained(drained)
+        self._store.discard_drained()
 
     def reclaim(self) -> bool:
         """Free disk space that the queue does not need; return whether there was any."""
@@ -458,100 +402,38 @@ class PersistentQueue(Closing):
             return self._reclaim()
 
     def _reclaim(self) -> bool:
-        if self._failure is not None or not self.is_open:
+        if self._store.failure is not None or not self.is_open:
             return False
         self.files.retire_current()
         before = len(self.files.numbers())
-        self._sync_now()
-        if not self._delayed:
-            self.files.discard_drained(self.files.drained())
+        self._store.sync()
+        self._store.discard_drained()
         if self.files.await_space() or len(self.files.numbers()) < before:
             return True
-        size = self._journal.allocated
+        size = self._store.log.allocated
         self._rewrite_log()
-        return self._journal.allocated < size
-
-    def _sync_soon(self) -> None:
-        if self._syncer is None:
-            self._syncer = threading.Thread(
-                target=self._sync_in_time, name="shmring-durable", daemon=True
-            )
-            self._syncer.start()
-        self._wake.set()
+        return self._store.log.allocated < size
 
     def _sync_in_time(self) -> None:
-        while not self._stop.is_set():
-            self._wake.wait()
-            self._stop.wait(self._delay)
-            with self._commit_lock:
-                self._wake.clear()
-                if self.is_open:
-                    self._sync_now()
-
-    def _sync_now(self, *, closing: bool = False) -> None:
-        if self._failure is not None or not self._delayed:
-            return
-        try:
-            with self._writing():
-                self._check_names()
-                self.files.sync(self._unsynced_files)
-                self._unsynced_files.clear()
-                self._journal.sync()
-                self._check_names()
-                drained = self.files.drained()
-                if drained or (closing and self._journal.unchecked):
-                    # Without its files a transaction cannot be checked any more: first sync the
-                    # transactions, so that they need no check.
-                    self._journal.append(Body(), deferred=False, may_use_reserve=True)
-                    self._journal.sync()
-                    self.files.discard_drained(drained)
-        except NoSpace:
-            # The reserve is used up: the files stay until the log is rewritten.
-            return
+        with self._commit_lock:
+            if self.is_open:
+                self._store.sync()
 
     def _should_rewrite(self, size: int) -> bool:
-        end = self._journal.end
-        if end <= size or self._failure is not None:
+        if self._store.log.end <= size:
             return False
         with self._lock:
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
-        # A queue full of holes needs more than this estimate; the second condition avoids a
-        # rewrite at every flush.
-        return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
+        return self._store.is_long(size, live)
 
     def _rewrite_log(self) -> None:
-        if self._failure is not None:
+        if self._store.failure is not None:
             return
         with self._lock:
             self._adopt()
             live = in_order([*self._line, *self._line.taken])
-        try:
-            with self._writing():
-                self._check_names()
-                self.files.sync(self._unsynced_files)
-                log, moved = snapshot(
-                    self._disk,
-                    self._journal,
-                    self.files,
-                    live,
-                    next_item=self._next_item,
-                    reserve=self._log_reserve,
-                )
-        except (NoSpace, PermissionRefused):
-            # The old log is valid, only longer than necessary.
-            self._rewritten_size = self._journal.end
-            return
-        if self._failure is not None:
-            return
-        with self._lock:
-            for run, file, places, _ in moved:
-                run.source, run.places = file, places
-            old, self._journal = self._journal, log
-        old.close()
-        self._rewritten_size = log.end
-        self._unsynced_files.clear()
-        self.files.discard_drained(self.files.drained())
+        self._store.rewrite(live, self._next_item, self._lock)
 
     def close(self) -> None:
         """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
@@ -562,29 +444,18 @@ class PersistentQueue(Closing):
             return
         with self._commit_lock:
             try:
-                self._sync_now(closing=True)
+                self._store.sync(closing=True)
                 if self._should_rewrite(self._log_size // _CLOSING_SHARE):
                     self._rewrite_log()
             finally:
                 self.is_open = False
-                self._stop.set()
-                self._wake.set()
-                self._shut()
-        if self._failure is not None:
-            raise self._closed()
-
-    def _shut(self) -> None:
-        named = self._disk.leads_to(self._owner.path, self._owner)
-        known = named and self._failure is None and not self._journal.unchecked
-        # A session that takes an item reads it with the lock held.
-        with self._lock:
-            live = {span.run.source for span in (*self._line, *self._line.taken)}
-            numbers = {source.number for source in live if isinstance(source, DataFile)}
-            try:
-                self.files.close(numbers if known else None)
-            finally:
-                self._journal.close()
-                self._owner.release()
+                self._delay.stop()
+                # A session that takes an item reads it with the lock held.
+                with self._lock:
+                    live = {span.run.source for span in (*self._line, *self._line.taken)}
+                    self._store.close({f.number for f in live if isinstance(f, DataFile)})
+        if self._store.failure is not None:
+            raise self._store.closed()
 
 
 def _put_inline(body: Body, put: list[Placed], number: int, items: Packing) -> int:
