@@ -24,7 +24,7 @@ from shmring.errors import (
     RingExists,
     VersionMismatch,
 )
-from shmring.table_ring import TableRing
+from shmring.table_ring import PooledSession, TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
 
@@ -214,6 +214,22 @@ def test_claim_that_the_server_undoes_says_so_and_comes_back(url: str) -> None:
             pass
         with ring.claim(timeout=0) as claim:
             assert list(claim) == [b"0"]
+
+
+def test_pooler_that_gives_another_session_with_each_transaction_is_named(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        driver = ring._turns._backend._driver
+        # A session in which other clients of the pooler have prepared theirs.
+        for name in ("shmring_push_one", "shmring_pop_many", *(f"_pg3_{n}" for n in range(99))):
+            with contextlib.suppress(psycopg.errors.DuplicatePreparedStatement):
+                driver.execute(f"PREPARE {name} AS SELECT 1")
+        for call in (
+            lambda: ring.push(b"0"),
+            lambda: ring.pop_many(timeout=0),
+            lambda: ring.claim(timeout=0).__enter__(),
+        ):
+            with pytest.raises(PooledSession, match=r"PgBouncer.* pool_mode = session"):
+                call()
 
 
 GATE = 77

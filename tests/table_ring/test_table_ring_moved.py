@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 import threading
 from collections.abc import Callable, Generator
@@ -164,16 +163,15 @@ def test_open_handle_notices_functions_of_another_version_at_its_next_call(
 
 def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a ring functions of the same names and parameters as ours, but for the version's."""
-    create = functions.create
+    create = functions.Functions.create
 
-    def other(*given: Any) -> list[str]:
-        mine = f"v{functions.VERSION}_"
-        found = [statement.replace(mine, "v77_") for statement in create(*given)]
-        version = re.compile(r"'SELECT \(\d+\)::integer'")
-        return [version.sub("'SELECT (77)::integer'", found[0]), *found[1:]]
+    def other(ring: functions.Functions, *given: int) -> list[str]:
+        found = [statement.replace(ring.mark, "v77_1_1") for statement in create(ring, *given)]
+        version = f"SELECT ({functions.VERSION})"
+        return [statement.replace(version, "SELECT (77)") for statement in found]
 
     with monkeypatch.context() as patch:
-        patch.setattr(functions, "create", other)
+        patch.setattr(functions.Functions, "create", other)
         TableRing.renew(url)
 
 

@@ -47,6 +47,13 @@ def pop(connection: psycopg.Connection[Any], most: int) -> list[bytes]:
     return [data for (data,) in connection.execute(query.encode())]
 
 
+def pop_each(connection: psycopg.Connection[Any], count: int) -> list[bytes]:
+    query = (
+        b"SELECT shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, 0) FROM generate_series(1, %d)"
+    )
+    return [data for (data,) in connection.execute(query % count)]
+
+
 def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
     server: Postgres, ring: TableRing
 ) -> None:
@@ -61,42 +68,16 @@ def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
     assert ring.pop_many(timeout=0) == rows(2, 4)
 
 
-def test_runs_are_popped_beside_one_that_is_not_committed(
-    server: Postgres, ring: TableRing
-) -> None:
-    ring.push_many(rows(0, 9))
-    with transaction(server) as other, transaction(server) as popper:
-        assert pop(other, 3) == rows(0, 3)
-        assert pop(popper, 3) == rows(3, 6)
-        popper.commit()
-        other.commit()
-    assert ring.pop_many(timeout=0) == rows(6, 9)
-
-
-def test_run_whose_popper_is_undone_comes_back(server: Postgres, ring: TableRing) -> None:
-    ring.push_many(rows(0, 9))
-    with transaction(server) as other, transaction(server) as popper:
-        assert pop(other, 3) == rows(0, 3)
-        assert pop(popper, 3) == rows(3, 6)
-        popper.commit()
-        other.rollback()
-    assert ring.pop_many(timeout=0) == rows(6, 9)
-    # Whoever waits for long enough looks for what others left.
-    assert [ring.pop(timeout=600) for _ in range(3)] == rows(0, 3)
-    with pytest.raises(Empty):
-        ring.pop(timeout=0)
-
-
 def undo_below(server: Postgres, first: int, middle: int, after: int) -> None:
-    """Pop all of a ring in two transactions, and undo the earlier one."""
+    """Pop all of a ring one by one in two transactions, and undo the earlier one."""
     with transaction(server) as other, transaction(server) as popper:
-        assert pop(other, middle - first) == rows(first, middle)
-        assert pop(popper, 100) == rows(middle, after)
+        assert pop_each(other, middle - first) == rows(first, middle)
+        assert pop_each(popper, after - middle) == rows(middle, after)
         popper.commit()
         other.rollback()
 
 
-def test_run_that_is_undone_below_others_comes_to_who_attaches_and_does_not_wait(
+def test_messages_that_are_undone_below_others_come_to_who_attaches_and_does_not_wait(
     server: Postgres, ring: TableRing
 ) -> None:
     ring.push_many(rows(0, 20))
@@ -108,7 +89,7 @@ def test_run_that_is_undone_below_others_comes_to_who_attaches_and_does_not_wait
     assert ring.push_many(rows(20, 40), timeout=0) == 20
 
 
-def test_run_that_is_undone_below_others_comes_to_who_calls_often_and_does_not_wait(
+def test_messages_that_are_undone_below_others_come_to_who_calls_often_and_does_not_wait(
     server: Postgres, ring: TableRing, until: Callable[..., None]
 ) -> None:
     found: list[bytes] = []

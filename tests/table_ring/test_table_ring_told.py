@@ -10,7 +10,7 @@ from postgres import Postgres, connect
 
 from shmring.table_ring import TableRing, functions
 from shmring.table_ring.backend import Peek, Which
-from shmring.table_ring.functions.parts import Parts
+from shmring.table_ring.functions import Functions
 from shmring.table_ring.postgresql import PostgresBackend
 from shmring.table_ring.schema import Layout
 
@@ -57,7 +57,7 @@ def waiting(
     """Wait for a slot as a handle does; what is returned waits to be told, and says by whom."""
     with connect(server) as session:
         session.execute("LISTEN shmring")
-        key = Parts("shmring", "public", Layout(SLOTS, 1)).key
+        key = Functions("shmring", "public", Layout(SLOTS, 1)).key
         session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, functions.AWAIT_SLOT))
 
         def told() -> list[str]:

@@ -15,9 +15,15 @@ except ModuleNotFoundError as error:
         "'shmring[postgresql]' for its driver too"
     ) from error
 
-from shmring.table_ring.claim import Claim
-from shmring.table_ring.errors import SubscriberDropped, SubscriberNotFound
+from shmring.table_ring.errors import PooledSession, SubscriberDropped, SubscriberNotFound
 from shmring.table_ring.ring import TableRing
-from shmring.table_ring.stats import TableRingStats
+from shmring.table_ring.turns import Claim, TableRingStats
 
-__all__ = ["Claim", "SubscriberDropped", "SubscriberNotFound", "TableRing", "TableRingStats"]
+__all__ = [
+    "Claim",
+    "PooledSession",
+    "SubscriberDropped",
+    "SubscriberNotFound",
+    "TableRing",
+    "TableRingStats",
+]

@@ -11,8 +11,6 @@ import sqlalchemy as sa
 from shmring.table_ring.backend import Message
 from shmring.table_ring.schema import Tables
 
-__all__ = ["query", "to_arrow", "to_batch"]
-
 
 def query(tables: Tables) -> sa.Select[*tuple[Any, ...]]:
     """Select the columns of the Arrow table; a free slot's old message is not shown."""

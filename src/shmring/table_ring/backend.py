@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from shmring.arguments import seconds_of
 from shmring.errors import (
     Contended,
     NoSpace,
@@ -25,10 +27,75 @@ from shmring.errors import (
     RingNotFound,
     ShmringError,
 )
-from shmring.table_ring.errors import SubscriberNotFound
+from shmring.table_ring.errors import PooledSession, SubscriberNotFound
 from shmring.table_ring.schema import Layout, Tables
 
-__all__ = ["ATTEMPTS", "Backend", "Durability", "Message", "Peek", "Which"]
+# Attempts after the deadline: a look may have repaired what the last attempt missed, and other
+# connections may be faster for a while, but not for ever.
+LATE = 100
+
+# Seconds between two searches of the whole table: at first, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
+
+
+class Deadline:
+    """Waits a little longer each time, but never beyond the caller's timeout."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = math.inf
+        if timeout is not None:
+            self._end = time.monotonic() + seconds_of("timeout", timeout)
+        self.waits = 0
+        self._late = 0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the end."""
+        return max(0.0, self._end - time.monotonic())
+
+    def wait(self, sleep: Callable[[float], None], first: float, longest: float) -> bool:
+        """Sleep, or return False if the time is over."""
+        remaining = self._end - time.monotonic()
+        if remaining <= 0:
+            return False
+        sleep(min(first * 2**self.waits, remaining, longest))
+        # No wait lasts for more doublings.
+        self.waits = min(self.waits + 1, 60)
+        return True
+
+    def again(self) -> bool:
+        """Whether one more attempt is left, after a look that shows a message or a free slot."""
+        if time.monotonic() >= self._end:
+            self._late += 1
+        return self._late <= LATE
+
+
+class Searches:
+    """When a handle that finds no message searches the whole table.
+
+    A handle that has found no message yet searches at once: a program that attaches for each pop
+    makes no later call. Other handles search some time after the last message, whatever the
+    number of calls, and then less and less often.
+    """
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._due = -math.inf
+
+    def found(self) -> None:
+        """Note that there was a message."""
+        self._pause = FIRST_PAUSE
+        self._due = time.monotonic() + FIRST_PAUSE
+
+    def due(self) -> bool:
+        """Whether to search now; this also sets the time of the next search."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return True
+
 
 Durability = Literal["sync", "delayed"]
 Which = Literal["push", "pop"]
@@ -136,12 +203,8 @@ class Backend(ABC):
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
-
-    @abstractmethod
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
-        """Take messages as :meth:`pop_many` does, with their numbers and times."""
 
     @abstractmethod
     def begin_claim(self, limit: int) -> list[Message]:
@@ -318,6 +381,13 @@ class Backend(ABC):
                     f" connection for {self.lock_seconds:g} s; nothing was pushed or popped, try"
                     " again"
                 ) from error
+            if self.is_pooled(error):
+                raise PooledSession(
+                    f"the database's session has other prepared statements than this handle of"
+                    f" ring {self.tables.name!r} made: {error.orig}. The URL seems to lead to a"
+                    " pooler, such as PgBouncer, that gives each transaction another session;"
+                    " connect to PostgreSQL itself, or set pool_mode = session for this database"
+                ) from error
             if self.is_refusal(error):
                 raise PermissionRefused(
                     f"the database refuses ring {self.tables.name!r} to this user: {error.orig};"
@@ -342,6 +412,10 @@ class Backend(ABC):
     @abstractmethod
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
         """Whether another connection has held a lock for all of `lock_seconds`."""
+
+    def is_pooled(self, error: exc.DBAPIError) -> bool:
+        """Whether a pooler has given this handle the session of another."""
+        return False
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         """Whether the database has undone this transaction because of a deadlock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shmring.errors import ShmringError
 
-__all__ = ["SubscriberDropped", "SubscriberNotFound"]
+__all__ = ["PooledSession", "SubscriberDropped", "SubscriberNotFound"]
 
 
 class SubscriberNotFound(ShmringError, LookupError):
@@ -13,3 +13,7 @@ class SubscriberNotFound(ShmringError, LookupError):
 
 class SubscriberDropped(ShmringError):
     """The subscriber was removed while this handle read for it."""
+
+
+class PooledSession(ShmringError):
+    """A pooler between a handle and its database gives each transaction another session."""

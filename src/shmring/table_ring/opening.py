@@ -3,18 +3,118 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
-from shmring.errors import Damaged, RingExists, RingNotFound
+from shmring.errors import Damaged, MessageTooLarge, RingExists, RingNotFound
 from shmring.table_ring.backend import Backend
-from shmring.table_ring.databases import address, backend_of
 from shmring.table_ring.errors import SubscriberNotFound
-from shmring.table_ring.input import Making, not_found, refuse_missing, shown
-from shmring.table_ring.schema import Layout, check_name, stride_for
+from shmring.table_ring.postgresql import PostgresBackend
+from shmring.table_ring.schema import (
+    MESSAGE_BYTES,
+    Layout,
+    check_name,
+    check_slots,
+    check_subscribers,
+    stride_for,
+)
+from shmring.table_ring.sqlite import SqliteBackend
 
-__all__ = ["choose_subscriber", "create_or_read", "found", "if_there"]
+
+@dataclass
+class Making:
+    """The options with which a ring is created."""
+
+    slots: int
+    subscribers: Sequence[str]
+    scattered: bool
+    unlogged: bool
+    must_create: bool
+
+    def __post_init__(self) -> None:
+        check_slots(self.slots)
+        self.subscribers = check_subscribers(self.subscribers)
+
+
+def message(data: bytes | bytearray | memoryview, which: str = "message") -> bytes:
+    if type(data) is bytes and len(data) <= MESSAGE_BYTES:
+        return data
+    if not isinstance(data, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a message is bytes, not {type(data).__name__}; encode it first")
+    if memoryview(data).nbytes > MESSAGE_BYTES:
+        raise MessageTooLarge(
+            f"{which} of {memoryview(data).nbytes} bytes; a row of the table holds at most"
+            f" {MESSAGE_BYTES}, send parts or a reference"
+        )
+    return bytes(data)
+
+
+def messages(rows: Any) -> list[bytes]:
+    if isinstance(rows, (bytes, bytearray, str)):
+        raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
+    if hasattr(rows, "schema") and hasattr(rows, "column"):  # an Arrow batch or table
+        if "message" not in rows.schema.names:
+            raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
+        rows = rows.column("message")
+    dtype = getattr(rows, "dtype", None)
+    if dtype is not None:  # a numpy array; its rows, not its items, are the messages
+        shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
+        if str(dtype) != "uint8" or len(shape) != 2:
+            raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
+        rows = [row.tobytes() for row in rows]
+    elif hasattr(rows, "to_pylist"):
+        rows = rows.to_pylist()
+    found = list(cast("Iterable[Any]", rows))
+    if not found:
+        raise ValueError("push_many needs at least one row")
+    if set(map(type, found)) == {bytes} and max(map(len, found)) <= MESSAGE_BYTES:
+        return found
+    return [message(row, f"row {n}") for n, row in enumerate(found)]
+
+
+def refuse_missing(url: sa.URL, name: str) -> None:
+    if not backend_of(url).may_exist(url):
+        raise RingNotFound(not_found(url, name))
+
+
+def not_found(url: sa.URL, name: str) -> str:
+    return (
+        f"no table ring {name!r} in {shown(url)}; create it with"
+        f" TableRing(url, name={name!r}, slots=...)"
+    )
+
+
+def shown(url: sa.URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+_BACKENDS: dict[str, type[Backend]] = {"sqlite": SqliteBackend, "postgresql": PostgresBackend}
+
+
+def address(url: str | sa.URL) -> sa.URL:
+    """Return the URL with the driver that is used, or raise ValueError."""
+    try:
+        found = sa.make_url(url)
+    except exc.ArgumentError:
+        raise ValueError(
+            f"{url!r} is no database URL; write sqlite:///file or postgresql://user@host/database"
+        ) from None
+    wanted = "postgresql" if found.drivername == "postgres" else found.drivername
+    for name, backend in _BACKENDS.items():
+        if wanted in (name, backend.driver):
+            return backend.address(found)
+    raise ValueError(
+        f"no table ring on {found.drivername!r}; use sqlite:///file or postgresql://..."
+    )
+
+
+def backend_of(url: sa.URL) -> type[Backend]:
+    """Return the backend for the database of an :func:`address`."""
+    return _BACKENDS[url.get_backend_name()]
 
 
 def create_or_read(backend: Backend, making: Making | None) -> Layout:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from shmring.errors import Damaged, VersionMismatch
 from shmring.table_ring import functions
-from shmring.table_ring.functions import Parts
-from shmring.table_ring.postgres_errors import is_gone, sqlstate
-from shmring.table_ring.postgres_session import PostgresSession
-from shmring.table_ring.presence import check_functions, find_schema, is_there
+from shmring.table_ring.functions import Functions
+from shmring.table_ring.postgres_session import PostgresSession, is_gone, sqlstate
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
-
-__all__ = ["PostgresRing"]
 
 
 class PostgresRing(PostgresSession):
@@ -28,7 +27,7 @@ class PostgresRing(PostgresSession):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        self._key = self._parts(layout).key
+        self._key = self._functions(layout).key
 
     def lock_creation(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
@@ -61,7 +60,7 @@ class PostgresRing(PostgresSession):
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
         named = self._named
-        check_functions(self._call, self._parts(layout))
+        check_functions(self._call, self._functions(layout))
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if not unlogged or not self._call(empty, ())[0][0]:
             return
@@ -114,7 +113,7 @@ class PostgresRing(PostgresSession):
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
-        for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
+        for statement in self._functions(self._layout).tell(*self._subscribed(connection)):
             self._run(statement)
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
@@ -129,14 +128,14 @@ class PostgresRing(PostgresSession):
             return
         self._asking = True
         try:
-            if not is_there(self._call, self._parts(self._layout)):
+            if not is_there(self._call, self._functions(self._layout)):
                 raise self.dropped()
         finally:
             self._asking = False
 
     def _hold_subscribers(self, layout: Layout) -> None:
         """Keep others from subscribing and unsubscribing until the transaction ends."""
-        key = self._parts(layout).key
+        key = self._functions(layout).key
         self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
 
     def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
@@ -146,7 +145,7 @@ class PostgresRing(PostgresSession):
         return row.subscribers, row.holders
 
     def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
-        for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
+        for statement in self._functions(layout).create(*self._subscribed(connection)):
             self._run(statement)
 
     def _drop_functions(self, connection: sa.Connection) -> None:
@@ -167,7 +166,7 @@ class PostgresRing(PostgresSession):
 
     def _clear_marks(self, connection: sa.Connection, layout: Layout) -> None:
         """Clear the marks that versions 10 to 12 had in the upper bits of a sequence's number."""
-        key, numbers = self._parts(layout).key, (1 << 62) - 1
+        key, numbers = self._functions(layout).key, (1 << 62) - 1
         for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)).all():
             self._run(f"SELECT pg_advisory_xact_lock({key}, {holder})")
         for sequence in self._sequences(connection):
@@ -188,8 +187,8 @@ class PostgresRing(PostgresSession):
         values = {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"}
         return [f"{self._schema}.{found}" for (found,) in connection.execute(query, values)]
 
-    def _parts(self, layout: Layout) -> Parts:
-        return Parts(self.tables.name, self._schema, layout)
+    def _functions(self, layout: Layout) -> Functions:
+        return Functions(self.tables.name, self._schema, layout)
 
     def _named(self, suffix: str = "") -> str:
         return f"{self._schema}.{self.tables.name}{suffix}"
@@ -197,3 +196,87 @@ class PostgresRing(PostgresSession):
     def _called(self, suffix: str = "") -> str:
         """Return a name for a statement in which the driver looks for parameters."""
         return self._named(suffix).replace("%", "%%")
+
+
+# Runs a statement with parameters, and returns its rows.
+Call = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+def find_schema(call: Call, name: str) -> tuple[str | None, str, bool]:
+    """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
+
+    If the ring does not exist, this is the schema in which it would be made, if there is one.
+    """
+    schema, quoted, found = call(
+        "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
+        " UNION ALL SELECT current_schema(), false)"
+        " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
+        (f"{name}_ring",),
+    )[0]
+    if set("'$") & set(schema or ""):
+        raise ValueError(
+            f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
+            " quotation mark or a dollar sign; set another search_path"
+        )
+    return schema, quoted, found
+
+
+def check_functions(call: Call, ring: Functions) -> None:
+    """Raise if a handle of this version must not call the functions."""
+    renew = f"TableRing.renew(url, name={ring.name!r})"
+    # One statement reads all texts at one moment, also while another session subscribes.
+    source = "(SELECT p.prosrc FROM pg_proc p WHERE p.oid = to_regprocedure(%s))"
+    version, made, subscribed, holders, told = call(
+        f"SELECT {', '.join([source] * 4)}, ARRAY[format('SELECT (%%s)::smallint', r.subscribers),"
+        f" format('SELECT (%%s)::bigint', r.holders)] FROM {_called(ring)}_ring r",
+        [f"{ring.named(f'_{which}')}()" for which in functions.CONSTANTS],
+    )[0]
+    if version != f"SELECT ({functions.VERSION})::integer":
+        said = version and re.search(r"\d+", version)
+        raise VersionMismatch(
+            f"the functions of table ring {ring.name!r} are"
+            f" {f'version {said.group()}' if said else 'missing'}, this shmring knows"
+            f" {functions.VERSION}; {renew} replaces them, when all its users have this shmring"
+        )
+    if made != ring.made_source:
+        raise Damaged(
+            f"the functions of table ring {ring.name!r} were made for another ring: {made}; this"
+            f" is {ring.made}; {renew} makes them again"
+        )
+    if [subscribed, holders] != told:
+        raise Damaged(
+            f"table ring {ring.name!r}: the functions that push know other subscribers than table"
+            f" {ring.name}_ring; {renew} makes them again"
+        )
+
+
+def is_there(call: Call, ring: Functions) -> bool:
+    """Whether the ring that a handle knows exists; raise if parts of it are missing."""
+    parts = [ring.named(suffix) for suffix in ("_ring", "", "_subscribers", "_claims", "_push")]
+    query = "SELECT n FROM unnest(%s::text[]) n WHERE to_regclass(n) IS NULL"
+    lost = {part for (part,) in call(query, (parts,))}
+    if parts[0] in lost:
+        return False
+    made = call(f"SELECT slots, stride FROM {_called(ring)}_ring", ())
+    if made != [(ring.layout.slots, ring.layout.stride)]:
+        return False
+    if lost:
+        raise Damaged(
+            f"table ring {ring.name!r} lost {', '.join(sorted(lost))}; TableRing.drop, create again"
+        )
+    check_functions(call, ring)
+    query = "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = %s::regnamespace"
+    there = {function for (function,) in call(query, (ring.schema,))}
+    if missing := sorted(set(functions.names(ring.name)) - there):
+        raise Damaged(
+            f"table ring {ring.name!r} lost the functions {', '.join(missing)};"
+            f" TableRing.renew(url, name={ring.name!r}) makes them again"
+        )
+    return True
+
+
+def _called(ring: Functions) -> str:
+    """Return the ring's name for a statement in which the driver looks for parameters."""
+    return ring.named().replace("%", "%%")

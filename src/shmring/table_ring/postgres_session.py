@@ -13,14 +13,12 @@ from sqlalchemy.pool import NullPool
 from shmring.errors import Damaged, MissingExtra
 from shmring.table_ring import functions
 from shmring.table_ring.backend import Backend
-from shmring.table_ring.postgres_errors import is_renewed, said, sqlstate
 
 if TYPE_CHECKING:
     import psycopg
 
     from shmring.table_ring.statement import Statement
 
-__all__ = ["PostgresSession", "Rows"]
 
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
@@ -65,9 +63,9 @@ class PostgresSession(Backend):
             ) from error
 
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
-        from shmring.table_ring.statement import Statement
+        from shmring.table_ring.statement import Statement, bytea_array
 
-        self._statement = Statement
+        self._statement, self._bytea_array = Statement, bytea_array
         connection.autocommit = True
         connection.add_notify_handler(self._count_told)
         self._untidy = True
@@ -91,18 +89,7 @@ class PostgresSession(Backend):
             while session.notifies():
                 self._told += 1
 
-    def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
-        return self._result(statement, parameters).get_value(0, 0)
-
-    def _columns(
-        self, statement: Statement, parameters: Sequence[bytes]
-    ) -> list[list[bytes]] | None:
-        """Run a statement, and return its two columns; None if it has no rows."""
-        result = self._result(statement, parameters)
-        rows, value = range(result.ntuples), result.get_value
-        return [[value(row, column) or b"" for row in rows] for column in (0, 1)] if rows else None
-
-    def _result(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
+    def _send(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
         return self._sent(lambda: statement.run(self._driver, parameters))
 
     def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
@@ -158,8 +145,35 @@ class PostgresSession(Backend):
     def is_undone(self, error: exc.DBAPIError) -> bool:
         return sqlstate(error) in ("40P01", "40001") or is_renewed(error)
 
+    def is_pooled(self, error: exc.DBAPIError) -> bool:
+        # A prepared statement of this name is there already, or not there any more.
+        return sqlstate(error) in ("42P05", "26000")
+
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         return sqlstate(error) == "42501"
 
     def is_full(self, error: exc.DBAPIError) -> bool:
         return sqlstate(error) == "53100"
+
+
+def sqlstate(error: exc.StatementError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)
+
+
+def said(error: exc.StatementError) -> str:
+    diagnosis: Any = getattr(error.orig, "diag", None)
+    return str(diagnosis.message_primary if diagnosis else error.orig)
+
+
+def is_renewed(error: exc.StatementError) -> bool:
+    # The function was replaced after the statement was read, or while it ran. PostgreSQL does not
+    # translate messages of an XX000.
+    state = sqlstate(error)
+    return state == "42883" or (
+        state == "XX000" and said(error).startswith("cache lookup failed for function")
+    )
+
+
+def is_gone(error: exc.StatementError) -> bool:
+    # A table or sequence by name, a function, a schema; a sequence by its number alone.
+    return sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

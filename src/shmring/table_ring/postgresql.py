@@ -13,13 +13,9 @@ from sqlalchemy import exc
 from shmring.errors import Contended, Damaged
 from shmring.table_ring import functions
 from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
-from shmring.table_ring.bytea_array import bytea_array
-from shmring.table_ring.postgres_errors import is_gone, sqlstate
 from shmring.table_ring.postgres_ring import PostgresRing
-from shmring.table_ring.postgres_session import Rows
+from shmring.table_ring.postgres_session import Rows, is_gone, sqlstate
 from shmring.table_ring.schema import Layout, mask
-
-__all__ = ["PostgresBackend"]
 
 R = TypeVar("R")
 
@@ -54,17 +50,18 @@ class PostgresBackend(PostgresRing):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        named, mark = self._named, self._parts(layout).mark
+        named = self._named
+        mark = self._mark = f"{self._functions(layout).mark} => NULL"
         self._push_one = self._statement(
             "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
+        )
+        self._push_many = self._statement(
+            "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
         )
         self._sync = self._statement(
             "sync",
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
             " pg_logical_emit_message(true, '', '')",
-        )
-        self._push_many = self._statement(
-            "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
         )
         self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
 
@@ -73,8 +70,7 @@ class PostgresBackend(PostgresRing):
         if (subscriber, holder) not in cursors:
             return False
         cursor = self._there(cursors[subscriber, holder], holder)
-        named, called = self._named, self._called
-        mark = self._mark = self._parts(self._layout).mark
+        named, called, mark = self._named, self._called, self._mark
         # The sequence of a removed subscriber is gone, even if another subscriber gets its bit.
         pops = f"{cursor}::oid::regclass"
         me = f"{holder}, {pops}"
@@ -85,10 +81,8 @@ class PostgresBackend(PostgresRing):
             "pop_one", f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
         )
         self._pop_many = self._statement(
-            "pop_many",
-            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
+            "pop_many", f"SELECT * FROM {named('_pop_many')}({me}, $1, $2, {mark})"
         )
-        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
@@ -103,29 +97,26 @@ class PostgresBackend(PostgresRing):
             statement = self._push_one
             parameters = (rows[0], written, _milliseconds(timeout).to_bytes(4))
         else:
-            statement, parameters = self._push_many, (bytea_array(rows), written)
-        number = self._move(lambda: self._value(statement, parameters))
+            statement, parameters = self._push_many, (self._bytea_array(rows), written)
+        number = self._move(lambda: self._send(statement, parameters).get_value(0, 0))
         return None if number is None else int.from_bytes(number)
 
     def pop_one(self, timeout: float) -> bytes | None:
         parameters = (_milliseconds(timeout).to_bytes(4),)
-        return self._move(lambda: self._value(self._pop_one, parameters))
+        return self._move(lambda: self._send(self._pop_one, parameters).get_value(0, 0))
 
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
-        found = self._move(lambda: self._columns(self._pop_many, parameters))
-        if found is None:
-            return []
-        # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
-        numbers, data = found
-        if numbers != sorted(numbers):
-            data = [row for _, row in sorted(zip(numbers, data, strict=True))]
-        return data
 
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
-        values = (limit, _milliseconds(timeout))
-        found = self._move(lambda: self._call(self._pop_rows, values) or None)
-        return sorted(found or [])  # pyright: ignore[reportReturnType]
+        def attempt() -> list[Message] | None:
+            result = self._send(self._pop_many, parameters)
+            value: Any = result.get_value
+            number = int.from_bytes
+            rows = range(result.ntuples)
+            return [(number(value(n, 0)), number(value(n, 1)), value(n, 2)) for n in rows] or None
+
+        # An UPDATE mostly returns them in order, without a promise.
+        return sorted(self._move(attempt) or [])
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that pops waits for the disk.
@@ -204,7 +195,7 @@ class PostgresBackend(PostgresRing):
         return self.rows(query)[0][0]
 
     def listen(self, which: Which) -> float:
-        # A push or pop that meets this lock notifies; see Parts.wake.
+        # A push or pop that meets this lock notifies; see push.sql and pop.sql.
         self._run(f'LISTEN "{self.tables.name}"')
         self._waiters += 1
         lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
@@ -288,7 +279,7 @@ class PostgresBackend(PostgresRing):
         """Run a statement that takes numbers, and sync; None if it took no number."""
         found = self._try(attempt)
         if found is not None and self.sync:
-            self._value(self._sync, ())
+            self._send(self._sync, ())
         return found
 
     def _try(self, attempt: Callable[[], R | None]) -> R | None:

@@ -18,20 +18,25 @@ import sqlalchemy as sa
 
 from shmring.closing import Closing
 from shmring.errors import Damaged
-from shmring.table_ring.backend import Durability
-from shmring.table_ring.claim import Claim
-from shmring.table_ring.databases import address, backend_of
-from shmring.table_ring.deadline import Deadline
-from shmring.table_ring.input import Making, message, messages, refuse_missing, shown
-from shmring.table_ring.opening import choose_subscriber, create_or_read, found, if_there
+from shmring.table_ring.backend import Deadline, Durability, Message
+from shmring.table_ring.opening import (
+    Making,
+    address,
+    backend_of,
+    choose_subscriber,
+    create_or_read,
+    found,
+    if_there,
+    message,
+    messages,
+    refuse_missing,
+    shown,
+)
 from shmring.table_ring.schema import check_name, check_subscribers
-from shmring.table_ring.stats import TableRingStats, count_many, count_one, count_rows
-from shmring.table_ring.turns import Turns
+from shmring.table_ring.turns import Claim, TableRingStats, Turns, count_one, count_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["TableRing"]
 
 
 class TableRing(Closing):
@@ -242,22 +247,20 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
         """
-        most = self._limit(limit)
-        deadline = Deadline(timeout)
-        return self._turns.pop(
-            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_many
-        )
+        return [data for _, _, data in self._pop_many(limit, timeout)]
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
         from shmring.table_ring.arrow import to_batch
 
+        return to_batch(self._pop_many(limit, timeout))
+
+    def _pop_many(self, limit: int, timeout: float | None) -> list[Message]:
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        found = self._turns.pop(
-            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, count_rows
+        return self._turns.pop(
+            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_rows
         )
-        return to_batch(found)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None

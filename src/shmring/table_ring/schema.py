@@ -32,22 +32,6 @@ import sqlalchemy as sa
 
 from shmring.errors import Damaged, LimitReached, VersionMismatch
 
-__all__ = [
-    "LAYOUT",
-    "MAX_SLOTS",
-    "MAX_SUBSCRIBERS",
-    "MESSAGE_BYTES",
-    "Layout",
-    "Tables",
-    "check_name",
-    "check_slots",
-    "check_subscribers",
-    "mask",
-    "place",
-    "signed",
-    "stride_for",
-]
-
 LAYOUT = 2
 MESSAGE_BYTES = 300
 # place() multiplies two numbers below `slots`: their product must stay below 2**63.

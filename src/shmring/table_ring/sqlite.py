@@ -12,11 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
-from shmring.table_ring.backend import Backend, Message, Peek, Which
-from shmring.table_ring.deadline import Deadline
+from shmring.table_ring.backend import Backend, Deadline, Message, Peek, Which
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
-
-__all__ = ["SqliteBackend"]
 
 
 class SqliteBackend(Backend):
@@ -147,13 +144,10 @@ class SqliteBackend(Backend):
         return None
 
     def pop_one(self, timeout: float) -> bytes | None:
-        found = self.pop_rows(1, timeout)
+        found = self.pop_many(1, timeout)
         return found[0][2] if found else None
 
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
-        return [data for _, _, data in self.pop_rows(limit, timeout)]
-
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

@@ -1,11 +1,12 @@
 """A prepared statement, sent straight through libpq.
 
-A cursor of the driver converts, describes and keeps more than a message needs. This is most of a
-client's work for one message, and half of its work for a hundred.
+A cursor of the driver converts, describes and keeps more than a message needs: with it a push or a
+pop of one message takes twice as many instructions of the client.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,17 @@ from psycopg import pq
 from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.generators import execute
 
-__all__ = ["Statement"]
+from shmring.table_ring.schema import MESSAGE_BYTES
 
 _BINARY = [pq.Format.BINARY] * 3
+_BYTEA = 17
+# Dimensions, nulls, element type, count, lower bound; then length and bytes of each message.
+_HEADER = struct.Struct(">5i")
+_LENGTHS = [struct.pack(">i", length) for length in range(MESSAGE_BYTES + 1)]
 
 
 class Statement:
-    """A statement with parameters in PostgreSQL's binary form, prepared in each session.
-
-    Parameters
-    ----------
-    name : name of the prepared statement
-    """
+    """A statement with parameters in PostgreSQL's binary form, prepared in each session."""
 
     def __init__(self, name: str, sql: str) -> None:
         self._name = f"shmring_{name}".encode()
@@ -62,3 +62,11 @@ def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
     if result.status == pq.ExecStatus.FATAL_ERROR:
         raise error_from_result(result, connection.info.encoding)
     return result
+
+
+def bytea_array(messages: Sequence[bytes]) -> bytes:
+    """Return messages as a parameter of type bytea[], by one join and not by a call a message."""
+    parts = [_HEADER.pack(1, 0, _BYTEA, len(messages), 1)]
+    for message in messages:
+        parts += (_LENGTHS[len(message)], message)
+    return b"".join(parts)

@@ -7,14 +7,17 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy import exc
 
 from shmring.errors import (
     ClaimOpen,
     Closed,
+    Damaged,
     Empty,
     ForkedHandle,
     Full,
@@ -22,15 +25,123 @@ from shmring.errors import (
     ShmringError,
 )
 from shmring.forks import lineage
-from shmring.table_ring.backend import Backend, Message, Peek, Which
-from shmring.table_ring.claim import Claim
-from shmring.table_ring.deadline import Deadline, Searches
+from shmring.table_ring.backend import Backend, Deadline, Message, Peek, Searches, Which
 from shmring.table_ring.errors import SubscriberDropped
-from shmring.table_ring.look import check_message, check_slot
 from shmring.table_ring.schema import Layout
-from shmring.table_ring.stats import Counters, TableRingStats, count_none, count_rows
 
-__all__ = ["Turns"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class TableRingStats:
+    """Counters of one connection since it was opened.
+
+    Attributes
+    ----------
+    pushed, pushed_bytes : messages published, and their bytes
+    popped, popped_bytes : messages taken, and their bytes
+    full_waits, empty_waits : calls that found the ring full or empty at least once
+    retries : attempts after the first one of a call
+    """
+
+    pushed: int = 0
+    pushed_bytes: int = 0
+    popped: int = 0
+    popped_bytes: int = 0
+    full_waits: int = 0
+    empty_waits: int = 0
+    retries: int = 0
+
+
+class Counters:
+    """The same counters as they change; the thread that holds the handle's lock counts."""
+
+    def __init__(self) -> None:
+        self.pushed = self.pushed_bytes = self.popped = self.popped_bytes = 0
+        self.full_waits = self.empty_waits = self.retries = 0
+
+    def stats(self) -> TableRingStats:
+        """Return the present values."""
+        return TableRingStats(**vars(self))
+
+
+def count_one(data: bytes) -> tuple[int, int]:
+    """Return the number of messages taken, and their bytes."""
+    return 1, len(data)
+
+
+def count_rows(rows: Sequence[Message]) -> tuple[int, int]:
+    return len(rows), sum(len(data) for _, _, data in rows)
+
+
+def count_none(_: object) -> tuple[int, int]:
+    """Return zeros: nothing is taken before the claim ends."""
+    return 0, 0
+
+
+def check_slot(peek: Peek, which: Which, name: str) -> None:
+    """Raise if the slot is missing, or its holders are not subscribers of the ring."""
+    if peek.reference_count is None or peek.holders is None:
+        raise Damaged(
+            f"table ring {name!r} lost a row: the slot of the next {which} is missing"
+            f" from table {name}; if the ring is unlogged and its server crashed, attach"
+            " again"
+        )
+    holders = peek.holders & (1 << 64) - 1
+    if peek.reference_count != holders.bit_count() or peek.holders & ~peek.known:
+        raise Damaged(
+            f"table {name} says of the slot of number {peek.number} that"
+            f" {peek.reference_count} subscribers hold the message, and names"
+            f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
+            f" {peek.known & (1 << 64) - 1:#x}); another program wrote to the table"
+        )
+
+
+def check_message(peek: Peek, name: str, layout: Layout) -> None:
+    """Raise if a message waits and its slot holds another number."""
+    assert peek.number is not None
+    # A later lap: others moved on between the reads of cursor and slot, so the caller looks again.
+    ahead = (peek.message_id or 0) - peek.number
+    passed = ahead > 0 and ahead % layout.slots == 0
+    if peek.message_id != peek.number and not passed:
+        raise Damaged(
+            f"table ring {name!r}: message {peek.number} should be in slot"
+            f" {layout.place(peek.number)}, which holds {peek.message_id}; another program"
+            " wrote to the table"
+        )
+
+
+class Claim:
+    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
+
+    Attributes
+    ----------
+    connection : the transaction that pops the messages. Everything else that is written through it
+        is committed with the pop, or undone with it
+    message_ids : the messages' numbers
+    """
+
+    def __init__(self, connection: sa.Connection, messages: Sequence[Message]) -> None:
+        self.connection = connection
+        self.message_ids = [number for number, _, _ in messages]
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (data for _, _, data in self._messages)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self._messages[index][2]
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the messages as an Arrow batch: message_id, time, message."""
+        from shmring.table_ring.arrow import to_batch
+
+        return to_batch(self._messages)
+
 
 R = TypeVar("R")
 
