@@ -3,8 +3,9 @@
 `make arrows` prints it, `make lint` checks it (--check). Each part of the code (layers.toml
 beside this file) is a list of layers, top first. A unit (a C file with its header, a Java
 package) may use what lies on a lower layer; an arrow that runs up, or along a layer, is an
-error unless `allow` names it, with the reason. So is a table of docs/architecture.md that has
-a unit on another layer. The layers of the Python package stand in
+error unless `allow` names it, with the reason. So is a table of the folder's README.md that has
+a unit on another layer, and a usual change of docs/architecture.md that no comment `CHANGE: ...`
+marks in the code. The layers of the Python package stand in
 pyproject.toml, and import-linter checks them; they are only drawn here.
 """
 
@@ -138,12 +139,16 @@ class Part(NamedTuple):
             ),
         ]
 
-    def told_wrong(self, page: str) -> list[str]:
-        """Units that a page of the docs has on another layer, or not at all, a line each.
+    def told_wrong(self) -> list[str]:
+        """Units that the folder's README has on another layer, or not at all, a line each.
 
-        A part that stands there has a table of its own: layer, files, job; a row without a
-        number belongs to the layer above it, and `1 to 3` to any of these.
+        Its table has layer, files, job; a row without a number belongs to the layer above it, and
+        `1 to 3` to any of these.
         """
+        folder = ROOT / self.folder.removesuffix("/src")
+        if not (folder / "README.md").exists():
+            return []
+        page = (folder / "README.md").read_text()
         _, found, section = page.partition(f"`{self.folder}`, top first")
         if not found:
             return []
@@ -156,7 +161,7 @@ class Part(NamedTuple):
             told |= {name.removesuffix(".h"): layers for name in names}
         heights = range(len(self.layers), 0, -1)
         return [
-            f"{unit} is on layer {height}, and docs/architecture.md does not have it there"
+            f"{unit} is on layer {height}, and the folder's README.md does not have it there"
             for height, layer in zip(heights, self.layers, strict=True)
             for unit in layer
             if height not in told.get(unit, ())
@@ -188,18 +193,32 @@ def package() -> Part:
     )
 
 
+def unmarked_changes() -> list[str]:
+    """Usual changes of docs/architecture.md without a mark in the code, and marks without a row."""
+    section = (ROOT / "docs/architecture.md").read_text().partition("## Twelve usual changes")[2]
+    told = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| a ")}
+    files = (path for top in ("native", "src") for path in (ROOT / top).rglob("*.*"))
+    code = [path.read_text() for path in files if path.suffix in {".c", ".h", ".java", ".py"}]
+    marked = {mark for text in code for mark in re.findall(r"CHANGE: (.+?)(?: \*/)?$", text, re.M)}
+    return [f"nothing in the code is marked 'CHANGE: {change}'" for change in told - marked] + [
+        f"docs/architecture.md has no row '{change}'" for change in marked - told
+    ]
+
+
 def main() -> int:
     """Draw all parts, or with --check only say what is wrong."""
     failed = False
-    page = (ROOT / "docs/architecture.md").read_text()
     for table in tomllib.loads((ROOT / "scripts/layers.toml").read_text())["part"]:
         arrows = READERS[table["language"]](ROOT / table["folder"])
         part = Part(**{"allow": {}, "layers": layers_of(arrows)} | table)
         if "--check" not in sys.argv[1:]:
             part.draw(arrows)
-        for line in part.wrong(arrows) + part.told_wrong(page):
+        for line in part.wrong(arrows) + part.told_wrong():
             print(f"{part.folder}: {line}", file=sys.stderr)
             failed = True
+    for line in unmarked_changes():
+        print(line, file=sys.stderr)
+        failed = True
     if "--check" not in sys.argv[1:]:
         part = package()
         part.draw(python_arrows(ROOT / part.folder))

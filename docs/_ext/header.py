@@ -13,6 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
+MARK = re.compile(r"[ \t]*/\* CHANGE: .*? \*/\n")  # for who changes the code
 COMMENT = re.compile(r"\s*/\*(.*?)\*/[ \t]*", re.DOTALL)
 SECTION = re.compile(r"/\* --- (.+?) -+ \*/")
 
@@ -27,6 +28,7 @@ class Item:
 
 def items(source: str) -> Iterator[Item]:
     """The declarations of a header, in order."""
+    source = MARK.sub("", source)
     rest = source.split('extern "C" {\n#endif\n', 1)[1].split("#ifdef __cplusplus", 1)[0]
     comment = ""
     while rest := rest.lstrip("\n"):

@@ -7,6 +7,7 @@ import sys
 
 from breaks import Break, Harness, run_all
 
+# CHANGE: a new case of the explorer
 BREAKS = [
     Break(
         "the intent is cleared before the publication",

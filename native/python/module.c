@@ -16,6 +16,7 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 				"clock",     "mode",     "schema",   "first_sequence", "temporary",
 				NULL};
 	struct state *state = PyModule_GetState(module);
+	/* CHANGE: a new option of a ring */
 	struct shmring_options options = {0};
 	unsigned long long slots;
 	unsigned long long first;
@@ -292,6 +293,7 @@ static const struct {
     CORE(CLOCK_COARSE),
     CORE(CLOCK_PRECISE),
     CORE(CLOCK_OFF),
+    /* CHANGE: a new wait strategy */
     CORE(WAIT_DEFAULT),
     CORE(WAIT_SPIN),
     CORE(WAIT_YIELD),

@@ -8,6 +8,7 @@ static const struct {
 	const char *name; /* in shmring.errors, or a built-in where `builtin` */
 	PyObject **builtin;
 } classes[] = {
+    /* CHANGE: a new error */
     {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: every other status becomes this one */
     {SHMRING_CONTENDED, "Contended", NULL},
     {SHMRING_E_INVALID, NULL, &PyExc_ValueError},

@@ -30,6 +30,7 @@ __all__ = [
 
 Clock = Literal["coarse", "precise", "off"]
 Start = Literal["earliest", "latest"]
+# CHANGE: a new wait strategy
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 

@@ -105,6 +105,7 @@ def _left(paths: list[str]) -> str:
     return f"the dead have left {len(paths)} files and folders: {', '.join(paths[:3])}"
 
 
+# CHANGE: a new finding of check
 def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Finding]:
     name, sidecar = shlex.quote(ring.name), ring.sidecar
     if ring.seen is None:

@@ -41,6 +41,7 @@ class JournalDisk(NamedTuple):
     of_journal: int
 
 
+# CHANGE: a new finding of check
 @dataclass(frozen=True)
 class Seen:
     """What could be seen of a ring.

@@ -48,6 +48,7 @@ class Metric(NamedTuple):
 
 
 # name, kind, unit, labels, and what it is
+# CHANGE: a new metric
 _TABLE = """\
 memory_bytes            gauge   By            -               Size of /dev/shm.
 memory_free_bytes       gauge   By            -               What is free of it.
@@ -96,6 +97,7 @@ def _metric(line: str) -> Metric:
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
 # A participant's counters, and the metrics that sum them up.
+# CHANGE: a new counter of participants
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
     "dropped": "ring_dropped_messages",

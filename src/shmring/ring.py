@@ -310,6 +310,7 @@ class Ring(Closing):
 
         return ArrowReader(self, branch, **options)
 
+    # CHANGE: a new option of a journal
     def journal(
         self,
         path: Path,
@@ -456,6 +457,7 @@ def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
 # --- making and attaching -----------------------------------------------------------------------
 
 
+# CHANGE: a new option of a ring
 def create(
     name: str | None = None,
     *,

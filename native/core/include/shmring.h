@@ -50,6 +50,7 @@ enum shmring_status {
 	SHMRING_OVERRUN = -5, /* the branch lost messages, see shmring_consumer_overrun */
 	SHMRING_ENDED = -6, /* the stream has ended; the next take continues after the end */
 
+	/* CHANGE: a new error */
 	SHMRING_E_INVALID = -10,
 	SHMRING_E_NOT_FOUND = -11,
 	SHMRING_E_EXISTS = -12,
@@ -85,6 +86,7 @@ enum shmring_clock {
 	SHMRING_CLOCK_OFF = 2,
 };
 
+/* CHANGE: a new option of a ring */
 struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
 	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
@@ -436,6 +438,7 @@ SHMRING_API void shmring_consumer_overrun(const shmring_consumer *consumer, uint
 
 /* --- waiting ------------------------------------------------------------ */
 
+/* CHANGE: a new wait strategy */
 enum shmring_wait_strategy {
 	SHMRING_WAIT_DEFAULT = 0, /* spin for a short while, then sleep on a futex */
 	SHMRING_WAIT_SPIN = 1,

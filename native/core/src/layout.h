@@ -215,6 +215,7 @@ struct seat_counters {
 	uint64_t dropped; /* messages given up because the ring was full */
 };
 
+/* CHANGE: a new counter of participants */
 /* Since layout 1.2; zero where the owner is of an older version. */
 struct seat_later_counters {
 	uint64_t redelivered; /* messages taken over from others, or handed back before */

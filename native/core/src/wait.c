@@ -81,6 +81,7 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	return false;
 }
 
+/* CHANGE: a new wait strategy */
 static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
 {
 	int status = check_usable(w->ring);

@@ -54,6 +54,7 @@ def app() -> None:
     """
 
 
+# CHANGE: a new command
 for _command in (
     docs,
     create,

@@ -25,6 +25,7 @@ __all__ = ["branch_rows", "participant_cells", "stat", "summary", "table"]
 
 BRANCH_COLUMNS = ("", "branch", "lag", "consumers", "orphans", "kind", "after", "position")
 PARTICIPANT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
+# CHANGE: a new counter of participants
 _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped", "redelivered")
 
 

@@ -50,6 +50,7 @@ def octal(value: str | int) -> int:
     show_default=True,
     help="Producers, consumers and attached handles, up to 248.",
 )
+# CHANGE: a new option of a ring
 @click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
 @click.option(
     "--mode",

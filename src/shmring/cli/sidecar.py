@@ -32,6 +32,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
     shell_complete=sidecar_names,
     help="By which clients find it.  [default: the function's]",
 )
+# CHANGE: a new option of a sidecar
 @click.option("--workers", type=click.IntRange(1), help="Processes that share the requests.")
 @click.option(
     "--slots",

@@ -25,6 +25,7 @@ Answer = TypeVar("Answer", covariant=True)
 Class = TypeVar("Class", bound=type)
 
 
+# CHANGE: a new option of a sidecar
 class Sidecar:
     """A sidecar with its ring and its workers.
 

@@ -147,6 +147,7 @@ class Task:
     attempt: int = 0
 
 
+# CHANGE: a new field of a request
 class Head(NamedTuple):
     """The fixed part of a request or an answer; its fields are the words of the wire.
 

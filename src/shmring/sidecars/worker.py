@@ -246,6 +246,7 @@ def _batching(function: Function, arguments: list[str]) -> Batching | None:
     return getattr(function, "__sidecar_batching__", None)
 
 
+# CHANGE: a new option of a sidecar
 def main(arguments: list[str]) -> int:
     """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [pin] [ROWS WAIT]``.
 

@@ -42,6 +42,7 @@ def jar_path() -> str:
     return str(kept_jar(folder / "src"))
 
 
+# CHANGE: a new option of a sidecar
 def configure(
     builder: SparkSession.Builder,
     *,

@@ -95,6 +95,7 @@ class Journal(Closing):
     too.
     """
 
+    # CHANGE: a new option of a journal
     def __init__(
         self,
         ring: Ring,

@@ -1,5 +1,6 @@
 package io.shmring;
 
+// CHANGE: a new wait strategy
 /** How a producer waits for room and a consumer for a message; in the order of shmring.h. */
 public enum WaitStrategy {
   /** Spins for a short while, then sleeps until it is woken. */

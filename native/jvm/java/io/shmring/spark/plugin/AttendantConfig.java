@@ -19,6 +19,7 @@ public final class AttendantConfig {
   private static final String SLOTS = "slots";
   private static final String SHARED = "shared";
 
+  // CHANGE: a new option of a sidecar
   private static final Set<String> OF_SIDECAR =
       Set.of(
           "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "pin",
