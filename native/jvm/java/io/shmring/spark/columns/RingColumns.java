@@ -40,7 +40,7 @@ public interface RingColumns {
     }
     Optional<RingSchema> stored = RingSchema.of(ring);
     return stored.isPresent()
-        ? new ArrowColumns(stored.get(), columns)
+        ? new ArrowColumns(String.format("ring \"%s\"", ring.name()), stored.get(), columns)
         : new QueueTableColumns(ring, columns);
   }
 }

@@ -1,6 +1,7 @@
 package io.shmring.spark.columns;
 
 import io.shmring.Ring;
+import io.shmring.arrow.Conversion;
 import io.shmring.arrow.RingSchema;
 import java.util.List;
 import java.util.Optional;
@@ -67,14 +68,39 @@ public final class RingTypes {
     return type;
   }
 
+  /** Spark has names for these types, and no columns. */
+  private static void checkViews(Field field) {
+    if (field.getType().getTypeID().name().endsWith("View")) {
+      throw new IllegalArgumentException("its columns have no " + field.getType());
+    }
+    field.getChildren().forEach(RingTypes::checkViews);
+  }
+
+  /** Refuses a ring with columns that Spark reads as others, and so cannot write. */
+  public static void checkWritable(Ring ring) {
+    RingSchema.of(ring).stream()
+        .flatMap(schema -> schema.plain().getFields().stream())
+        .filter(field -> !Conversion.of(field).equals(field))
+        .findFirst()
+        .ifPresent(
+            field -> {
+              throw new IllegalArgumentException(
+                  String.format(
+                      "ring \"%s\": column \"%s\" is %s, and Spark would write %s: create the ring"
+                          + " with that",
+                      ring.name(), field.getName(), field, Conversion.of(field)));
+            });
+  }
+
   private static DataType dataType(Ring ring, Field field) {
     try {
-      return ArrowUtils.fromArrowField(field);
+      checkViews(field);
+      return ArrowUtils.fromArrowField(Conversion.of(field));
     } catch (Exception error) {
       throw new IllegalArgumentException(
           String.format(
               "ring \"%s\": column \"%s\" has the Arrow type %s, which Spark cannot read (%s); let"
-                  + " its producers cast it, times to microseconds for instance",
+                  + " its producers cast it, views to plain texts and lists, times to microseconds",
               ring.name(), field.getName(), field.getType(), error.getMessage()),
           error);
     }

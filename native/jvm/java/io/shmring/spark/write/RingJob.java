@@ -6,6 +6,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.spark.columns.RingTypes;
 import io.shmring.spark.job.RingPlace;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -34,6 +35,7 @@ final class RingJob implements AutoCloseable {
     this.ring = Ring.attach(options.ring());
     String job = UUID.randomUUID().toString();
     try {
+      RingTypes.checkWritable(ring);
       this.kind = ring.schema().length == 0 ? Kind.BYTES : Kind.ARROW_BATCH;
       this.producer = ring.producer(Staging.owner(job));
       Staging.sweep(ring);
