@@ -7,8 +7,11 @@ import sys
 import textwrap
 import zipfile
 from contextlib import suppress
+from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import shmring
@@ -72,6 +75,69 @@ def test_what_the_builder_has_stays_and_nothing_comes_twice(configured, module):
     again = configured(options, sidecars={"b": "configured_scorer:score"}, workers=3)
     assert again.items() >= options.items()
     assert again["spark.shmring.sidecar.b.workers"] == "3"
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A process without a JVM yet, with this spark-defaults.conf."""
+
+    def outside(*lines):
+        (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+        monkeypatch.setattr(SparkContext, "_jvm", None)
+
+    return outside
+
+
+def test_what_spark_defaults_and_submit_arguments_have_stays(
+    configured, module, outside, monkeypatch
+):
+    outside(
+        "# of the cluster",
+        "spark.jars=  d.jar",
+        "spark.plugins  com.other.Plugin",
+        "spark.files:e",
+        "spark.shmring.python /there/python",
+        "spark.master local[2]",
+    )
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    sidecars = {"a": "configured_scorer:score"}
+    options = configured(sidecars=sidecars)
+    assert options["spark.jars"] == f"{jar_path()},d.jar"
+    assert options["spark.plugins"] == f"com.other.Plugin,{PLUGIN}"
+    assert options["spark.files"] == f"e,{module}"
+    assert "spark.shmring.python" not in options
+    assert configured({"spark.jars": "b.jar"})["spark.jars"] == f"{jar_path()},b.jar"
+    arguments = "--jars s.jar --conf spark.plugins=com.third.Plugin --name x pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    options = configured(sidecars=sidecars)
+    assert options["spark.jars"] == f"{jar_path()},s.jar"
+    assert options["spark.plugins"] == f"com.third.Plugin,{PLUGIN}"
+
+
+SUBMITTED = """
+from pyspark.sql import SparkSession
+import shmring.spark
+
+print(shmring.spark.configure(SparkSession.builder)._options["spark.jars"])
+"""
+
+
+@pytest.mark.spark
+def test_what_spark_submit_was_given_stays(tmp_path):
+    (tmp_path / "job.py").write_text(SUBMITTED)
+    (tmp_path / "a.jar").write_bytes(b"PK\5\6" + bytes(18))
+    submit = [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--jars", f"{tmp_path}/a.jar"]
+    done = subprocess.run(
+        [*submit, str(tmp_path / "job.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    ours, other = done.stdout.strip().split(",")
+    assert (ours, other.endswith("/a.jar")) == (jar_path(), True)
 
 
 def test_packages_and_what_is_no_file_must_be_there_already(configured):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import shmring
 from shmring.errors import ShmringError
@@ -66,9 +69,10 @@ def configure(
 
     The plugin starts and ends the sidecars with each executor, and tasks wait while they load. A
     module that is a single file, such as ``scorer.py``, is sent to the executors with the job; a
-    package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. The builder
-    keeps its own ``spark.jars``, ``spark.plugins`` and ``spark.files``. For sidecars with different
-    options, call this once for each.
+    package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. Entries of
+    ``spark.jars``, ``spark.plugins`` and ``spark.files`` stay, whether they come from the builder,
+    spark-submit or spark-defaults.conf. For sidecars with different options, call this once for
+    each.
 
     Parameters
     ----------
@@ -84,7 +88,7 @@ def configure(
     ValueError : a sidecar's function has no valid name, or its module is not found here
     ShmringError : there is no jar, and it cannot be made
     """
-    given: dict[str, str] = getattr(builder, "_options", {})
+    given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
     options: dict[str, object] = {
         "workers": workers,
@@ -113,6 +117,41 @@ def configure(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _settings_outside() -> dict[str, str]:
+    """The settings of spark-submit and spark-defaults.conf, which a builder's replace."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
+
+    context: Any = SparkContext
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, which has read all
+        context._ensure_initialized()
+    if context._jvm is not None:
+        return dict(SparkConf().getAll())
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for option in ("--jars", "--files", "--properties-file", "--master"):
+        parser.add_argument(option)
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    asked, _ = parser.parse_known_args(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    settings = _properties(
+        Path(asked.properties_file or os.path.join(folder, "spark-defaults.conf"))
+    )
+    settings |= dict(setting.split("=", 1) for setting in asked.conf if "=" in setting)
+    named = {"spark.jars": asked.jars, "spark.files": asked.files, "spark.master": asked.master}
+    return settings | {key: value for key, value in named.items() if value}
+
+
+def _properties(file: Path) -> dict[str, str]:
+    """Read a file of lines such as ``spark.jars  a.jar,b.jar``."""
+    settings: dict[str, str] = {}
+    lines = file.read_text().splitlines() if file.exists() else []
+    for line in map(str.strip, lines):
+        if line and line[0] not in "#!":
+            key, *value = re.split(r"\s*[=:\s]\s*", line, maxsplit=1)
+            settings[key] = "".join(value)
+    return settings
 
 
 def _listed(*values: str) -> str:
