@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shmring.durable.base.files import Buffer, Disk, File
+from shmring.durable.base.files import Buffer, File
 from shmring.errors import Locked, NoSpace
 
 SECTOR = 512
@@ -51,7 +51,7 @@ class _SimulatedFile:
     def __init__(self, disk: SimulatedDisk, inode: Inode, path: str, *, writable: bool) -> None:
         self._disk = disk
         self._inode = inode
-        self._path = path
+        self.path = path
         self._writable = writable
         self._open = True
 
@@ -73,7 +73,7 @@ class _SimulatedFile:
             self._inode.pending.append((offset, data))
             self._disk.step("write")
         if growth > room:
-            raise NoSpace(errno.ENOSPC, "the simulated disk is full", self._path)
+            raise NoSpace(errno.ENOSPC, "the simulated disk is full", self.path)
 
     def sync(self) -> None:
         assert self._open
@@ -81,6 +81,9 @@ class _SimulatedFile:
         self._inode.certain[:] = self._inode.now
         self._inode.pending.clear()
         self._disk.step("sync")
+
+    def has_name(self) -> bool:
+        return self._disk.names_now.get(self.path) is self._inode
 
     def size(self) -> int:
         return len(self._inode.now)
@@ -101,7 +104,7 @@ class _SimulatedFile:
 
     def again(self) -> File:
         assert self._open
-        return _SimulatedFile(self._disk, self._inode, self._path, writable=self._writable)
+        return _SimulatedFile(self._disk, self._inode, self.path, writable=self._writable)
 
     def close(self) -> None:
         self._open = False
@@ -111,6 +114,9 @@ class _SimulatedLock:
     def __init__(self, disk: SimulatedDisk, path: str) -> None:
         self._disk = disk
         self.path = path
+
+    def has_name(self) -> bool:
+        return True
 
     def release(self) -> None:
         self._disk.locked.discard(self.path)
@@ -180,11 +186,6 @@ class SimulatedDisk:
         if self.names_now.pop(path, None) is not None:
             self.pending.append(Naming(path, None))
             self.step("remove")
-
-    def leads_to(self, path: str, file: _SimulatedFile | _SimulatedLock) -> bool:
-        return isinstance(file, _SimulatedLock) or self.names_now.get(path) is file._inode
-
-    check_name = Disk.check_name
 
     def names(self, path: str) -> list[str]:
         return [os.path.basename(p) for p in self.names_now if os.path.dirname(p) == path]

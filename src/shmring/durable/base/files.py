@@ -126,7 +126,7 @@ class File:
 
     Attributes
     ----------
-    path : the name under which it was opened
+    path : its name, as far as is known
     inode : which file it is, whatever its name
     """
 
@@ -183,6 +183,14 @@ class File:
         """Return what the system knows of the file."""
         return os.fstat(self._fd)
 
+    def has_name(self) -> bool:
+        """Whether `path` still leads to this very file."""
+        try:
+            there = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (there.st_ino, there.st_dev) == self.inode
+
     def size(self) -> int:
         """Return the size in bytes."""
         return self.stat().st_size
@@ -224,14 +232,6 @@ def process_start(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def _leads_to(path: str, file: File) -> bool:
-    try:
-        there = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return (there.st_ino, there.st_dev) == file.inode
-
-
 class LockFile(File):
     """Holds the lock from construction to :meth:`release`.
 
@@ -257,7 +257,7 @@ class LockFile(File):
             super().__init__(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _leads_to(path, self):
+                if self.has_name():
                     break
             except BlockingIOError:
                 if deadline is not None and time.monotonic() >= deadline:
@@ -368,23 +368,6 @@ class Disk:
             return
         self.sync_directory(parent)
 
-    def leads_to(self, path: str, file: File) -> bool:
-        """Whether a name still is that of an open file."""
-        return _leads_to(path, file)
-
-    def check_name(self, path: str, file: File) -> None:
-        """Refuse a name that does not lead to an open file any more.
-
-        Raises
-        ------
-        Damaged : the name is gone, or leads to another file
-        """
-        if not self.leads_to(path, file):
-            raise Damaged(
-                f"{path} was removed or replaced while it was open: put it back, or use another "
-                f"path"
-            )
-
     def room(self, path: str) -> int:
         """Return how many bytes more the files in this directory may have."""
         disk = os.statvfs(path)
@@ -404,6 +387,21 @@ class Disk:
         """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
         with _in_words(what):
             return LockFile(path, what, timeout)
+
+
+def check_names(*files: File) -> None:
+    """Refuse to go on with open files one of which has lost its name.
+
+    Raises
+    ------
+    Damaged : the name is gone, or leads to another file
+    """
+    for file in files:
+        if not file.has_name():
+            raise Damaged(
+                f"{file.path} was removed or replaced while it was open: put it back, or use "
+                f"another path"
+            )
 
 
 def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:

@@ -260,9 +260,9 @@ class JournalLog:
             self.durable = end
 
     def _refuse_another_file(self) -> None:
-        for path, file in (self._lock.path, self._lock), (self._path, self._file):
-            if file is not None and not self._disk.leads_to(path, file):
-                raise self._gone(path)
+        for file in self._lock, self._file:
+            if file is not None and not file.has_name():
+                raise self._gone(file.path)
 
     def refuse_other_files(self) -> None:
         """Refuse to go on where the directory does not lead to what was written any more.

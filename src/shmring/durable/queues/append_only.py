@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
-from shmring.durable.base.files import Disk, replace_file
+from shmring.durable.base.files import Disk, check_names, replace_file
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues import session
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
@@ -188,8 +188,7 @@ class AppendOnlyQueue(session.Ends):
     def _check_names(self) -> None:
         """Refuse to go on where a second writer may have come in, or the file has no name."""
         assert self._owner is not None
-        self._disk.check_name(self._owner.path, self._owner)
-        self._file.check_name()
+        check_names(self._owner, self._file.file)
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no item.

@@ -125,19 +125,21 @@ class AppendOnlyFile:
 
     Attributes
     ----------
+    file : the open file
     commit : the last valid commit when the file was opened, or the last one written since
     torn : text about the bytes that were found behind it
     """
 
     def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
         self.path = path
-        self._disk = disk
-        self._file: File = file or disk.open(path, write=write)
-        header = _FORMAT.decode_header(self._file.read, path)
+        self._parallel = disk.parallel
+        self.file: File = file or disk.open(path, write=write)
+        self.file.path = path
+        header = _FORMAT.decode_header(self.file.read, path)
         _, self.base = header.fields
         self._salt = header.salt
         self.torn: str | None = None
-        size = self._file.size()
+        size = self.file.size()
         self.commit = self._last_commit(size)
         committed = self.commit.position + HEADER_BYTES + _STATE.size - self.base
         if size > (committed if self.commit.position else HEADER_BYTES):
@@ -169,22 +171,18 @@ class AppendOnlyFile:
         ------
         NotARing : the file has hard links
         """
-        if (names := self._file.stat().st_nlink) > 1:
+        if (names := self.file.stat().st_nlink) > 1:
             raise NotARing(
                 f"the queue at {self.path} has {names} names (hard links): a writer under each "
                 f"would overwrite what the other one flushed; remove the others, or copy the file"
             )
-
-    def check_name(self) -> None:
-        """Refuse a file that was removed or replaced."""
-        self._disk.check_name(self.path, self._file)
 
     @property
     def size(self) -> int:
         return self._end
 
     def _last_commit(self, size: int) -> Commit:
-        for place in places_of_frames(self._file.read, HEADER_BYTES, size, backwards=True):
+        for place in places_of_frames(self.file.read, HEADER_BYTES, size, backwards=True):
             commit = self._commit_at(place)
             if commit is not None:
                 return commit
@@ -200,11 +198,11 @@ class AppendOnlyFile:
         return commit
 
     def _commit_at(self, place: int) -> Commit | None:
-        frame = _FORMAT.decode_frame(self._file.read, place, self._file.size(), self._salt)
+        frame = _FORMAT.decode_frame(self.file.read, place, self.file.size(), self._salt)
         if frame is None or frame.end != self.base + place:
             return None
         if not frame.flags & _SYNCED:
-            region = self._file.read(frame.payload_bytes, frame.first - self.base)
+            region = self.file.read(frame.payload_bytes, frame.first - self.base)
             if len(region) != frame.payload_bytes or crc32c(region) != frame.payload_crc:
                 return None
         *state, _ = _STATE.unpack(frame.table)
@@ -228,7 +226,7 @@ class AppendOnlyFile:
         # A stack is read downwards; it was written upwards.
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
-        block = self._file.read(end - start, start)
+        block = self.file.read(end - start, start)
         places, below = stack_walk(block, self.base + start, link, self._salt, adjacent)
         if not places:
             raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
@@ -236,11 +234,11 @@ class AppendOnlyFile:
 
     def read(self, nbytes: int, position: int) -> bytes:
         """Return the bytes at a position; fewer at the end of the file."""
-        return self._file.read(nbytes, position - self.base)
+        return self.file.read(nbytes, position - self.base)
 
     def view(self) -> View:
         """Open the file once more, for reading."""
-        return View(self._file.again(), self.base)
+        return View(self.file.again(), self.base)
 
     def append_back(self, packing: Packing, below: int) -> int:
         """Write items and their nodes upon the node ``below``; return the last node's position.
@@ -295,13 +293,13 @@ class AppendOnlyFile:
 
     def _append(self, parts: list[Buffer]) -> None:
         try:
-            self._file.write(parts, self._end)
+            self.file.write(parts, self._end)
         except OSError:
-            self._file.truncate(self._end)
+            self.file.truncate(self._end)
             raise
         self._end += sum(map(len, parts))
         begun = max(self._region_start, self._sync_begun)
-        if self._disk.parallel and self._end - begun > _SYNC_BYTES:
+        if self._parallel and self._end - begun > _SYNC_BYTES:
             self._sync_begun = self._end
             threading.Thread(target=self._sync_ahead, name="shmring-sync", daemon=True).start()
         if self._end - self._region_start <= _CHECKED_REGION:
@@ -349,7 +347,7 @@ class AppendOnlyFile:
         with self._sync_lock:
             try:
                 if self._sync_error is None:
-                    self._file.sync()
+                    self.file.sync()
             except OSError as error:
                 # The kernel reports a failed write only once; the next sync would seem to succeed.
                 self._sync_error = error
@@ -361,4 +359,4 @@ class AppendOnlyFile:
             self.sync()
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()

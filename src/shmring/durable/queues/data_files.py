@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
-from shmring.durable.base.files import Buffer, Disk, File, set_aside
+from shmring.durable.base.files import Buffer, Disk, File, check_names, set_aside
 from shmring.errors import Damaged, PermissionRefused
 
 _PREFIX = "data."
@@ -83,7 +83,7 @@ class DataFile:
             if self._failure is None:
                 with self._open() as file:
                     file.sync()
-                    self._disk.check_name(self.path, file)
+                    check_names(file)
         except (Damaged, OSError) as error:
             # The kernel reports a failed write only once; the next sync would seem to succeed.
             self._failure = error

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from shmring._shmring import places_of, runs_of
-from shmring.durable.base.files import Buffer, Disk, LockFile, replace_file
+from shmring.durable.base.files import Buffer, Disk, LockFile, check_names, replace_file
 from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Run, Span
@@ -92,8 +92,7 @@ class Store:
 
     def _check_names(self) -> None:
         """Refuse to go on where a second owner may have come in, or what is written has no name."""
-        self._disk.check_name(self._owner.path, self._owner)
-        self.log.check_name()
+        check_names(self._owner, self.log.file)
 
     def append(self, body: Body, files: set[DataFile], *, only_takes: bool) -> int:
         """Write one transaction, whose items are in these files; return where its body stands."""
@@ -228,8 +227,7 @@ class Store:
 
     def close(self, live: set[int]) -> None:
         """Close the files; delete those without living items, if their items are known gone."""
-        named = self._disk.leads_to(self._owner.path, self._owner)
-        known = named and self.failure is None and not self.log.unchecked
+        known = self._owner.has_name() and self.failure is None and not self.log.unchecked
         try:
             self._files.close(live if known else None)
         finally:

@@ -139,6 +139,7 @@ class TransactionLog:
 
     Attributes
     ----------
+    file : the open file
     frames : the valid transactions found on opening
     torn : text about a torn end behind them, which stays until :meth:`cut`; or None
     damage : text about damage behind them, which stays until :meth:`cut`; or None
@@ -150,10 +151,10 @@ class TransactionLog:
 
     def __init__(self, disk: Disk, path: str, *, reserve: int, file: File | None = None) -> None:
         self.path = path
-        self._disk = disk
         self._reserve = reserve
-        self._file: File = file or disk.open(path)
-        self.raw = memoryview(self._file.read(self._file.size(), 0))
+        self.file: File = file or disk.open(path)
+        self.file.path = path
+        self.raw = memoryview(self.file.read(self.file.size(), 0))
         self.allocated = len(self.raw)
         header = FORMAT.decode_header(self._read, path)
         _, self.next_number, self.next_item = header.fields
@@ -236,8 +237,8 @@ class TransactionLog:
 
     def cut(self, position: int, number: int) -> None:
         """Forget everything from this frame on, durably; the space stays as reserve."""
-        self._file.write([bytes(self.allocated - position)], position)
-        self._file.sync()
+        self.file.write([bytes(self.allocated - position)], position)
+        self.file.sync()
         self.frames = [frame for frame in self.frames if frame.first < number]
         self._last_deferred = self._last_deferred_frame()
         self.end = position
@@ -262,7 +263,7 @@ class TransactionLog:
                 if not may_use_reserve or end > self.allocated:
                     raise
         try:
-            self._file.write(parts, self.end)
+            self.file.write(parts, self.end)
         except NoSpace as error:
             # Only where overwriting takes space.  Part of the frame may be written, so this is
             # not the harmless kind of error.
@@ -276,9 +277,9 @@ class TransactionLog:
 
     def _extend(self, size: int) -> None:
         try:
-            self._file.write([bytes(size - self.allocated)], self.allocated)
+            self.file.write([bytes(size - self.allocated)], self.allocated)
         except NoSpace:
-            self._file.truncate(self.allocated)
+            self.file.truncate(self.allocated)
             raise
         self.allocated = size
 
@@ -290,16 +291,12 @@ class TransactionLog:
 
     def sync(self) -> None:
         """Return when every transaction so far is on disk."""
-        self._file.sync()
+        self.file.sync()
         self.synced = self.next_number - 1
-
-    def check_name(self) -> None:
-        """Refuse a log that was removed or replaced."""
-        self._disk.check_name(self.path, self._file)
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes of an item in the log."""
-        return self._file.read(nbytes, offset)
+        return self.file.read(nbytes, offset)
 
     def forget_raw(self) -> None:
         """Free the memory that opening needed."""
@@ -307,7 +304,7 @@ class TransactionLog:
         self.frames = []
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 def _encode(
