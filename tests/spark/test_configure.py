@@ -67,6 +67,13 @@ def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, modu
     assert options == expected
 
 
+def test_functions_over_rings_need_a_daemon_that_knows_of_these(configured):
+    switch, daemon = "spark.shmring.functions", "spark.python.daemon.module"
+    expected = {"spark.jars": jar_path(), switch: "on", daemon: "shmring.spark.daemon"}
+    assert configured(functions=True) == expected
+    assert configured({daemon: "own.daemon"}, functions=True)[daemon] == "own.daemon"
+
+
 def test_what_the_builder_has_stays_and_nothing_comes_twice(configured, module):
     given = {"spark.plugins": "com.other.Plugin", "spark.files": f"/other/file,{module}"}
     options = configured(given, sidecars={"a": "configured_scorer:score"})

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["configure", "jar_path"]
 
+_DAEMON = "shmring.spark.daemon"
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
 
 
@@ -57,6 +58,7 @@ def configure(
     max_wait_ms: float | None = None,
     shared: bool = False,
     pin: bool = False,
+    functions: bool = False,
 ) -> SparkSession.Builder:
     """Add the jar to the builder of a session, and sidecars that live with its executors.
 
@@ -82,6 +84,8 @@ def configure(
     timeout : seconds for the workers to load
     pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
+    functions : let Spark's own Python workers take batches from rings, for whatever functions of
+        ``mapInArrow``, ``pandas_udf`` and ``arrow_udf``; the executors' Python needs shmring
 
     Raises
     ------
@@ -114,6 +118,9 @@ def configure(
                 wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
     elif options:
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
+    if functions:
+        wanted["spark.shmring.functions"] = "on"
+        wanted["spark.python.daemon.module"] = given.get("spark.python.daemon.module", _DAEMON)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder

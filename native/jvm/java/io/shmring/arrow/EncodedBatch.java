@@ -103,6 +103,18 @@ public final class EncodedBatch implements AutoCloseable {
     }
   }
 
+  /** Writes the IPC messages into memory, for a batch that no message of a ring takes. */
+  public byte[] bytes() {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream(Math.toIntExact(length));
+    bytes.writeBytes(schema);
+    try {
+      MessageSerializer.serialize(new WriteChannel(Channels.newChannel(bytes)), batch);
+    } catch (IOException error) {
+      throw new IllegalStateException(error); // an array does no input or output
+    }
+    return bytes.toByteArray();
+  }
+
   @Override
   public void close() {
     batch.close();

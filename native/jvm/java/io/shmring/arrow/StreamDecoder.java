@@ -3,14 +3,20 @@ package io.shmring.arrow;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.arrow.vector.util.TransferPair;
 
 /**
  * Makes vectors of messages that hold a schema and a batch behind a head. The vectors need not be
@@ -48,6 +54,28 @@ public final class StreamDecoder {
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
     return decode(message, Optional.of(whenUnused));
+  }
+
+  /** Returns the batch of a stream that came in parts, and is in no message. */
+  public VectorSchemaRoot read(byte[] stream) {
+    last = NONE;
+    try (ArrowStreamReader reader =
+        new ArrowStreamReader(new ByteArrayInputStream(stream), allocator)) {
+      VectorSchemaRoot read = reader.getVectorSchemaRoot();
+      check.accept(read.getSchema());
+      reader.loadNextBatch();
+      List<FieldVector> taken = new ArrayList<>(); // the others are closed with the reader
+      for (FieldVector vector : read.getFieldVectors()) {
+        BatchCheck.check(vector, read.getRowCount());
+        TransferPair pair = vector.getTransferPair(allocator);
+        pair.transfer();
+        taken.add((FieldVector) pair.getTo());
+      }
+      return new VectorSchemaRoot(read.getSchema().getFields(), taken, read.getRowCount());
+    } catch (IOException error) {
+      throw new RingException(
+          Status.DAMAGED, "an answer in parts is no readable Arrow batch: " + error.getMessage());
+    }
   }
 
   private VectorSchemaRoot decode(Message message, Optional<Runnable> whenUnused) {

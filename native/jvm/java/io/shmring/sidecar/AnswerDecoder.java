@@ -16,10 +16,11 @@ final class AnswerDecoder {
   private Optional<Unchanged> unchanged = Optional.empty(); // in answers of the stream's schema
 
   /**
+   * @param head number of bytes before the IPC messages
    * @param check called with each schema of a whole answer that differs from the last one
    */
-  AnswerDecoder(BufferAllocator allocator, Consumer<Schema> check) {
-    this.stream = new StreamDecoder(Head.BYTES, allocator, this::take);
+  AnswerDecoder(int head, BufferAllocator allocator, Consumer<Schema> check) {
+    this.stream = new StreamDecoder(head, allocator, this::take);
     this.check = check;
   }
 
@@ -39,6 +40,12 @@ final class AnswerDecoder {
   VectorSchemaRoot copy(Message message, VectorSchemaRoot sent) {
     request = sent.getSchema();
     return whole(stream.copy(message), sent);
+  }
+
+  /** Decodes an answer that came in parts. */
+  VectorSchemaRoot read(byte[] parts, VectorSchemaRoot sent) {
+    request = sent.getSchema();
+    return whole(stream.read(parts), sent);
   }
 
   private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot sent) {

@@ -23,7 +23,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  *
  * <p>One task after another uses it: {@link #begin} names the task.
  */
-public final class SidecarClient implements AutoCloseable {
+public final class SidecarClient implements Client, AutoCloseable {
   // A check whether participants live takes a system call of a microsecond each: this is often enough.
   private static final long LOOK_NANOS = 250_000_000;
   // A wait is cut into slices of this length, to check the other direction.
@@ -112,7 +112,7 @@ public final class SidecarClient implements AutoCloseable {
     this.inFlight = inFlight;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.decoder = Optional.of(new AnswerDecoder(allocator, check));
+    this.decoder = Optional.of(new AnswerDecoder(Head.BYTES, allocator, check));
     this.counters = new Counters();
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();
@@ -124,7 +124,7 @@ public final class SidecarClient implements AutoCloseable {
     decoder = Optional.empty();
   }
 
-  /** Returns the counters since {@link #begin}, or since the last call of this method. */
+  @Override
   public Counters takeCounters() {
     Counters taken = counters;
     counters = new Counters();
@@ -136,17 +136,22 @@ public final class SidecarClient implements AutoCloseable {
     return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent();
   }
 
-  /** Whether the answer to the oldest request has come. */
+  @Override
   public boolean isAnswered() {
     return !waiting.isEmpty() && waiting.element().isComplete();
   }
 
-  /** Number of requests that are not answered yet. */
+  @Override
   public int underWay() {
     return waiting.size();
   }
 
-  /** Number of batches that the sidecar wants in a request. */
+  @Override
+  public boolean isOver() {
+    return waiting.isEmpty();
+  }
+
+  @Override
   public int batchesWanted() {
     return batchesWanted;
   }
@@ -156,18 +161,13 @@ public final class SidecarClient implements AutoCloseable {
     return requests.ring().info().slots() * Ring.SLOT_BYTES;
   }
 
-  /** The sidecar's functions, for the text of an error. */
+  @Override
   public String function() {
     return String.format("%s of sidecar \"%s\"", RequestRing.functions(sidecar), sidecar);
   }
 
-  /**
-   * Sends a batch, or several as one, and waits for room. All answers that were returned before must
-   * be closed.
-   *
-   * @param rows number of rows that the function gets as one batch; 0: all
-   * @param answered runs when the batch is no longer needed; the batch is closed then
-   */
+  /** Sends it, and waits for room. */
+  @Override
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
@@ -214,10 +214,11 @@ public final class SidecarClient implements AutoCloseable {
 
   /**
    * Returns the next piece of the answer to the oldest request; empty at its end. The next call then
-   * returns the first piece for the next request. Close each piece before the next call.
+   * returns the first piece for the next request.
    *
    * @throws SidecarException if the function raised after the pieces that it answered
    */
+  @Override
   public Optional<Answer> next() throws InterruptedException {
     Request head = waiting.element();
     if (!head.isComplete()) {

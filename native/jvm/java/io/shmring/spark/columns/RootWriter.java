@@ -17,11 +17,23 @@ public final class RootWriter {
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
+  private final long wholeBytes;
+  private final boolean isStruct;
   private int capacity = FIRST_ROWS;
   private int rows;
 
   public RootWriter(VectorSchemaRoot root) {
+    this(root, Long.MAX_VALUE, false);
+  }
+
+  /**
+   * @param wholeBytes of vectors, with which a batch of Spark's own is whole
+   * @param isStruct whether all columns are the fields of one there
+   */
+  public RootWriter(VectorSchemaRoot root, long wholeBytes, boolean isStruct) {
     this.root = root;
+    this.wholeBytes = wholeBytes;
+    this.isStruct = isStruct;
     List<FieldVector> vectors = root.getFieldVectors();
     this.columns = new Cells[vectors.size()];
     for (int i = 0; i < columns.length; i++) {
@@ -89,6 +101,27 @@ public final class RootWriter {
       column.finish(rows);
     }
     root.setRowCount(rows);
+  }
+
+  /**
+   * Whether Spark would write no further row: it looks at the bytes of its vectors after each.
+   *
+   * @param rowBytes of the rows in Spark's own format, or nearly
+   */
+  public boolean isWhole(long rowBytes) {
+    if (wholeBytes == Long.MAX_VALUE || !mayBeWhole(rowBytes)) {
+      return false;
+    }
+    long bytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
+    for (FieldVector vector : root.getFieldVectors()) {
+      bytes += vector.getBufferSizeFor(rows);
+    }
+    return bytes >= wholeBytes;
+  }
+
+  /** No value takes three times as much in a vector as in a row. */
+  public boolean mayBeWhole(long rowBytes) {
+    return 3 * rowBytes >= wholeBytes - 64L * (columns.length + 1);
   }
 
   /** Begins the next batch, in the same memory. */

@@ -24,6 +24,7 @@ public final class RowSink extends GenericInternalRow {
   private int mostRows; // of the writer
   private long mostBytes;
   private long bytes; // of the writer's rows
+  private boolean whole; // the writer's batch
 
   private record Written(RootWriter writer, long bytes) {}
 
@@ -63,6 +64,7 @@ public final class RowSink extends GenericInternalRow {
     if (full.poll() == null) {
       writer = null;
       bytes = 0;
+      whole = false;
     }
   }
 
@@ -82,6 +84,7 @@ public final class RowSink extends GenericInternalRow {
   /** The number of the next row, which has so many bytes. */
   public int begin(long rowBytes) {
     if (writer == null
+        || whole
         || writer.rows() >= mostRows
         || bytes + rowBytes > mostBytes && writer.rows() > 0) {
       turn();
@@ -100,6 +103,7 @@ public final class RowSink extends GenericInternalRow {
       mostRows = batchRows;
     }
     bytes = 0;
+    whole = false;
     writer = next.get();
     for (int i = 0; i < flat.length; i++) {
       flat[i] = writer.cells(i) instanceof FlatCells cells ? cells : null;
@@ -142,10 +146,11 @@ public final class RowSink extends GenericInternalRow {
   /** Ends the row; whether there are as many as were wanted. */
   public boolean end() {
     writer.added();
+    whole = writer.isWhole(bytes);
     return isEnough();
   }
 
   public boolean isEnough() {
-    return isFull() || writer != null && writer.rows() >= enough;
+    return isFull() || whole || writer != null && writer.rows() >= enough;
   }
 }

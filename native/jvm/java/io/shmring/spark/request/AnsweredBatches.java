@@ -1,9 +1,11 @@
 package io.shmring.spark.request;
 
 import io.shmring.sidecar.Answer;
+import io.shmring.sidecar.Client;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Work;
+import io.shmring.sidecar.WorkerClient;
 import java.util.Iterator;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
@@ -33,7 +35,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final Passage passage;
   private final WaitLog waits;
-  private Optional<SidecarClient> client = Optional.empty();
+  private Optional<Client> client = Optional.empty();
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // of that
@@ -48,9 +50,9 @@ public final class AnsweredBatches implements AutoCloseable {
     this.context = context;
     this.passage = task.signature.begin(context.partitionId());
     this.input = task.kind.of(child, passage);
-    this.waits = new WaitLog(context, task.call.sidecar(), SparkEnv.get().conf());
+    this.waits = new WaitLog(context, task.call.name(), SparkEnv.get().conf());
     this.allocator = // last: nobody closes what a constructor that throws has made
-        ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
+        ArrowUtils.rootAllocator().newChildAllocator("shmring " + task.call.name(), 0, Long.MAX_VALUE);
   }
 
   /** The next piece, if there is one; the one before is gone. */
@@ -61,6 +63,9 @@ public final class AnsweredBatches implements AutoCloseable {
         return Optional.empty();
       }
       leaveAnswer();
+      if (task.call instanceof PythonCall) {
+        context.killTaskIfInterrupted(); // as Spark does between its batches
+      }
       advanceOrEnd();
     } while (columns.isEmpty());
     return columns;
@@ -98,36 +103,41 @@ public final class AnsweredBatches implements AutoCloseable {
   private void advance() throws InterruptedException {
     if (batches == null) {
       VectorMemory memory = new VectorMemory(context.taskMemoryManager());
-      batches = new Batches(input, task.signature, allocator, memory, task.rowsPerBatch);
+      batches =
+          new Batches(input, task.call, task.signature, allocator, memory, task.rowsPerBatch);
     }
-    if (client.isEmpty() && !batches.hasNext()) { // an empty partition troubles nobody
-      finish();
-      return;
+    if (client.isEmpty()) {
+      if (!batches.hasNext() && !task.call.isCalledWithNothing()) {
+        finish();
+        return;
+      }
+      begin();
     }
-    SidecarClient sidecar = entered();
-    boolean wanted = true; // one before each answer that is there, so that the sidecar has work
-    while (wanted && sidecar.underWay() < task.call.inFlight() && batches.hasNext()) {
-      Batches.Vectors vectors = batches.next(sidecar.batchesWanted());
-      passage.sent(vectors);
-      waits.begin();
-      sidecar.send(
-          batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
-      wanted = !sidecar.isAnswered();
+    Client answering = client.orElseThrow();
+    boolean more = true;
+    boolean wanted = true; // one before each answer that is there, so that there is work
+    while (wanted && answering.underWay() < task.call.inFlight() && (more = batches.hasNext())) {
+      send(batches.next(answering.batchesWanted()));
+      wanted = !answering.isAnswered();
     }
-    if (sidecar.underWay() == 0) {
+    if (!more) {
+      answering.endInput();
+    }
+    if (answering.isOver()) {
       finish();
       return;
     }
     waits.begin();
-    answer = sidecar.next();
+    int underWay = answering.underWay();
+    answer = answering.next();
     tell();
-    if (answer.isEmpty()) {
+    if (answer.isPresent()) {
+      VectorSchemaRoot piece = answer.get().batch();
+      refuse(passage.answered(piece));
+      columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(passage::columns);
+    } else if (answering.underWay() < underWay) {
       refuse(passage.ended());
-      return;
     }
-    VectorSchemaRoot piece = answer.get().batch();
-    refuse(passage.answered(piece));
-    columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(passage::columns);
   }
 
   private void refuse(Optional<String> objection) {
@@ -138,23 +148,54 @@ public final class AnsweredBatches implements AutoCloseable {
         });
   }
 
-  private SidecarClient entered() throws InterruptedException {
-    if (client.isEmpty()) {
-      SidecarCall call = task.call;
-      waits.begin();
-      SidecarClient borrowed = Clients.borrow(call, this::checkTask);
-      client = Optional.of(borrowed);
-      borrowed.begin(
-          work(),
-          call.inFlight(),
-          call.waits(),
-          this::checkTask,
-          allocator,
-          schema -> refuse(passage.objection(schema)));
-      input.begin(borrowed);
-      batches.limit(borrowed.requestRingBytes() / PART);
+  private void begin() throws InterruptedException {
+    waits.begin();
+    if (task.call instanceof SidecarCall sidecar) {
+      begin(sidecar);
+    } else if (task.call instanceof PythonCall functions) {
+      begin(functions);
     }
-    return client.get();
+  }
+
+  private void begin(SidecarCall call) throws InterruptedException {
+    SidecarClient borrowed = Clients.borrow(call, this::checkTask);
+    client = Optional.of(borrowed);
+    borrowed.begin(
+        work(),
+        call.inFlight(),
+        call.waits(),
+        this::checkTask,
+        allocator,
+        schema -> refuse(passage.objection(schema)));
+    input.begin(borrowed);
+    batches.limit(borrowed.requestRingBytes() / PART);
+  }
+
+  private void begin(PythonCall call) throws InterruptedException {
+    Optional<Batches.Vectors> first =
+        batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
+    WorkerRun run =
+        WorkerRun.of(call, context, first.map(Batches.Vectors::bytes).orElse(0L));
+    client =
+        Optional.of(
+            new WorkerClient(
+                run.begin(),
+                run.stream(),
+                run,
+                this::checkSelf,
+                allocator,
+                schema -> refuse(passage.objection(schema))));
+    if (first.isPresent()) {
+      send(first.get());
+    }
+  }
+
+  private void send(Batches.Vectors vectors) throws InterruptedException {
+    passage.sent(vectors);
+    waits.begin();
+    client
+        .orElseThrow()
+        .send(batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
   }
 
   private Work work() {
@@ -168,7 +209,17 @@ public final class AnsweredBatches implements AutoCloseable {
       throw new TaskKilledException("ended while it waited for a sidecar");
     }
     waits.check(
-        () -> client.map(SidecarClient::workers).orElse("it has no room, or has not started"));
+        () ->
+            client
+                .map(sidecar -> ((SidecarClient) sidecar).workers())
+                .orElse("it has no room, or has not started"));
+  }
+
+  /** Another thread than the task's may read the answers. */
+  private void checkSelf() {
+    if (context.isCompleted()) {
+      throw new TaskKilledException("ended while it waited for a Python worker");
+    }
   }
 
   private void leaveAnswer() {
@@ -213,6 +264,14 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
+  private void giveBack(Client client) {
+    if (client instanceof WorkerClient worker) {
+      worker.close();
+    } else {
+      Clients.giveBack((SidecarCall) task.call, (SidecarClient) client);
+    }
+  }
+
   private void releaseAfter(Thread reading) {
     try {
       reading.join();
@@ -230,7 +289,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     released = true;
     leaveAnswer();
-    client.ifPresent(sidecar -> Clients.giveBack(task.call, sidecar));
+    client.ifPresent(this::giveBack);
     if (batches != null) {
       batches.close();
     }

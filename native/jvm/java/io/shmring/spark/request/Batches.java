@@ -20,6 +20,9 @@ final class Batches implements AutoCloseable {
   // Rows without columns have no bytes that would bound them.
   private static final int MOST_ROWS = 1 << 24;
 
+  /** A limit that no batch reaches; twice that is a number, too. */
+  static final long UNLIMITED = Long.MAX_VALUE / 2;
+
   // Beyond that many bytes a request's own cost hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
@@ -36,14 +39,19 @@ final class Batches implements AutoCloseable {
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
 
-    private Vectors(VectorSchemaRoot root) {
+    private Vectors(VectorSchemaRoot root, Call call) {
       this.root = root;
       this.part = root;
-      this.writer = new RootWriter(root);
+      this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct());
     }
 
     int rows() {
       return root.getRowCount();
+    }
+
+    /** Of all columns. */
+    long bytes() {
+      return root.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
     }
 
     /** Some of the rows, until others are asked for, or the vectors are given back. */
@@ -67,13 +75,14 @@ final class Batches implements AutoCloseable {
   }
 
   private final Input input;
+  private final Call call;
   private final Schema schema;
   private final Signature.Sent sent;
   private final byte[] schemaBytes; // of that
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
-  private long mostBytes; // 0 before the client is known
+  private long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
@@ -81,29 +90,36 @@ final class Batches implements AutoCloseable {
   private long count; // of batches, the same
   private int alone; // requests that still go so
 
+  /**
+   * @param call whose the batches are
+   */
   Batches(
       Input input,
+      Call call,
       Signature signature,
       BufferAllocator allocator,
       VectorMemory memory,
       int mostRows) {
     this.input = input;
+    this.call = call;
     this.schema = signature.columns();
     this.sent = signature.sent();
     this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
     this.allocator = allocator;
     this.memory = memory;
     this.mostRows = Math.min(mostRows, MOST_ROWS);
+    this.mostBytes = call.firstBytes();
     input.writeTo(
         () -> {
           ahead.add(empty());
           return ahead.getLast().writer;
         },
-        this.mostRows);
+        this.mostRows,
+        mostBytes);
   }
 
   /**
-   * Must be called before the first batch is asked for.
+   * Must be called before the first batch is asked for, if there is a limit that is known only then.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
@@ -180,7 +196,7 @@ final class Batches implements AutoCloseable {
 
   private Vectors empty() {
     if (free.isEmpty()) {
-      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
+      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator), call);
       all.add(vectors);
       return vectors;
     }

@@ -44,10 +44,16 @@ public final class ColumnInput implements Input {
         break;
       }
       int count = Math.max(1, fitting); // a row that is too large goes alone
+      if (writer.mayBeWhole(bytes + sizes.bytes(position, count))) {
+        count = 1;
+      }
       writer.copy(batch, position, count);
       bytes += sizes.bytes(position, count);
       position += count;
       written += count;
+      if (writer.isWhole(bytes)) {
+        break;
+      }
     }
     return written;
   }

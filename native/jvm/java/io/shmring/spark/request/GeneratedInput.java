@@ -8,15 +8,12 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
 final class GeneratedInput implements Input {
-  // Before the sidecar's ring is known: code that does not stop after one row fills more batches.
-  private static final long FIRST_BYTES = 1 << 14;
-
   private final RowSink sink;
   private final Iterator<InternalRow> stops; // of the code: the sink again and again
   private int batchRows;
   private int taken; // rows of the writer that fill() has told of
   private long takenBytes;
-  private long mostBytes = FIRST_BYTES; // of a writer's rows
+  private long mostBytes; // of a writer's rows
   private long bytes;
   private boolean ended;
 
@@ -26,8 +23,9 @@ final class GeneratedInput implements Input {
   }
 
   @Override
-  public void writeTo(Supplier<RootWriter> next, int batchRows) {
+  public void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {
     this.batchRows = batchRows;
+    this.mostBytes = mostBytes;
     sink.writeTo(next, batchRows);
   }
 

@@ -20,8 +20,9 @@ public interface Input {
    *
    * @param next gives an empty writer whenever one is needed
    * @param batchRows of a batch that is whole
+   * @param mostBytes of the first one, unless its first row has more
    */
-  default void writeTo(Supplier<RootWriter> next, int batchRows) {}
+  default void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {}
 
   /** The batch is made of what was written: what follows goes to another writer. */
   default void cut(RootWriter writer) {}

@@ -55,6 +55,9 @@ public final class RowInput implements Input {
       next = null;
       bytes += rowBytes;
       written++;
+      if (writer.isWhole(bytes)) {
+        break;
+      }
     }
     return written;
   }

@@ -7,7 +7,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.shmring.sidecar.Timeouts;
 import java.io.IOException;
-import java.io.Serializable;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 
@@ -20,8 +19,10 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
  */
 public record SidecarCall(
     String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
-    implements Serializable {
+    implements Call {
   private static final String MODULE = "shmring.spark.functions.bridge";
+  // Code that does not stop after one row fills several batches before the ring's size is known.
+  private static final long FIRST_BYTES = 1 << 14;
   private static final String BEGINS = "shmring.through";
   private static final ObjectMapper JSON =
       JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
@@ -57,6 +58,38 @@ public record SidecarCall(
         call.path("timeout").doubleValue(),
         call.path("connect_timeout").doubleValue(),
         call.path("reply_slots").longValue());
+  }
+
+  @Override
+  public String name() {
+    return sidecar;
+  }
+
+  /** Of a plan's nodes. */
+  public String nodeName() {
+    return "Sidecar " + sidecar;
+  }
+
+  /** An empty partition troubles nobody. */
+  @Override
+  public boolean isCalledWithNothing() {
+    return false;
+  }
+
+  /** The sidecar's ring, which sets the limit, is not known yet. */
+  @Override
+  public long firstBytes() {
+    return FIRST_BYTES;
+  }
+
+  @Override
+  public long wholeBytes() {
+    return Long.MAX_VALUE;
+  }
+
+  @Override
+  public boolean isStruct() {
+    return false;
   }
 
   Timeouts waits() {

@@ -35,7 +35,7 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
     }
   }
 
-  final SidecarCall call;
+  final Call call;
   final Signature signature;
   final Input.Kind<T> kind;
   private final Output<R> output;
@@ -46,7 +46,7 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
    * @param rowsPerBatch 0 or less: as many as the ring takes
    */
   public SidecarTask(
-      SidecarCall call,
+      Call call,
       Signature signature,
       Input.Kind<T> kind,
       Output<R> output,

@@ -14,6 +14,7 @@ public final class StageInput implements Input {
   private Optional<Input> input = Optional.empty();
   private Supplier<RootWriter> next;
   private int batchRows;
+  private long mostBytes;
 
   /**
    * @param passage of a signature that is for rows, and sends them as they are
@@ -24,9 +25,10 @@ public final class StageInput implements Input {
   }
 
   @Override
-  public void writeTo(Supplier<RootWriter> next, int batchRows) {
+  public void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {
     this.next = next;
     this.batchRows = batchRows;
+    this.mostBytes = mostBytes;
   }
 
   @Override
@@ -38,7 +40,7 @@ public final class StageInput implements Input {
               first instanceof RowSink sink
                   ? new GeneratedInput(sink, stage)
                   : new RowInput(first, stage, passage));
-      input.get().writeTo(next, batchRows);
+      input.get().writeTo(next, batchRows, mostBytes);
     }
     return input.isPresent() && input.get().hasNext();
   }

@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call;
 import io.shmring.spark.request.CogroupInput;
 import io.shmring.spark.request.CogroupSide;
 import io.shmring.spark.request.CogroupSignature;
@@ -32,6 +33,7 @@ import scala.runtime.AbstractFunction2;
 public final class SidecarCogroupsExec extends SidecarNode {
   private static final long serialVersionUID = 1L;
 
+  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> leftKeys;
   private final Seq<Attribute> rightKeys;
@@ -53,7 +55,8 @@ public final class SidecarCogroupsExec extends SidecarNode {
       boolean givesColumns,
       SparkPlan left,
       SparkPlan right) {
-    super(call, givesColumns);
+    super(call.nodeName(), givesColumns);
+    this.call = call;
     this.method = method;
     this.leftKeys = leftKeys;
     this.rightKeys = rightKeys;
@@ -61,6 +64,11 @@ public final class SidecarCogroupsExec extends SidecarNode {
     this.output = output;
     this.left = left;
     this.right = right;
+  }
+
+  @Override
+  Call call() {
+    return call;
   }
 
   @Override

@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
@@ -19,6 +20,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SidecarExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
+  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> output;
   private final boolean isBarrier;
@@ -33,10 +35,16 @@ public final class SidecarExec extends SidecarUnaryNode {
       boolean isBarrier,
       boolean givesColumns,
       SparkPlan child) {
-    super(call, givesColumns, child);
+    super(call.nodeName(), givesColumns, child);
+    this.call = call;
     this.method = method;
     this.output = output;
     this.isBarrier = isBarrier;
+  }
+
+  @Override
+  Call call() {
+    return call;
   }
 
   @Override

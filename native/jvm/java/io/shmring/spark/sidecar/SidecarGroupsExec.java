@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call;
 import io.shmring.spark.request.CogroupSide;
 import io.shmring.spark.request.GroupInput;
 import io.shmring.spark.request.GroupSignature;
@@ -32,6 +33,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SidecarGroupsExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
+  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> keys;
   private final PythonUDF function;
@@ -49,7 +51,8 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
       Seq<Attribute> output,
       boolean givesColumns,
       SparkPlan child) {
-    super(call, givesColumns, child);
+    super(call.nodeName(), givesColumns, child);
+    this.call = call;
     this.method = method;
     this.keys = keys;
     this.function = function;
@@ -59,6 +62,11 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
   /** The types of the columns that go; a column of the frame keeps its name. */
   static StructType sent(PythonUDF function) {
     return CogroupSide.types(CollectionConverters.asJava(function.children()));
+  }
+
+  @Override
+  Call call() {
+    return call;
   }
 
   @Override

@@ -3,7 +3,7 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Assigned;
 import io.shmring.spark.request.Input;
-import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarMetrics;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
@@ -25,24 +25,28 @@ import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * A sidecar's work in a plan, without Python: each task sends its rows over the ring and takes the
+ * Functions over rings in a plan, of a sidecar or of Spark's own Python workers: each task sends its rows over the ring and takes the
  * answers. Spark copies a node through its public constructor, whose arguments are the product's
  * elements.
  */
 abstract class SidecarNode extends SparkPlan {
   private static final long serialVersionUID = 1L;
 
-  final SidecarCall call;
+  private final String name;
   final boolean givesColumns;
   private transient SidecarMetrics metrics;
 
   /**
+   * @param name as plans show it
    * @param givesColumns whether what is above takes the answers' columns, each batch until the next
    */
-  SidecarNode(SidecarCall call, boolean givesColumns) {
-    this.call = call;
+  SidecarNode(String name, boolean givesColumns) {
+    this.name = name;
     this.givesColumns = givesColumns;
   }
+
+  /** Whom its tasks ask. */
+  abstract Call call();
 
   /** What is sent, and what comes of the answers. */
   abstract Signature signature(SparkTypes types);
@@ -88,7 +92,7 @@ abstract class SidecarNode extends SparkPlan {
     SQLConf conf = conf();
     SparkTypes types = new SparkTypes(conf.sessionLocalTimeZone(), conf.arrowUseLargeVarTypes());
     return new SidecarTask<>(
-        call, signature(types), kind, output, conf.arrowMaxRecordsPerBatch(), known());
+        call(), signature(types), kind, output, conf.arrowMaxRecordsPerBatch(), known());
   }
 
   /** How the answers' columns find their places. */
@@ -115,7 +119,7 @@ abstract class SidecarNode extends SparkPlan {
 
   @Override
   public final String nodeName() {
-    return "Sidecar " + call.sidecar();
+    return name;
   }
 
   /** For explain("formatted"), as Spark's own nodes have it. */

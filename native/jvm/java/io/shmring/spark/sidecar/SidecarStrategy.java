@@ -83,16 +83,24 @@ public final class SidecarStrategy extends SparkStrategy {
   private Optional<SparkPlan> planMap(
       String method, LogicalPlan map, Expression function, boolean isBarrier) {
     LogicalPlan child = map.children().head();
-    Optional<SidecarCall> call = called(function, MAP_TYPES);
+    boolean isArrow = method.equals("mapInArrow");
     boolean isSupported =
         SparkTypes.unsupported(child.schema()).isEmpty()
             && SparkTypes.unsupported(map.schema()).isEmpty();
-    if (call.isEmpty() || (method.equals("mapInArrow") && !isSupported)) {
+    if (isArrow && !isSupported) {
       return Optional.empty();
     }
-    check(call.get(), method, child.schema(), map.schema());
-    return Optional.of(
-        new SidecarExec(call.get(), method, map.output(), isBarrier, false, planLater(child)));
+    Optional<SidecarCall> call = called(function, MAP_TYPES);
+    if (call.isPresent()) {
+      check(call.get(), method, child.schema(), map.schema());
+      return Optional.of(
+          new SidecarExec(call.get(), method, map.output(), isBarrier, false, planLater(child)));
+    }
+    return isArrow && function instanceof PythonUDF udf && PythonCalls.areTaken()
+        ? Optional.of(
+            new PythonMapExec(
+                udf, map.output(), isBarrier, PythonCalls.artifacts(), false, planLater(child)))
+        : Optional.empty();
   }
 
   /** What a function of one of these types asks a sidecar for; empty if it is somebody else's. */
@@ -170,7 +178,15 @@ public final class SidecarStrategy extends SparkStrategy {
       below = each.child();
     }
     if (evals.isEmpty()) {
-      return Optional.empty();
+      return PythonCalls.areTaken(eval)
+          ? Optional.of(
+              new PythonUdfExec(
+                  eval.udfs(),
+                  eval.resultAttrs(),
+                  PythonCalls.artifacts(),
+                  false,
+                  planLater(eval.child())))
+          : Optional.empty();
     }
     UdfSteps steps = new UdfSteps();
     for (ArrowEvalPython each : evals) {

@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
@@ -27,6 +28,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   private static final Integer ABSENT = -1; // computed from them
 
+  private final SidecarCall call;
   private final List<UdfUse> uses;
   private final Seq<Expression> arguments;
   private final Seq<Attribute> results;
@@ -38,10 +40,16 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       Seq<Attribute> results,
       boolean givesColumns,
       SparkPlan child) {
-    super(call, givesColumns, child);
+    super(call.nodeName(), givesColumns, child);
+    this.call = call;
     this.uses = uses;
     this.arguments = arguments;
     this.results = results;
+  }
+
+  @Override
+  Call call() {
+    return call;
   }
 
   @Override
@@ -94,21 +102,10 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
     return new SidecarUdfExec(call, uses, arguments, results, givesColumns, children.head());
   }
 
-  /**
-   * What waits beside the results is what came: rows cannot be given as columns.
-   *
-   * @throws IllegalStateException if another extension's rule has put rows below this node since
-   */
+  /** What waits beside the results is what came: rows cannot be given as columns. */
   @Override
   Input.Kind<InternalRow> rows() {
-    if (givesColumns) {
-      throw new IllegalStateException(
-          String.format(
-              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
-                  + " replaced its child. Set %s=false, or leave that extension out",
-              nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
-    }
-    return super.rows();
+    return rowsUnlessColumnsAreGiven();
   }
 
   /** Over rows it has rows: they wait for their results. */

@@ -4,7 +4,6 @@ import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.request.ColumnInput;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.RowInput;
-import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.StageInput;
 import java.util.List;
@@ -22,8 +21,8 @@ abstract class SidecarUnaryNode extends SidecarNode {
 
   private final SparkPlan child;
 
-  SidecarUnaryNode(SidecarCall call, boolean givesColumns, SparkPlan child) {
-    super(call, givesColumns);
+  SidecarUnaryNode(String name, boolean givesColumns, SparkPlan child) {
+    super(name, givesColumns);
     this.child = child;
   }
 
@@ -74,6 +73,22 @@ abstract class SidecarUnaryNode extends SidecarNode {
 
   /** How the child's rows become batches. */
   Input.Kind<InternalRow> rows() {
+    return sendsAllRows() ? StageInput::new : RowInput::new;
+  }
+
+  /**
+   * The same for a node whose columns are those of its child and others.
+   *
+   * @throws IllegalStateException if another extension's rule has put rows below this node since
+   */
+  final Input.Kind<InternalRow> rowsUnlessColumnsAreGiven() {
+    if (givesColumns) {
+      throw new IllegalStateException(
+          String.format(
+              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                  + " replaced its child. Set %s=false, or leave that extension out",
+              nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
+    }
     return sendsAllRows() ? StageInput::new : RowInput::new;
   }
 

@@ -1,0 +1,235 @@
+package io.shmring.spark.request;
+
+import io.shmring.sidecar.WorkerRings;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.python.BasePythonRunner;
+import org.apache.spark.api.python.PythonWorker;
+import org.apache.spark.api.python.PythonWorkerHandle;
+import org.apache.spark.api.python.SpecialLengths;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.python.ArrowPythonRunner;
+import org.apache.spark.sql.execution.python.PythonUDFRunner;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.Option;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Spark's own way to run functions in a Python worker, but that batches go over rings: Spark finds the
+ * worker, tells it the functions and the task, hears its errors, times and accumulators, and takes it
+ * back or ends it. Instead of the batches the worker is told of the rings; spark/exchange.py reads it.
+ */
+final class PythonRun implements WorkerRun {
+  // An Arrow stream begins with ff ff ff ff.
+  private static final int MAGIC = 0x53484d52;
+  private static final int VERSION = 1;
+  private static final int STRUCT = 1;
+  private static final AtomicLong STREAMS = new AtomicLong();
+
+  private final PythonCall call;
+  private final TaskContext context;
+  private final long bytes;
+  private final long stream = STREAMS.incrementAndGet();
+  private WorkerRings rings;
+  private PythonWorker worker;
+  private Runner.Reader reader;
+
+  /**
+   * @param bytes of a request
+   */
+  PythonRun(PythonCall call, TaskContext context, long bytes) {
+    this.call = call;
+    this.context = context;
+    this.bytes = bytes;
+  }
+
+  @Override
+  public long stream() {
+    return stream;
+  }
+
+  @Override
+  public WorkerRings begin() {
+    new Runner()
+        .compute(
+            CollectionConverters.asScala(Collections.emptyIterator()),
+            context.partitionId(),
+            context);
+    reader.readUntil(SpecialLengths.START_ARROW_STREAM());
+    return rings;
+  }
+
+  @Override
+  public boolean isHeard() {
+    try {
+      worker.selector().selectedKeys().clear(); // else the key says what it said before
+      return reader.isAvailable()
+          || worker.selector().selectNow() > 0 && worker.selectionKey().isReadable();
+    } catch (IOException | RuntimeException error) { // it was closed: reading tells why
+      return true;
+    }
+  }
+
+  @Override
+  public void end() {
+    reader.readUntil(SpecialLengths.END_OF_DATA_SECTION());
+  }
+
+  private final class Runner extends ArrowPythonRunner {
+    Runner() {
+      super(
+          call.functions(),
+          call.evalType(),
+          new int[call.arguments().length][0],
+          call.schema(),
+          call.zone(),
+          call.large(),
+          call.conf(),
+          Map$.MODULE$.empty(),
+          call.artifacts(),
+          call.session());
+    }
+
+    /** No thread of its own writes: there are no batches to write. */
+    @Override
+    public boolean pipelinedEnabled() {
+      return false;
+    }
+
+    @Override
+    public void writeUDF(DataOutputStream out) {
+      PythonUDFRunner.writeUDFs(out, call.functions(), call.arguments());
+    }
+
+    @Override
+    public Announcement newWriter(
+        SparkEnv env,
+        PythonWorker worker,
+        Iterator<Iterator<InternalRow>> input,
+        int partition,
+        TaskContext context) {
+      PythonRun.this.worker = worker;
+      rings = PythonRings.of(worker, bytes);
+      return new Announcement(env, worker, input, partition, context);
+    }
+
+    @Override
+    @SuppressWarnings({"rawtypes", "unchecked"}) // Scala's classes name these types in two ways
+    public Iterator<ColumnarBatch> newReaderIterator(
+        DataInputStream stream,
+        BasePythonRunner.Writer writer,
+        long startTime,
+        SparkEnv env,
+        PythonWorker worker,
+        Option handle,
+        AtomicBoolean releasedOrClosed,
+        TaskContext context) {
+      reader = new Reader(stream, writer, startTime, env, worker, handle, releasedOrClosed, context);
+      return reader;
+    }
+
+    final class Announcement
+        extends BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.Writer {
+      Announcement(
+          SparkEnv env,
+          PythonWorker worker,
+          Iterator<Iterator<InternalRow>> input,
+          int partition,
+          TaskContext context) {
+        Runner.this.super(env, worker, input, partition, context);
+      }
+
+      @Override
+      public void writeCommand(DataOutputStream out) {
+        writeUDF(out);
+      }
+
+      @Override
+      public boolean writeNextInputToStream(DataOutputStream out) {
+        byte[] paths = String.join("\n", rings.paths()).getBytes(StandardCharsets.UTF_8);
+        try {
+          out.writeInt(MAGIC);
+          out.writeInt(VERSION);
+          out.writeLong(stream);
+          out.writeInt(call.isStruct() ? STRUCT : 0);
+          out.writeInt(paths.length);
+          out.write(paths);
+        } catch (IOException error) {
+          throw new UncheckedIOException(error);
+        }
+        return false; // there is no more
+      }
+    }
+
+    final class Reader
+        extends BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.ReaderIterator {
+      private final DataInputStream stream;
+
+      Reader(
+          DataInputStream stream,
+          BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.Writer writer,
+          long startTime,
+          SparkEnv env,
+          PythonWorker worker,
+          Option<PythonWorkerHandle> handle,
+          AtomicBoolean releasedOrClosed,
+          TaskContext context) {
+        Runner.this.super(
+            stream, writer, startTime, env, worker, handle, releasedOrClosed, context);
+        this.stream = stream;
+      }
+
+      boolean isAvailable() throws IOException {
+        return stream.available() > 0;
+      }
+
+      /** Reads what the worker says up to this; raises its error, or Spark's about its end. */
+      void readUntil(int last) {
+        try {
+          int said;
+          do {
+            said = stream.readInt();
+            hear(said);
+          } while (said != last);
+        } catch (Throwable error) { // the checked ones, too, that Scala does not declare
+          if (handleException().isDefinedAt(error)) {
+            handleException().apply(error);
+          }
+          PythonRun.<RuntimeException>rethrow(error);
+        }
+      }
+
+      private void hear(int said) {
+        if (said == SpecialLengths.TIMING_DATA()) {
+          handleTimingData();
+        } else if (said == SpecialLengths.PYTHON_EXCEPTION_THROWN()) {
+          throw handlePythonException();
+        } else if (said == SpecialLengths.END_OF_DATA_SECTION()) {
+          handleEndOfDataSection();
+        } else if (said != SpecialLengths.START_ARROW_STREAM()) {
+          throw new IllegalStateException("a Python worker says " + said + " on its socket");
+        }
+      }
+
+      @Override
+      public ColumnarBatch read() {
+        throw new IllegalStateException("batches come over rings");
+      }
+    }
+  }
+
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> void rethrow(Throwable error) throws E {
+    throw (E) error;
+  }
+}

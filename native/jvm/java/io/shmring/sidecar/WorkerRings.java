@@ -1,0 +1,120 @@
+package io.shmring.sidecar;
+
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Producer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The rings of one Python worker of Spark's: one for requests, one for answers. They live as long as
+ * the worker does. It takes their names away as soon as it has attached to them: so nothing is left of
+ * them, whoever is killed.
+ */
+public final class WorkerRings implements AutoCloseable {
+  private static final String WORKER = "worker";
+
+  private static final Logger LOG = LoggerFactory.getLogger(WorkerRings.class);
+  private static final AtomicBoolean WARNED = new AtomicBoolean();
+  private static final int MESSAGES = 8; // of the largest size so far that a ring is to hold
+
+  private final Ring requests;
+  private final Ring answers;
+  private final Producer producer;
+  private final Consumer consumer;
+
+  private WorkerRings(Ring requests, Ring answers) {
+    this.requests = requests;
+    this.answers = answers;
+    requests.subscribe(WORKER, BranchOptions.EARLIEST);
+    this.producer = requests.producer("task");
+    this.consumer = answers.consumer("task", BranchOptions.EARLIEST.asExclusive(), "task");
+  }
+
+  /**
+   * Makes rings, with fewer slots if memory is short.
+   *
+   * @param bytes of a request
+   * @param folder for their files where shared memory has no room for any
+   */
+  public static WorkerRings make(long bytes, Path folder) {
+    for (long slots = wished(bytes); slots >= ReplyRing.LEAST_SLOTS; slots /= 2) {
+      try {
+        return make(slots, "");
+      } catch (RingException error) {
+        if (error.status() != Status.NO_SPACE) {
+          throw error;
+        }
+      }
+    }
+    if (WARNED.compareAndSet(false, true)) {
+      LOG.warn(
+          "/dev/shm has no room for the rings of Python workers: they are files in {} instead, which is"
+              + " slower; give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
+              + " Memory)",
+          folder);
+    }
+    return make(ReplyRing.LEAST_SLOTS, folder + "/");
+  }
+
+  private static WorkerRings make(long slots, String place) {
+    String name =
+        String.format(
+            "%sworker.%d-%s", place, ProcessHandle.current().pid(), UUID.randomUUID());
+    Ring requests = Ring.createTemporary(name + ".requests", slots);
+    try {
+      Ring answers = Ring.createTemporary(name + ".answers", slots);
+      try {
+        return new WorkerRings(requests, answers);
+      } catch (RuntimeException error) {
+        answers.close();
+        throw error;
+      }
+    } catch (RuntimeException error) {
+      requests.close();
+      throw error;
+    }
+  }
+
+  private static long wished(long bytes) {
+    return ReplyRing.fitting(MESSAGES * (bytes / Ring.SLOT_BYTES + 2));
+  }
+
+  /** Whether larger rings would not be made for such requests. */
+  public boolean fits(long bytes) {
+    return requests.info().slots() >= wished(bytes);
+  }
+
+  /** The paths by which the worker attaches. */
+  public List<String> paths() {
+    return List.of(requests.path().toString(), answers.path().toString());
+  }
+
+  Producer producer() {
+    return producer;
+  }
+
+  Consumer consumer() {
+    return consumer;
+  }
+
+  /** The most bytes of a message: several find room beside it. */
+  long mostBytes() {
+    return requests.info().slots() * Ring.SLOT_BYTES / 4;
+  }
+
+  @Override
+  public void close() {
+    producer.close();
+    requests.close();
+    consumer.close();
+    answers.close();
+  }
+}

@@ -1,0 +1,108 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.RootColumns;
+import io.shmring.spark.columns.SparkTypes;
+import java.util.Iterator;
+import java.util.Optional;
+import java.util.stream.IntStream;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * All columns go to a function of Spark's own, and the answer's columns come instead of them. Spark does
+ * not compare their types with the declared ones: it fails, or does not, when it reads a value.
+ */
+public record PythonMapSignature(StructType input, StructType output, SparkTypes types)
+    implements Signature {
+  @Override
+  public Schema columns() {
+    return types.schema(input);
+  }
+
+  @Override
+  public Sent sent() {
+    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
+  }
+
+  @Override
+  public Passage begin(int partition) {
+    return new Rows(this);
+  }
+
+  private static final class Rows implements Passage.OfRows {
+    private final StructType output;
+    private final UnsafeRows sent;
+    private final ColumnRows answers;
+    private boolean isDeclared; // what comes now is of the declared types
+
+    Rows(PythonMapSignature signature) {
+      this.output = signature.output;
+      this.sent = new UnsafeRows(signature.input);
+      this.answers = new ColumnRows(output);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      return sent.of(row);
+    }
+
+    @Override
+    public int kept() {
+      return 0;
+    }
+
+    @Override
+    public void sent(Batches.Vectors vectors) {}
+
+    @Override
+    public Optional<String> objection(Schema got) {
+      int columns = got.getFields().size();
+      isDeclared =
+          columns >= output.size()
+              && Expected.difference(got.getFields(), output.fields(), Assigned.BY_PLACE).isEmpty();
+      return Optional.empty();
+    }
+
+    @Override
+    public Optional<String> answered(VectorSchemaRoot piece) {
+      return isDeclared
+          ? Missing.objection(piece.getFieldVectors(), output.fields())
+          : Optional.empty();
+    }
+
+    /** Those that are not as declared are read as Spark reads them, with its errors. */
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot piece) {
+      if (isDeclared) {
+        return RootColumns.of(piece, IntStream.range(0, output.size()).toArray());
+      }
+      ArrowColumnVector[] all =
+          piece.getFieldVectors().stream()
+              .map(ArrowColumnVector::new)
+              .toArray(ArrowColumnVector[]::new);
+      ColumnVector[] taken = new ColumnVector[output.size()];
+      for (int i = 0; i < taken.length; i++) {
+        taken[i] = all[i];
+      }
+      return new ColumnarBatch(taken, piece.getRowCount());
+    }
+
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return answers.of(piece);
+    }
+
+    /** Which answers are of which batch only the function knows. */
+    @Override
+    public Optional<String> ended() {
+      return Optional.empty();
+    }
+  }
+}

@@ -1,0 +1,221 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.PythonCall;
+import io.shmring.spark.request.UdfSignature;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.JobArtifactSet;
+import org.apache.spark.JobArtifactState;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.api.python.ChainedPythonFunctions;
+import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.execution.python.ArrowPythonRunner;
+import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+import scala.Tuple2;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Functions that nobody has named: whether Spark's own workers get their batches over rings, and how. */
+final class PythonCalls {
+  /** "on": they do; anything else: they do not. */
+  static final String SWITCH = "spark.shmring.functions";
+
+  /** Others run functions in other ways. */
+  private static final String VERSION = "4.3.";
+
+  private static final Set<Integer> EVAL_TYPES =
+      Set.of(PythonEvalType.SQL_SCALAR_PANDAS_UDF(), PythonEvalType.SQL_SCALAR_ARROW_UDF());
+
+  private static final String DAEMON = "shmring.spark.daemon";
+  private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
+  private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
+
+  private PythonCalls() {}
+
+  /** Whether they are wanted, and can be had; the log says once why not. */
+  static boolean areTaken() {
+    if (!SQLConf.get().getConfString(SWITCH, "off").equals("on")) {
+      return false;
+    }
+    Optional<String> objection = objection(SparkEnv.get().conf(), SQLConf.get());
+    objection
+        .filter(SAID::add)
+        .ifPresent(
+            why -> LOG.warn("Python functions take Spark's own way, although {} is on: {}", SWITCH, why));
+    return objection.isEmpty();
+  }
+
+  private static Optional<String> objection(SparkConf conf, SQLConf sql) {
+    if (!org.apache.spark.package$.MODULE$.SPARK_VERSION().startsWith(VERSION)) {
+      return Optional.of("this Spark is not " + VERSION + "x");
+    }
+    if (!conf.get("spark.python.daemon.module", "pyspark.daemon").equals(DAEMON)) {
+      return Optional.of("spark.python.daemon.module is not " + DAEMON);
+    }
+    if (!conf.getBoolean("spark.python.use.daemon", true)) {
+      return Optional.of("spark.python.use.daemon is false");
+    }
+    if (conf.contains("spark.python.worker.module")) {
+      return Optional.of("spark.python.worker.module is set");
+    }
+    if (sql.pythonUDFWorkerIdleTimeoutSeconds() > 0) {
+      return Optional.of("workers have an idle timeout, which looks at their sockets");
+    }
+    if (sql.pythonWorkerLoggingEnabled()) {
+      return Optional.of("workers write logs for Spark");
+    }
+    if (sql.pysparkArrowValidateSchema()) {
+      return Optional.of("Spark is to validate the schema of answers");
+    }
+    return Optional.empty();
+  }
+
+  /** Of the query that is being planned, by their uuid: Spark Connect's. */
+  static Option<String> artifacts() {
+    return JobArtifactSet.getCurrentJobArtifactState().map(JobArtifactState::uuid);
+  }
+
+  /** A function whose batches are whole rows, as the fields of one column. */
+  static PythonCall ofRows(PythonUDF function, StructType rows, Option<String> artifacts) {
+    EvalPythonExec.ArgumentMetadata[][] whole = {
+      {new EvalPythonExec.ArgumentMetadata(0, Option.empty(), false)}
+    };
+    return call(List.of(function), whole, new StructType().add("struct", rows), true, artifacts);
+  }
+
+  /** Whether a worker's answer to a batch is one of as many rows, and rings take what it has. */
+  static boolean areTaken(ArrowEvalPython eval) {
+    if (!EVAL_TYPES.contains(eval.evalType())) {
+      return false;
+    }
+    List<PythonUDF> udfs = CollectionConverters.asJava(eval.udfs());
+    List<Expression> arguments = arguments(udfs);
+    StructType types = new StructType();
+    for (Expression each : arguments) {
+      types = types.add("_" + types.size(), each.dataType());
+    }
+    for (PythonUDF each : udfs) {
+      types = types.add("_" + types.size(), each.dataType());
+    }
+    return !arguments.isEmpty() && SparkTypes.unsupported(types).isEmpty() && areTaken();
+  }
+
+  static PythonCall ofUdfs(List<PythonUDF> udfs, Option<String> artifacts) {
+    List<Expression> arguments = arguments(udfs);
+    EvalPythonExec.ArgumentMetadata[][] taken =
+        udfs.stream()
+            .map(
+                udf ->
+                    given(udf).stream()
+                        .map(argument -> taken(argument, arguments))
+                        .toArray(EvalPythonExec.ArgumentMetadata[]::new))
+            .toArray(EvalPythonExec.ArgumentMetadata[][]::new);
+    return call(
+        udfs,
+        taken,
+        UdfSignature.types(CollectionConverters.asScala(arguments).toList()),
+        false,
+        artifacts);
+  }
+
+  private static EvalPythonExec.ArgumentMetadata taken(
+      Expression argument, List<Expression> arguments) {
+    Option<String> name =
+        argument instanceof NamedArgumentExpression named
+            ? Option.apply(named.key())
+            : Option.empty();
+    return new EvalPythonExec.ArgumentMetadata(
+        place(value(argument), arguments), name, false);
+  }
+
+  /** What is sent to all of these, each of it once. */
+  static List<Expression> arguments(List<PythonUDF> udfs) {
+    List<Expression> arguments = new ArrayList<>();
+    for (PythonUDF udf : udfs) {
+      for (Expression argument : given(udf)) {
+        if (place(value(argument), arguments) < 0) {
+          arguments.add(value(argument));
+        }
+      }
+    }
+    return arguments;
+  }
+
+  private static int place(Expression value, List<Expression> arguments) {
+    for (int i = 0; i < arguments.size(); i++) {
+      if (arguments.get(i).semanticEquals(value)) {
+        return i;
+      }
+    }
+    return -1;
+  }
+
+  private static Expression value(Expression argument) {
+    return argument instanceof NamedArgumentExpression named ? named.value() : argument;
+  }
+
+  /** The arguments of the innermost of functions that are called with each other's results. */
+  private static List<Expression> given(PythonUDF udf) {
+    List<PythonUDF> chain = chain(udf);
+    return CollectionConverters.asJava(chain.get(0).children());
+  }
+
+  /** The function behind those whose results it is called with. */
+  private static List<PythonUDF> chain(PythonUDF udf) {
+    List<PythonUDF> chain = new ArrayList<>();
+    if (udf.children().size() == 1 && udf.children().head() instanceof PythonUDF inner) {
+      chain.addAll(chain(inner));
+    }
+    chain.add(udf);
+    return chain;
+  }
+
+  private static PythonCall call(
+      List<PythonUDF> functions,
+      EvalPythonExec.ArgumentMetadata[][] arguments,
+      StructType schema,
+      boolean isRows,
+      Option<String> artifacts) {
+    List<Tuple2<ChainedPythonFunctions, Object>> chains = new ArrayList<>();
+    for (PythonUDF function : functions) {
+      chains.add(
+          new Tuple2<>(
+              new ChainedPythonFunctions(
+                  CollectionConverters.asScala(
+                          chain(function).stream().map(PythonUDF::func).toList())
+                      .toList()),
+              function.resultId().id()));
+    }
+    SQLConf conf = SQLConf.get();
+    return new PythonCall(
+        CollectionConverters.asScala(chains).toList(),
+        functions.get(0).evalType(),
+        arguments,
+        schema,
+        conf.sessionLocalTimeZone(),
+        conf.arrowUseLargeVarTypes(),
+        ArrowPythonRunner.getPythonRunnerConfMap(conf),
+        isRows,
+        wholeBytes(conf.arrowMaxBytesPerBatch()),
+        isRows,
+        artifacts,
+        Option.empty());
+  }
+
+  private static long wholeBytes(long set) {
+    return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // as Spark reads it
+  }
+}

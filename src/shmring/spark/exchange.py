@@ -1,0 +1,267 @@
+"""Batches of Spark's Python workers over two rings; all else that they say stays on the socket.
+
+The other end is WorkerClient in Java; docs/spark-design.md draws who waits for whom. A message
+begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts (8), and
+flags (4). Of a request, the number is its own. Of an answer, it says how many requests the function
+has left behind; an answer that refers to columns of a request means the next one. A batch follows
+as an IPC stream, or a part of one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark.sql.pandas.serializers as serializers
+
+import shmring
+from shmring.arrow.batches import BatchEncoder, decode_batch, most_bytes
+from shmring.arrow.known import Known, learned
+from shmring.choices import KIND_ARROW_STREAM
+from shmring.errors import Empty, Full, ShmringError
+from shmring.sidecars.unchanged import WORTH, Unchanged
+
+if TYPE_CHECKING:
+    from shmring import Lease, Ring
+
+__all__ = ["equip"]
+
+_MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
+_VERSION = 1
+_STRUCT = 1
+_announcement = struct.Struct(">4sIqII")
+
+_head = struct.Struct("<QQQI4x")
+_KIND = 16
+_END, _BATCH, _REFERS, _PART = 1, 2, 4, 8
+
+# A wait is cut into slices of so many seconds, to look whether the task is still there.
+_SLICE = 0.05
+
+# What stubs leave out, or open.
+_pa: Any = pa
+_spark: Any = serializers
+
+_serializer = _spark.ArrowStreamSerializer
+_load, _dump = _serializer.load_stream, _serializer.dump_stream
+
+
+class _Rings:
+    """The rings of this worker, which stay for its next tasks."""
+
+    def __init__(self, paths: str) -> None:
+        requests, answers = paths.split("\n")
+        self.paths = paths
+        self.requests: Ring = shmring.attach(path=Path(requests))
+        self.answers: Ring = shmring.attach(path=Path(answers))
+        self.consumer = self.requests.consumer("worker")
+        self.producer = self.answers.producer("worker")
+        for ring in (self.requests, self.answers):  # nobody else is to attach, or has to clean up
+            ring.unlink()
+        self.known: Known | None = None  # the schema of the last request
+        self.encoder: BatchEncoder | None = None  # for that of the last answer
+        # Of a message: another finds room beside it.
+        self.most = most_bytes(self.answers.slots) // 2
+
+    def close(self) -> None:
+        self.consumer.close()
+        self.requests.close()
+        self.producer.close()
+        self.answers.close()
+
+
+class _Exchange:
+    """The batches of one task."""
+
+    _kept: _Rings | None = None  # for the next task
+
+    def __init__(self, socket: IO[bytes]) -> None:
+        magic, version, self._stream, flags, length = _announcement.unpack(
+            socket.read(_announcement.size)
+        )
+        assert magic == _MAGIC
+        if version != _VERSION:
+            raise ShmringError(
+                f"the driver's shmring tells Python workers of rings in version {version}, that of "
+                f"the executors reads version {_VERSION}: install the same shmring for both"
+            )
+        paths = socket.read(length).decode()
+        rings = _Exchange._kept
+        if rings is None or rings.paths != paths:
+            _Exchange._kept = None
+            if rings is not None:
+                rings.close()
+            rings = _Exchange._kept = _Rings(paths)
+        self._rings = rings
+        self._is_struct = bool(flags & _STRUCT)
+        self._unchanged = Unchanged()
+        self._left = 0  # requests that the function has left behind
+        self._said = 0  # those that the task knows of
+        self._request: pa.RecordBatch | None = None  # that the function is at, if that is worth it
+        self._poll = select.poll()
+        # The end of what the task says is there already, so readable it is.
+        self._poll.register(socket.fileno(), select.POLLRDHUP)
+
+    def _look(self) -> None:
+        if self._poll.poll(0):
+            raise EOFError("the task has ended")
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def requests(self) -> Iterator[pa.RecordBatch]:
+        """What Spark's socket would give, batch by batch."""
+        while (batch := self._next()) is not None:
+            yield batch
+            del batch
+            self._request = None
+            self._left += 1
+
+    def _next(self) -> pa.RecordBatch | None:
+        if self._said < self._left:
+            self._push(partial(self._rings.producer.push, self._packed(0)))
+        parts = bytearray()
+        while True:
+            lease, total, flags = self._lease()
+            if flags & _END:
+                lease.release()
+                return None
+            if not flags & _PART and not parts:
+                batch = self._decoded(lease)
+                if len(lease) >= WORTH:
+                    self._request = batch
+                lease.release()
+                return self._wrapped(batch)
+            parts += memoryview(lease)[_head.size :]
+            lease.release()
+            if not flags & _PART:
+                if len(parts) != total:
+                    raise ShmringError(f"a batch in parts has {len(parts)} bytes, not {total}")
+                return self._wrapped(_decoded(pa.py_buffer(parts)))
+
+    def _lease(self) -> tuple[Lease, int, int]:
+        """The next message of this task: requests that another one left unread are dropped."""
+        while True:
+            try:
+                lease = self._rings.consumer.lease(timeout=_SLICE)
+            except Empty:
+                self._look()
+                continue
+            stream, _, total, flags = _head.unpack_from(memoryview(lease))
+            if stream == self._stream:
+                return lease, total, flags
+            lease.release()
+
+    def _decoded(self, lease: Lease) -> pa.RecordBatch:
+        """A copy: a function may keep its batches, and the ring has to go on."""
+        known = self._rings.known
+        batch = known and known.map(lease, KIND_ARROW_STREAM, skip=_head.size, copy=True)
+        if batch is None:
+            message = pa.py_buffer(bytes(memoryview(lease)[_head.size :]))
+            batch = _decoded(message)
+            self._rings.known = learned(message)
+        return batch
+
+    def _wrapped(self, batch: Any) -> pa.RecordBatch:
+        if not self._is_struct:
+            return batch
+        if batch.num_columns:
+            column = _pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+        else:
+            column = _pa.array([{}] * batch.num_rows, pa.struct([]))
+        return _pa.RecordBatch.from_arrays([column], ["struct"])
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def answer(self, batch: Any) -> None:
+        """Send a batch that the function has made."""
+        if self._is_struct:
+            column = batch.column(0)
+            batch = _pa.RecordBatch.from_arrays(column.flatten(), schema=pa.schema(column.type))
+        flags = _BATCH
+        if self._request is not None and batch.num_rows == self._request.num_rows:
+            own = self._unchanged.without(self._request, batch)
+            if own is not None:
+                batch, flags = own, _BATCH | _REFERS
+        rings = self._rings
+        if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):
+            rings.encoder = BatchEncoder(batch.schema)
+        head = self._packed(flags)
+        push = partial(
+            rings.encoder.push_within, rings.most, rings.producer, batch, prefix=head, kind=_KIND
+        )
+        if self._push(push) is None:
+            self._answer_in_parts(batch, flags)
+
+    def _answer_in_parts(self, batch: pa.RecordBatch, flags: int) -> None:
+        """Send a batch that is too large for a message, or of a type that pyarrow writes."""
+        sink = pa.BufferOutputStream()
+        with _pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        data = memoryview(sink.getvalue())
+        size = self._rings.most - _head.size
+        for first in range(0, len(data), size):
+            last = first + size >= len(data)
+            head = self._packed(flags if last else flags | _PART, len(data))
+            message = b"".join((head, data[first : first + size]))
+            self._push(partial(self._rings.producer.push, message))
+
+    def _packed(self, flags: int, total: int = 0) -> bytes:
+        self._said = self._left
+        return _head.pack(self._stream, self._left, total, flags)
+
+    def _push(self, push: Callable[..., int | None]) -> int | None:
+        while True:
+            try:
+                return push(timeout=_SLICE)
+            except Full:
+                self._look()
+
+    def end(self) -> None:
+        """Say that there are no more answers."""
+        self._push(partial(self._rings.producer.push, self._packed(_END)))
+
+
+def _decoded(message: pa.Buffer) -> pa.RecordBatch:
+    return decode_batch(message, None, ring="of a Python worker", message_id=0)
+
+
+def _load_stream(self: Any, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    self.exchange = None
+    if not _is_announced(stream):
+        return _load(self, stream)
+    self.exchange = _Exchange(stream)
+    return self.exchange.requests()
+
+
+def _is_announced(stream: Any) -> bool:
+    return hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]
+
+
+def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
+    exchange: _Exchange | None = getattr(self, "exchange", None)
+    if exchange is None:
+        _dump(self, iterator, stream)
+        return
+    _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
+    stream.flush()
+    for batch in iterator:
+        exchange.answer(batch)
+        del batch
+    exchange.end()
+
+
+def equip() -> None:
+    """Let this process take and give batches over rings where it is told of some."""
+    if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
+        # Spark leaves its own frames out of users' errors; these stand for some of them.
+        for function in (_load_stream, _dump_stream):
+            code = function.__code__.replace(co_filename=_spark.__file__)
+            function.__code__ = code
+    _serializer.load_stream = _load_stream
+    _serializer.dump_stream = _dump_stream

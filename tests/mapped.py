@@ -1,0 +1,185 @@
+"""Functions of all sorts for mapInArrow, in a module that Python workers find."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["ENDS", "SHAPES", "WRONG"]
+
+
+def counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    total = 0
+    for batch in batches:
+        total += batch.num_rows
+        yield pa.record_batch({"n": [total]})
+    yield pa.record_batch({"n": [-total]})
+
+
+def keeps_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    kept = list(batches)
+    yield pa.record_batch({"n": [sum(batch.num_rows for batch in kept)]})
+    for batch in kept:
+        yield pa.record_batch({"n": batch.column("id")})
+
+
+def keeps_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    first = next(batches)
+    for batch in batches:
+        yield pa.record_batch({"n": batch.column("id")})
+    yield pa.record_batch({"n": first.column("id")})
+
+
+def looks_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    before = next(batches)
+    for batch in batches:
+        yield pa.record_batch({"n": before.column("id")})
+        before = batch
+    yield pa.record_batch({"n": before.column("id")})
+
+
+def twice(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch({"n": batch.column("id")})
+        yield pa.record_batch({"n": pc.negate(batch.column("id"))})
+
+
+def stops_early(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"n": next(batches).column("id")})
+
+
+def takes_and_stops(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    next(batches)
+    return
+    yield
+
+
+def gives_nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return
+    yield
+
+
+def ignores_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"n": [1]})
+
+
+def answers_before_it_reads(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in range(40):
+        yield pa.record_batch({"n": pa.array(range(5000), pa.int64())})
+    for batch in batches:
+        yield pa.record_batch({"n": batch.column("id")})
+
+
+def gives_batches_without_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.record_batch({"n": batch.column("id")}).slice(0, 0)
+        yield pa.record_batch({"n": batch.column("id").slice(3, 2)})
+
+
+def filters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        ids = batch.column("id")
+        yield pa.record_batch({"n": ids.filter(pc.equal(pc.bit_wise_and(ids, 63), 7))})
+
+
+SHAPES: list[Callable[..., Any]] = [
+    counts,
+    keeps_all,
+    keeps_first,
+    looks_ahead,
+    twice,
+    stops_early,
+    takes_and_stops,
+    gives_nothing,
+    ignores_input,
+    answers_before_it_reads,
+    gives_batches_without_rows,
+    filters,
+]
+
+
+def raises(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for number, batch in enumerate(batches):
+        if number == 2:
+            raise ValueError("of the third batch")
+        yield batch
+
+
+def raises_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    raise KeyError("no such thing")
+    yield
+
+
+def raises_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise ValueError("at the end")
+
+
+def ends_its_process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        os._exit(3)
+    yield
+
+
+def is_killed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield
+
+
+def exits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        sys.exit(0)
+    yield
+
+
+ENDS: list[Callable[..., Any]] = [
+    raises,
+    raises_at_once,
+    raises_at_the_end,
+    ends_its_process,
+    is_killed,
+    exits,
+]
+
+
+def gives_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    return iter([1])
+
+
+def gives_no_iterator(batches: Iterator[pa.RecordBatch]) -> Any:
+    return 1
+
+
+def gives_fewer_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.select(["id"]) for batch in batches)
+
+
+def gives_more_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.append_column("more", batch.column(0)) for batch in batches)
+
+
+def gives_other_names(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.rename_columns(["a", "b", "c"]) for batch in batches)
+
+
+def gives_other_types(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.select(["text", "half", "id"]) for batch in batches)
+
+
+WRONG: list[Callable[..., Any]] = [
+    gives_numbers,
+    gives_no_iterator,
+    gives_fewer_columns,
+    gives_more_columns,
+    gives_other_names,
+    gives_other_types,
+]

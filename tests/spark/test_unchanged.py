@@ -1,0 +1,405 @@
+"""Functions that nobody has named, in Spark's own Python workers: over rings, as over sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mapped
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from direct import ROWS, TYPES, columns_of, plan_of
+from pyspark.errors import PySparkException
+from pyspark.sql import functions
+
+FUNCTIONS = "spark.shmring.functions"
+DAEMON = "spark.python.daemon.module"
+BATCH = 500
+COUNT = 7 * BATCH + 3  # in two partitions
+
+pytestmark = pytest.mark.spark_version(since="4.3")
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark(
+        "local[2]",
+        **{DAEMON: "shmring.spark.daemon", "spark.sql.session.timeZone": "Europe/Berlin"},
+    )
+
+
+@pytest.fixture
+def set_option(spark) -> Iterator[Callable[[str, Any], None]]:
+    changed: list[str] = []
+
+    def set_to(option: str, value: Any) -> None:
+        changed.append(option)
+        spark.conf.set(option, value)
+
+    yield set_to
+    for option in changed:
+        spark.conf.unset(option)
+
+
+@pytest.fixture
+def frame(spark, set_option):
+    set_option(ROWS, BATCH)
+    return spark.range(COUNT, numPartitions=2).selectExpr("id", "id * 1.5 half", "string(id) text")
+
+
+def is_over_rings(frame) -> bool:
+    return "over rings" in plan_of(frame)
+
+
+def _said(error: Exception) -> str:
+    """What is the same in two runs of an error: no numbers, no lines of Java or Spark."""
+    kept: list[str] = []
+    is_users = True
+    for line in str(error).partition("Caused by:")[0].splitlines():
+        if line.startswith("  File"):
+            is_users = re.search("/(pyspark|shmring)/", line) is None
+        elif not line.startswith("    "):
+            is_users = True
+        if is_users and not line.startswith("\tat "):
+            kept.append(re.sub(r"\d+", "#", line))
+    return "\n".join(kept)
+
+
+@pytest.fixture
+def both(spark, set_option) -> Callable[..., Any]:
+    """What a query comes to, which has to be the same both ways."""
+
+    def both(query: Callable[[], Any], *, over_rings: bool = True) -> Any:
+        outcomes: list[tuple[str, Any]] = []
+        for switch in ("off", "on"):
+            set_option(FUNCTIONS, switch)
+            planned = query()
+            if hasattr(planned, "collect"):
+                assert is_over_rings(planned) == (over_rings and switch == "on")
+                query_rows = planned.collect
+            else:
+                query_rows = planned
+            try:
+                outcomes.append(("rows", query_rows()))
+            except PySparkException as error:
+                outcomes.append((type(error).__name__, _said(error)))
+            except Exception as error:  # py4j's
+                outcomes.append((type(error).__name__, _said(error).partition("Driver stack")[0]))
+        off, on = outcomes
+        assert on == off
+        return on[1]
+
+    return both
+
+
+@pytest.mark.parametrize("generated", [True, False])
+@pytest.mark.parametrize("nulls", ["none", "some", "all"])
+def test_every_type_comes_back(spark, both, set_option, nulls, generated):
+    set_option(ROWS, 100)
+    set_option("spark.sql.codegen.wholeStage", generated)
+    frame = spark.range(1000, numPartitions=2).selectExpr(*columns_of(TYPES, nulls))
+    rows = both(lambda: frame.mapInArrow(lambda batches: batches, frame.schema))
+    assert len(rows) == 1000
+
+
+def test_columns_of_a_file_come_back(spark, both, set_option, tmp_path):
+    set_option(ROWS, 100)
+    made = spark.range(1000, numPartitions=2).selectExpr(*columns_of(TYPES, "some"))
+    made.write.parquet(str(tmp_path / "rows"))
+    frame = spark.read.parquet(str(tmp_path / "rows"))
+    both(lambda: frame.mapInArrow(lambda batches: batches, frame.schema))
+    flat = frame.select("flag", "big", "text", "bytes", "day", "time", "exact")
+    both(lambda: flat.mapInArrow(lambda batches: batches, flat.schema))
+
+
+@pytest.mark.parametrize("function", mapped.SHAPES)
+def test_function_takes_and_gives_as_it_likes(both, frame, function):
+    both(lambda: frame.mapInArrow(function, "n long"))
+    both(
+        lambda: frame.mapInArrow(mapped.counts, "n long")
+    )  # what it has left is not taken for this
+
+
+@pytest.mark.parametrize("function", [mapped.counts, mapped.ignores_input, mapped.gives_nothing])
+def test_partitions_without_rows(both, frame, function):
+    both(lambda: frame.where("id < 0").mapInArrow(function, "n long"))
+    both(lambda: frame.where("id < 1").mapInArrow(function, "n long"))
+
+
+def test_columns_that_a_function_passes_on(both, spark, set_option):
+    set_option(ROWS, 10_000)
+    wide = spark.range(25_000, numPartitions=2).selectExpr(
+        "id", "repeat('x', 300) text", "id + 1 b"
+    )
+
+    def swaps(batches):
+        for batch in batches:
+            names = ["b", "text", "id", "again"]
+            columns = [*(batch.column(name) for name in names[:3]), batch.column("text")]
+            yield pa.RecordBatch.from_arrays(columns, ["b", "text", "id", "again"])
+
+    def later(batches):
+        before = next(batches)
+        for batch in batches:
+            yield before
+            before = batch
+        yield before
+
+    both(lambda: wide.mapInArrow(swaps, "b long, text string, id long, again string"))
+    both(lambda: wide.mapInArrow(later, wide.schema))
+
+
+def test_several_in_one_task(both, frame):
+    def same():
+        return frame.mapInArrow(lambda batches: batches, frame.schema)
+
+    def counted(function):
+        return frame.mapInArrow(function, "n long")
+
+    both(lambda: same().mapInArrow(mapped.counts, "n long"))
+    both(lambda: same().union(same()))
+    both(lambda: counted(mapped.stops_early).union(counted(mapped.counts)).coalesce(1))
+    both(lambda: same().join(same(), "id").sort("id"))
+
+
+def test_row_that_is_larger_than_the_rings(both, frame):
+    def widens(batches):
+        for batch in batches:
+            first = batch.column("id")[0].as_py()
+            yield pa.record_batch({"id": [first], "text": [f"{first:9}" * 3_000_000]})
+
+    def measures(batches):
+        for batch in batches:
+            for text in batch.column("text"):
+                yield pa.record_batch({"n": [len(text.as_py())], "head": [text.as_py()[:9]]})
+
+    wide = lambda: frame.limit(1).mapInArrow(widens, "id long, text string")  # noqa: E731
+    both(lambda: wide().selectExpr("id", "length(text)", "substr(text, 1, 20)"))
+    both(lambda: wide().mapInArrow(measures, "n long, head string"))
+
+
+def test_limit_ends_a_function(both, frame, tmp_path, until):
+    def writes_when_closed(batches):
+        try:
+            yield from batches
+        finally:
+            Path(f"{folder}/{os.getpid()}").touch()
+
+    folder = tmp_path / "off"
+    folder.mkdir()
+    both(lambda: lambda: len(frame.mapInArrow(writes_when_closed, frame.schema).limit(7).collect()))
+    until(lambda: len(list(folder.iterdir())) >= 1)
+
+
+@pytest.mark.parametrize("simplified", [False, True])
+@pytest.mark.parametrize("function", mapped.ENDS)
+def test_function_that_fails(both, frame, set_option, function, simplified):
+    set_option("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", simplified)
+    both(lambda: frame.coalesce(1).mapInArrow(function, frame.schema))
+    both(lambda: frame.mapInArrow(mapped.counts, "n long"))
+
+
+@pytest.mark.parametrize("generated", [True, False])
+@pytest.mark.parametrize("function", mapped.WRONG)
+def test_answer_of_a_wrong_form(both, frame, set_option, function, generated):
+    set_option("spark.sql.codegen.wholeStage", generated)
+    both(lambda: frame.coalesce(1).mapInArrow(function, frame.schema))
+
+
+def test_what_spark_tells_its_workers(spark, both, frame, tmp_path):
+    context = spark.sparkContext
+    (tmp_path / "side.txt").write_text("of a file")
+    context.addFile(str(tmp_path / "side.txt"))
+    told = context.broadcast({"k": 5})
+    seen = context.accumulator(0)
+
+    def tells(batches):
+        from pyspark import SparkFiles, TaskContext
+
+        task = TaskContext.get()
+        for batch in batches:
+            seen.add(batch.num_rows)
+        text = Path(SparkFiles.get("side.txt")).read_text()
+        yield pa.record_batch({"n": [f"{task.partitionId()} {told.value} {text}"]})
+
+    assert len(both(lambda: frame.mapInArrow(tells, "n string"))) == 2
+    assert seen.value == 2 * COUNT
+
+
+def test_barrier(both, frame):
+    def gathers(batches):
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        context.barrier()
+        for _ in batches:
+            pass
+        yield pa.record_batch({"n": [str(sorted(context.allGather(str(context.partitionId()))))]})
+
+    both(lambda: frame.mapInArrow(gathers, "n string", barrier=True))
+
+
+def test_job_that_is_cancelled_ends_and_leaves_its_workers_to_spark(
+    spark, frame, set_option, thread, until, tmp_path
+):
+    def waits(batches):
+        for batch in batches:
+            Path(f"{tmp_path}/{os.getpid()}").touch()
+            signal.pause()
+            yield batch
+
+    def run():
+        spark.sparkContext.setJobGroup("cancelled", "", interruptOnCancel=True)
+        frame.mapInArrow(waits, frame.schema).collect()
+
+    set_option(FUNCTIONS, "on")
+    job = thread(run)
+    until(lambda: len(list(tmp_path.iterdir())) == 2)
+    spark.sparkContext.cancelJobGroup("cancelled")
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        job.outcome()
+    until(lambda: not any(Path(f"/proc/{pid.name}").exists() for pid in tmp_path.iterdir()))
+    assert frame.mapInArrow(mapped.counts, "n long").count() == 10
+
+
+def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame, set_option):
+    def pids(batches):
+        for _ in batches:
+            pass
+        yield pa.record_batch({"n": [os.getpid()]})
+
+    set_option(FUNCTIONS, "on")
+    first = {row.n for row in frame.mapInArrow(pids, "n long").collect()}
+    again = {row.n for row in frame.mapInArrow(pids, "n long").collect()}
+    assert first & again
+    assert not list(Path("/dev/shm").glob("shmring.worker.*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "60"),
+        ("spark.sql.execution.arrow.pyspark.validateSchema.enabled", "true"),
+        ("spark.sql.pyspark.worker.logging.enabled", "true"),
+    ],
+)
+def test_what_changes_how_spark_runs_functions_leaves_them_to_it(
+    both, frame, set_option, option, value
+):
+    set_option(option, value)
+    both(lambda: frame.mapInArrow(mapped.counts, "n long"), over_rings=False)
+
+
+# --- UDFs ---------------------------------------------------------------------------------------
+
+
+UDFS = (
+    *("columns", "the same twice", "expressions", "named", "struct", "arrow"),
+    *("chain", "of two kinds", "cast"),
+)
+
+
+def _columns():
+    """UDFs of all sorts, as columns of the frame."""
+
+    @functions.pandas_udf("double")
+    def plus(x: pd.Series, y: pd.Series) -> pd.Series:
+        return x + y
+
+    @functions.pandas_udf("string")
+    def shouts(x: pd.Series) -> pd.Series:
+        return x.str.upper() + "!"
+
+    @functions.pandas_udf("a long, b string")
+    def both_of(x: pd.Series, y: pd.Series) -> pd.DataFrame:
+        return pd.DataFrame({"a": x, "b": y})
+
+    @functions.arrow_udf("long")
+    def doubled(x: pa.Array) -> pa.Array:
+        return pc.multiply(x, 2)
+
+    @functions.pandas_udf("int")
+    def cast(x: pd.Series) -> pd.Series:
+        return x * 2
+
+    return {
+        "columns": lambda: [plus("id", "half")],
+        "the same twice": lambda: [plus("half", "half")],
+        "expressions": lambda: [plus(functions.col("id") + 1, "half"), shouts("text")],
+        "named": lambda: [plus(y=functions.col("half"), x=functions.col("id"))],
+        "struct": lambda: [both_of("id", "text")],
+        "arrow": lambda: [doubled("id"), doubled(functions.col("id") % 7)],
+        "chain": lambda: [plus(plus("half", "id"), "id"), shouts(shouts("text"))],
+        "of two kinds": lambda: [plus(doubled("id"), "half"), doubled(doubled("id"))],
+        "cast": lambda: [cast("half")],
+    }
+
+
+@pytest.mark.parametrize("beside", [[], ["*"]])
+@pytest.mark.parametrize("name", UDFS)
+def test_udf(both, frame, name, beside):
+    both(lambda: frame.select(*beside, *_columns()[name]()))
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_udfs_of_a_file(both, spark, frame, set_option, tmp_path, generated):
+    set_option("spark.sql.codegen.wholeStage", generated)
+    frame.selectExpr("if(id % 3 = 0, null, half) half", "id", "text").write.parquet(
+        str(tmp_path / "rows")
+    )
+    file = spark.read.parquet(str(tmp_path / "rows"))
+    both(lambda: file.select("*", *_columns()["columns"](), *_columns()["arrow"]()))
+
+
+@pytest.mark.parametrize("name", ["raises", "loses a row", "ends its process"])
+def test_udf_that_fails(both, frame, name):
+    def fails(x: pd.Series) -> pd.Series:
+        if name == "raises":
+            raise ValueError(f"of {len(x)} rows")
+        if name == "ends its process":
+            os._exit(3)
+        return x[:-1]
+
+    udf = functions.pandas_udf(fails, "double")
+    both(lambda: frame.coalesce(1).select(udf("half")))
+    both(lambda: frame.select("id", *_columns()["columns"]()))
+
+
+@pytest.mark.parametrize("name", ["iterator", "without arguments", "pickled"])
+def test_udf_that_is_left_to_spark(both, frame, name):
+    def iterates(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        for batch in batches:
+            yield batch + 1
+
+    made = {
+        "iterator": lambda: functions.pandas_udf(iterates, "double")("half"),
+        "without arguments": lambda: functions.pandas_udf(lambda: pd.Series([1]), "long")(),
+        "pickled": lambda: functions.udf(lambda x: x + 1, "double", useArrow=False)("half"),
+    }[name]
+    both(lambda: frame.limit(1).select(made()), over_rings=False)
+
+
+@pytest.mark.parametrize("generated", [True, False])
+@pytest.mark.parametrize("most", [1, 1000, 5000, 20_000])
+@pytest.mark.parametrize("kind", ["rows", "nested", "file"])
+def test_batches_have_sparks_own_sizes(both, spark, set_option, tmp_path, most, kind, generated):
+    def sizes(batches):
+        for batch in batches:
+            yield pa.record_batch({"n": [batch.num_rows]})
+
+    set_option("spark.sql.execution.arrow.maxBytesPerBatch", most)
+    set_option("spark.sql.codegen.wholeStage", generated)
+    columns = ["if(id % 3 = 0, null, id) id", "repeat('x', int(id % 50)) text", "id % 2 = 0 flag"]
+    if kind == "nested":
+        columns += ["array(id, null) ids", "struct(id, string(id) s) both"]
+    frame = spark.range(300, numPartitions=1).selectExpr(*columns, "cast(id as decimal(30)) d")
+    if kind == "file":
+        frame.write.parquet(str(tmp_path / "rows"))
+        frame = spark.read.parquet(str(tmp_path / "rows"))
+    both(lambda: frame.mapInArrow(sizes, "n long"))
