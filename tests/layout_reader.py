@@ -256,7 +256,7 @@ class LayoutReader:
     def ranges(self, seat: int) -> list[tuple[int, int]]:
         flat = self.seat(seat, "range")
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        return [(lo, hi) for lo, hi in pairs if lo != NONE]
+        return [(lo, hi % 2**56) for lo, hi in pairs if lo != NONE]
 
     def active(self) -> list[int]:
         return [i for i in range(BRANCHES) if self.cursor("graph.active") >> i & 1]

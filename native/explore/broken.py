@@ -289,6 +289,13 @@ BREAKS = [
         "leases of the dead: two adopt, one may die",
     ),
     Break(
+        "what is adopted from who had adopted it counts as delivered once before",
+        "adopt.c",
+        "once_more(RANGE_BEFORE(known[k].hi))",
+        "1",
+        "leases of the dead: two adopt, one may die",
+    ),
+    Break(
         "a release wakes nobody",
         "takes.h",
         "\tstore_release(&m->seat->lease.hold, low);\n"

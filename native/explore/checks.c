@@ -189,7 +189,8 @@ static uint32_t deliver(shmring_consumer *m, const struct shmring_lease *l, uint
 		memcpy(&number, message.data, 8);
 		MUST(number < NUMBERS);
 		if (l->redelivered) {
-			MUST(g->consumer_died[b]);
+			MUST(g->consumer_died[b] && l->redelivered >= g->delivered[b][number]);
+			g->delivered[b][number] = (uint8_t)(l->redelivered + 1);
 		} else {
 			MUST(!g->delivered[b][number]++);
 			MUST(*last_seen <= message.message_id);

@@ -74,7 +74,7 @@ struct thread {
 /* What the checks remember. */
 struct ghost {
 	uint8_t committed[NUMBERS];
-	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* not counting redeliveries */
+	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* how often */
 	uint8_t released[SMALL_BRANCHES][NUMBERS];
 	uint8_t lost[SMALL_BRANCHES]; /* a branch overrun */
 	uint8_t consumer_died[SMALL_BRANCHES];

@@ -409,6 +409,8 @@ static PyGetSetDef getset[] = {
      NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held these messages, and died or handed them back", NULL},
+    {"deliveries", lease_get_deliveries, NULL,
+     "how often they were delivered, this time included; 256 for more than 255", NULL},
     {0},
 };
 

@@ -76,6 +76,7 @@ PyObject *lease_release(PyObject *self, PyObject *ignored);
 PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *lease_get_redelivered(PyObject *self, void *closure);
+PyObject *lease_get_deliveries(PyObject *self, void *closure);
 void lease_dealloc(PyObject *self);
 void lease_releasebuffer(PyObject *self, Py_buffer *buffer);
 extern PyType_Spec lease_spec;

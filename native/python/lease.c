@@ -244,6 +244,11 @@ PyObject *lease_get_redelivered(PyObject *op, void *Py_UNUSED(closure))
 	return PyBool_FromLong(((struct lease *)op)->range.redelivered);
 }
 
+PyObject *lease_get_deliveries(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromLong(((struct lease *)op)->range.redelivered + 1);
+}
+
 /* --- the type -------------------------------------------------------------------- */
 
 static int lease_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
@@ -367,6 +372,8 @@ static PyGetSetDef getset[] = {
     {"kind", get_kind, NULL, "the mark given to push()", NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held this message, and died or handed it back", NULL},
+    {"deliveries", lease_get_deliveries, NULL,
+     "how often it was delivered, this time included; 256 for more than 255", NULL},
     {0},
 };
 

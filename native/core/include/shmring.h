@@ -351,7 +351,8 @@ struct shmring_lease {
 	uint64_t first;
 	uint64_t end;
 	uint32_t messages;
-	bool redelivered; /* an earlier consumer held it, and died or handed it back */
+	uint8_t redelivered; /* how often it was delivered before, to consumers that died or handed it back: 0
+				for the first time, 255 for 255 times and more */
 };
 
 /* Takes up to `max_messages` consecutive messages, in at most `max_slots` slots (it

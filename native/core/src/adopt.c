@@ -32,10 +32,16 @@ static bool undeliverable(shmring_consumer *m, struct seat *dead, struct range *
 	return status != SHMRING_OK;
 }
 
-static void give_again(shmring_consumer *m, uint64_t lo, uint64_t end, uint32_t messages,
+/* What was delivered 255 times is not counted further. */
+static uint32_t once_more(uint32_t before)
+{
+	return before < UINT8_MAX ? before + 1 : before;
+}
+
+static void give_again(shmring_consumer *m, uint64_t lo, uint64_t end, uint32_t messages, uint32_t before,
 		       struct shmring_lease *lease)
 {
-	*lease = (struct shmring_lease){lo, end, messages, true};
+	*lease = (struct shmring_lease){lo, end, messages, (uint8_t)before};
 	count(&m->seat->counters.messages, messages);
 	count(&m->seat->later.redelivered, messages);
 }
@@ -53,7 +59,7 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 	struct range known[LEASES]; /* by the dead consumer */
 	uint32_t all = LEASES;
 	uint32_t k = 0;
-	uint32_t messages;
+	uint32_t messages, before;
 	uint64_t lo, hi, end;
 	bool marker = false;
 
@@ -61,7 +67,8 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 	lo = ranges_lowest(known, LEASES);
 	while (k < LEASES - 1 && known[k].lo != lo)
 		k++;
-	hi = known[k].hi;
+	hi = RANGE_END(known[k].hi);
+	before = once_more(RANGE_BEFORE(known[k].hi));
 	if (load_relaxed(&m->branch->d.options) & BRANCH_DROP_OLDEST) {
 		uint64_t from_here = consumer_stake(m, lo);
 
@@ -87,7 +94,7 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, from + 1);
 	crash_order();
-	*status = consumer_record(m, lo, end);
+	*status = consumer_record(m, lo, end, before);
 	if (*status) {
 		store_relaxed(&s->lease.adopt_from, 0);
 		if (*status == SHMRING_E_DAMAGED)
@@ -107,7 +114,7 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 		consumer_raise_hold(m);
 		return false;
 	}
-	give_again(m, lo, end, messages, lease);
+	give_again(m, lo, end, messages, before, lease);
 	return true;
 }
 
@@ -242,7 +249,7 @@ bool consumer_take_again(shmring_consumer *m, uint32_t max_messages, uint64_t ma
 			(void)ranges_remove(m->seat, m->range, &m->ranges_used, lo, end);
 			consumer_raise_hold(m);
 		} else {
-			give_again(m, lo, end, messages, lease);
+			give_again(m, lo, end, messages, once_more(consumer_delivered_before(m, lo, end)), lease);
 		}
 		if (end < hi)
 			deferred_put(&m->returned, end, hi);

@@ -406,7 +406,7 @@ again:
 	}
 
 	take_begins(s, t, TAKE_WORD(end, m->branch_index));
-	status = consumer_record(m, t, end);
+	status = consumer_record(m, t, end, 0);
 	if (status) {
 		store_relaxed(&s->lease.take_end, TAKE_WORD(end, m->branch_index));
 		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST)

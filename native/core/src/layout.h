@@ -185,8 +185,11 @@ enum seat_wait {
 
 struct range {
 	uint64_t lo; /* NONE: unused */
-	uint64_t hi;
+	uint64_t hi; /* the end; above it, how often the messages were delivered before: RANGE_WORD() */
 };
+#define RANGE_WORD(end, before) ((end) | (uint64_t)(before) << 56)
+#define RANGE_END(word) ((word) & (MAX_SEQUENCE - 1))
+#define RANGE_BEFORE(word) ((uint32_t)((word) >> 56))
 
 /* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. It has the
  * branch because the seat may serve another branch by the time when the take of its

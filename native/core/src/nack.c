@@ -19,6 +19,7 @@
 struct place {
 	uint32_t seat; /* NOBODY: there is none */
 	uint32_t entry;
+	uint32_t before; /* how often the messages were delivered before */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
@@ -33,7 +34,8 @@ static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct
 	for (uint32_t k = 0; k < LEASES; k++) {
 		if (known[k].lo == NONE) {
 			place->entry = place->entry < LEASES ? place->entry : k;
-		} else if (known[k].hi == lo || known[k].lo == hi) {
+		} else if (RANGE_BEFORE(known[k].hi) == place->before &&
+			   (RANGE_END(known[k].hi) == lo || known[k].lo == hi)) {
 			place->entry = k;
 			place->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
 			break;
@@ -51,7 +53,7 @@ static void orphan_record(struct seat *orphan, const struct place *place, uint64
 		store_release(&orphan->lease.hold, lo);
 	crash_order();
 	if (place->how != GROW_DOWN)
-		store_relaxed(&range->hi, hi);
+		store_relaxed(&range->hi, RANGE_WORD(hi, place->before));
 	crash_order();
 	if (place->how != GROW_UP)
 		store_relaxed(&range->lo, lo);
@@ -59,15 +61,17 @@ static void orphan_record(struct seat *orphan, const struct place *place, uint64
 
 /* Finds an orphan with room, so that many nacks do not take all seats; or a free
  * seat; or NOBODY. */
-static struct place find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t hi)
+static struct place find_orphan(const shmring_consumer *m, uint64_t lo, uint64_t hi)
 {
-	struct place found = {.seat = NOBODY, .how = NEW_ORPHAN}, orphan;
+	const shmring *r = m->ring;
+	struct place found = {.seat = NOBODY, .before = consumer_delivered_before(m, lo, hi), .how = NEW_ORPHAN};
+	struct place orphan = found;
 
 	for (uint32_t i = r->seat_count; i-- > 0;) {
 		uint32_t state = load_relaxed(&r->seats[i].id.state);
 
 		orphan.seat = i;
-		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == branch &&
+		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == m->branch_index &&
 		    has_room(&r->seats[i], lo, hi, &orphan))
 			return orphan;
 		if (state == SEAT_FREE && !seat_is_own(r, i))
@@ -82,7 +86,7 @@ static bool can_strike(const shmring_consumer *m, uint64_t lo, uint64_t hi)
 	bool inside = false;
 
 	for (uint32_t k = 0; k < m->ranges_used; k++)
-		inside |= m->range[k].lo < lo && m->range[k].hi > hi;
+		inside |= m->range[k].lo < lo && RANGE_END(m->range[k].hi) > hi;
 	return !inside || ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0;
 }
 
@@ -146,9 +150,9 @@ static int hand_back(shmring_consumer *m, uint64_t first, uint64_t end)
 		    SHMRING_CONTENDED,
 		    "ring \"%s\": a consumer that died moving a lease cannot be cleared away now; try again",
 		    r->name);
-	to = find_orphan(r, m->branch_index, first, end);
+	to = find_orphan(m, first, end);
 	if (to.seat == NOBODY && recover_dead_seats(r))
-		to = find_orphan(r, m->branch_index, first, end);
+		to = find_orphan(m, first, end);
 	if (load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE)
 		status = shmring_release(m, first, end); /* dropped: it is not delivered again */
 	else if (to.seat == NOBODY)

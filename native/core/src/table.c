@@ -46,7 +46,7 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 					uint64_t lo = load_relaxed(&r->seats[i].range[k].lo);
 
 					held = lo != NONE && lo <= sequence &&
-					       sequence < load_relaxed(&r->seats[i].range[k].hi);
+					       sequence < RANGE_END(load_relaxed(&r->seats[i].range[k].hi));
 				}
 		n += held;
 	}

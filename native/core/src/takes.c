@@ -63,7 +63,8 @@ static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t 
 bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < *used; k++) {
-		uint64_t a = known[k].lo, b = known[k].hi;
+		uint64_t a = known[k].lo, word = known[k].hi, b = RANGE_END(word);
+		uint64_t cut = RANGE_WORD(lo, RANGE_BEFORE(word));
 
 		if (a == NONE || a >= hi || b <= lo)
 			continue;
@@ -72,7 +73,7 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 		} else if (a >= lo) {
 			set_lo(s, known, k, hi);
 		} else if (b <= hi) {
-			set_hi(s, known, k, lo);
+			set_hi(s, known, k, cut);
 		} else {
 			int other = ranges_free_entry(known, used);
 
@@ -80,9 +81,9 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 				return false;
 			/* If it is killed between the two, the tail is recorded twice
 			 * and nothing is struck yet: recovery sees one range. */
-			set_range(s, known, (uint32_t)other, hi, b);
+			set_range(s, known, (uint32_t)other, hi, word);
 			crash_order();
-			set_hi(s, known, k, lo);
+			set_hi(s, known, k, cut);
 		}
 	}
 	return true;
@@ -114,9 +115,9 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. A consumer never
- * gets a message again that it holds, so its ranges never overlap. */
-int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
+/* Records [lo, hi), delivered `before` so often: grows the range that ends at lo, or takes a free entry. A
+ * consumer never gets a message again that it holds, so its ranges never overlap. */
+int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct seat *s = m->seat;
 	struct range *known = m->range;
@@ -126,17 +127,17 @@ int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
 	for (uint32_t k = 0; k < m->ranges_used; k++) {
 		if (known[k].lo == NONE)
 			continue;
-		if (known[k].lo < hi && known[k].hi > lo)
+		if (known[k].lo < hi && RANGE_END(known[k].hi) > lo)
 			return fail(
 			    SHMRING_E_DAMAGED,
 			    "ring \"%s\": its cursors are damaged: [%llu, %llu) is to be taken by a consumer "
 			    "that holds some of it already",
 			    m->ring->name, (unsigned long long)lo, (unsigned long long)hi);
-		if (known[k].hi == lo)
+		if (known[k].hi == RANGE_WORD(lo, before))
 			grows = k;
 	}
 	if (grows < LEASES) {
-		set_hi(s, known, grows, hi);
+		set_hi(s, known, grows, RANGE_WORD(hi, before));
 		return SHMRING_OK;
 	}
 	entry = ranges_free_entry(known, &m->ranges_used);
@@ -146,8 +147,19 @@ int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
 		    "this consumer of ring \"%s\" holds %d separate leases already; release some, or copy what "
 		    "you keep",
 		    m->ring->name, LEASES);
-	set_range(s, known, (uint32_t)entry, lo, hi);
+	set_range(s, known, (uint32_t)entry, lo, RANGE_WORD(hi, before));
 	return SHMRING_OK;
+}
+
+/* How often some of [lo, hi), which this consumer holds, was delivered before. */
+uint32_t consumer_delivered_before(const shmring_consumer *m, uint64_t lo, uint64_t hi)
+{
+	uint32_t most = 0;
+
+	for (uint32_t k = 0; k < m->ranges_used; k++)
+		if (m->range[k].lo < hi && RANGE_END(m->range[k].hi) > lo && RANGE_BEFORE(m->range[k].hi) > most)
+			most = RANGE_BEFORE(m->range[k].hi);
+	return most;
 }
 
 /* --- what is to be taken ------------------------------------------------------------ */
@@ -275,7 +287,7 @@ int consumer_overrun(shmring_consumer *m, uint64_t first, uint64_t end)
 static bool is_boundary(const shmring_consumer *m, uint64_t at)
 {
 	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (m->range[k].lo != NONE && (m->range[k].lo == at || m->range[k].hi == at))
+		if (m->range[k].lo != NONE && (m->range[k].lo == at || RANGE_END(m->range[k].hi) == at))
 			return true;
 	return is_published(m->ring, at);
 }
@@ -286,8 +298,8 @@ static bool is_held(const shmring_consumer *m, uint64_t first, uint64_t end)
 	uint32_t k = 0;
 
 	while (at < end && k < m->ranges_used) {
-		if (m->range[k].lo <= at && m->range[k].hi > at) {
-			at = m->range[k].hi;
+		if (m->range[k].lo <= at && RANGE_END(m->range[k].hi) > at) {
+			at = RANGE_END(m->range[k].hi);
 			k = 0; /* neighbours may be recorded in any order */
 		} else {
 			k++;
@@ -337,9 +349,10 @@ static void join_split(struct seat *s)
 	seat_read_ranges(s, known);
 	for (uint32_t k = 0; k < LEASES; k++)
 		for (uint32_t j = 0; known[k].lo != NONE && j < LEASES; j++) {
-			if (known[j].lo == NONE || known[j].lo <= known[k].lo || known[j].lo >= known[k].hi)
+			if (known[j].lo == NONE || known[j].lo <= known[k].lo ||
+			    known[j].lo >= RANGE_END(known[k].hi))
 				continue;
-			if (known[j].hi > known[k].hi)
+			if (RANGE_END(known[j].hi) > RANGE_END(known[k].hi)) /* and as often delivered */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);
@@ -362,7 +375,7 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 		for (int k = 0; recorded && k < LEASES; k++) {
 			uint64_t at = load_relaxed(&other->range[k].lo);
 
-			if (away ? at > lo || load_relaxed(&other->range[k].hi) < hi : at != lo)
+			if (away ? at > lo || RANGE_END(load_relaxed(&other->range[k].hi)) < hi : at != lo)
 				continue;
 			if (away)
 				fetch_or_seq_cst(&b->d.consumers[(from - 1) / 64], UINT64_C(1)

@@ -243,6 +243,32 @@ TEST(a_consumer_dies_at_each_step_of_handing_back)
 		}
 }
 
+TEST(deliveries_are_counted_up_to_255_before_the_last)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_of(r, "b");
+	struct shmring_lease l, fresh;
+
+	push_n(p, 0, 2);
+	for (unsigned before = 0; before < 300; before++) {
+		l = lease_of(m, 1);
+		CHECK_IS(l.first, 0);
+		CHECK_IS(l.redelivered, before < 255 ? before : 255);
+		CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
+	}
+	l = lease_of(m, 2);
+	CHECK_IS(l.messages, 1); /* those that were delivered as often */
+	fresh = lease_of(m, 2);
+	CHECK(fresh.first == 1 && !fresh.redelivered);
+	CHECK_IS(shmring_nack(m, l.first, fresh.end), SHMRING_OK); /* both count as the one that came more often */
+	l = lease_of(m, 2);
+	CHECK(l.messages == 2 && l.redelivered == 255);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	CHECK_IS(m->seat->lease.hold, NONE);
+	END(r, p, m);
+}
+
 int main(void)
 {
 	return run_tests();

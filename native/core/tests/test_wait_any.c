@@ -153,7 +153,7 @@ static shmring *ring_beside(const char *suffix)
 
 	snprintf(path, sizeof path, "%s.%s", ring_path(), suffix);
 	NEED(shmring_create(path, &(struct shmring_options){.slots = 1024}, &r) == SHMRING_OK);
-	unlink(path);
+	NEED(shmring_unlink(path, NULL, NULL, NULL) == SHMRING_OK);
 	return r;
 }
 

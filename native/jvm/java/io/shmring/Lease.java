@@ -11,7 +11,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   private final long first;
   private final long end;
   private final int count;
-  private final boolean redelivered;
+  private final int deliveries;
   private final Optional<Message> head; // empty: reading it throws what is wrong
   private boolean open = true;
 
@@ -21,7 +21,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     this.first = words.getLong(0);
     this.end = words.getLong(Long.BYTES);
     this.count = (int) words.getLong(2 * Long.BYTES);
-    this.redelivered = words.getLong(3 * Long.BYTES) != 0;
+    this.deliveries = (int) words.getLong(3 * Long.BYTES) + 1;
     this.head =
         words.getLong(4 * Long.BYTES) != 0
             ? Optional.of(new Message(this, words, 5 * Long.BYTES))
@@ -51,7 +51,12 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
 
   /** Whether an earlier consumer held these messages, and died or handed them back. */
   public boolean redelivered() {
-    return redelivered;
+    return deliveries > 1;
+  }
+
+  /** How often these messages were delivered, this time included; 256 for more than 255. */
+  public int deliveries() {
+    return deliveries;
   }
 
   /** The only message of a lease of one. */
