@@ -371,7 +371,7 @@ def test_udf_that_fails(both, frame, name):
     both(lambda: frame.select("id", *_columns()["columns"]()))
 
 
-@pytest.mark.parametrize("name", ["iterator", "without arguments", "pickled"])
+@pytest.mark.parametrize("name", ["iterator", "pickled"])
 def test_udf_that_is_left_to_spark(both, frame, name):
     def iterates(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
         for batch in batches:
@@ -379,7 +379,6 @@ def test_udf_that_is_left_to_spark(both, frame, name):
 
     made = {
         "iterator": lambda: functions.pandas_udf(iterates, "double")("half"),
-        "without arguments": lambda: functions.pandas_udf(lambda: pd.Series([1]), "long")(),
         "pickled": lambda: functions.udf(lambda x: x + 1, "double", useArrow=False)("half"),
     }[name]
     both(lambda: frame.limit(1).select(made()), over_rings=False)
