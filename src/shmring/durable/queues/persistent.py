@@ -135,14 +135,14 @@ class PersistentQueue(Closing):
             reserve=log_reserve,
         )
         self.files: DataFiles = state.files
-        self.recovered: str | None = state.recovered
+        self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
         self._ahead: ReadAhead[Source] = ReadAhead(self._read)
         self._next_item = state.next_item
         self.is_open = True
         if self.recovered is not None:
             _log.warning("%s", self.recovered)
-        if state.rewrite:
+        if state.damaged:
             with self._commit_lock:
                 self._rewrite_log()
 
