@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from shmring.closing import Closing
 from shmring.errors import Damaged
-from shmring.table_ring.backend import Deadline, Durability, Message
+from shmring.table_ring.backend import Deadline, Durability
 from shmring.table_ring.opening import (
     Making,
     address,
@@ -33,7 +33,7 @@ from shmring.table_ring.opening import (
     shown,
 )
 from shmring.table_ring.schema import check_name, check_subscribers
-from shmring.table_ring.turns import Claim, TableRingStats, Turns, count_one, count_rows
+from shmring.table_ring.turns import Claim, TableRingStats, Turns, count_many, count_one, count_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -247,20 +247,22 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
         """
-        return [data for _, _, data in self._pop_many(limit, timeout)]
+        most = self._limit(limit)
+        deadline = Deadline(timeout)
+        return self._turns.pop(
+            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_many
+        )
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
         from shmring.table_ring.arrow import to_batch
 
-        return to_batch(self._pop_many(limit, timeout))
-
-    def _pop_many(self, limit: int, timeout: float | None) -> list[Message]:
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        return self._turns.pop(
-            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_rows
+        rows = self._turns.pop(
+            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, count_rows
         )
+        return to_batch(rows)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None

@@ -144,10 +144,13 @@ class SqliteBackend(Backend):
         return None
 
     def pop_one(self, timeout: float) -> bytes | None:
-        found = self.pop_many(1, timeout)
+        found = self.pop_rows(1, timeout)
         return found[0][2] if found else None
 
-    def pop_many(self, limit: int, timeout: float) -> list[Message]:
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        return [data for _, _, data in self.pop_rows(limit, timeout)]
+
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

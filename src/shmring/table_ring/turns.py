@@ -71,6 +71,10 @@ def count_one(data: bytes) -> tuple[int, int]:
     return 1, len(data)
 
 
+def count_many(messages: Sequence[bytes]) -> tuple[int, int]:
+    return len(messages), sum(map(len, messages))
+
+
 def count_rows(rows: Sequence[Message]) -> tuple[int, int]:
     return len(rows), sum(len(data) for _, _, data in rows)
 
