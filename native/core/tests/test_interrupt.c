@@ -222,14 +222,14 @@ static int wait_one_way(int way, shmring_producer *p, shmring_consumer *m, uint8
 
 TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
 {
-	void (*old)(int) = signal(SIGUSR1, count_signal);
+	const struct sigaction restarts = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+	struct sigaction old;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "full"), *empty;
-	struct sigaction action;
 	struct sender s = {.to = pthread_self()};
 
-	NEED(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_flags & SA_RESTART);
+	NEED(sigaction(SIGUSR1, &restarts, &old) == 0);
 	push_n(p, 0, 1024);
 	empty = consumer_with(r, "empty", &(struct shmring_branch_options){.start = SHMRING_LATEST});
 	without_end = true;
@@ -241,7 +241,7 @@ TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
 	store_release(&s.is_enough, 1);
 	pthread_join(s.thread, NULL);
 	without_end = false;
-	signal(SIGUSR1, old);
+	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
 	END(r, p, m, empty);
 }
 
@@ -252,9 +252,11 @@ TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	struct shmring_wait waits[] = {{.consumer = a}, {.consumer = b}};
-	void (*old)(int) = signal(SIGUSR1, count_signal);
+	const struct sigaction restarts = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+	struct sigaction old;
 	uint32_t bell = 0;
 
+	NEED(sigaction(SIGUSR1, &restarts, &old) == 0);
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++)
 		for (int way = 0; way < 3; way++) {
 			bool sleeps_on_one = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
@@ -273,7 +275,7 @@ TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
 			CHECK(false_time - start < 100 * MS);
 			false_time = 0;
 		}
-	signal(SIGUSR1, old);
+	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
 	END(r, p, a, b);
 }
 

@@ -369,7 +369,7 @@ TEST(a_copy_has_a_limit)
 	int fd = open(ring_path(), O_RDWR);
 
 	shmring_close(r);
-	h.slots = UINT64_C(1) << 31;
+	h.slots = UINT64_C(1) << 24; /* ThreadSanitizer leaves no addresses for many more */
 	lay_out(&h);
 	h.crc = header_crc(&h);
 	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
