@@ -475,6 +475,10 @@ def names(batch: pa.RecordBatch) -> object:
     return answer
 
 
+def numbers_as_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"0": [0], "1": [1]})
+
+
 def names_of_both(left: pa.RecordBatch, right: pa.RecordBatch) -> object:
     return names(left)
 

@@ -129,6 +129,21 @@ def test_each_batch_of_an_answer_has_an_order_of_its_own(spark, served, path, me
     assert outcome(asked(spark, method, through(name), "")) == [(2, 0.5, -2.0)] * 4
 
 
+@pytest.mark.parametrize("way", ways("mapInPandas", "applyInPandas"), ids="-".join)
+def test_numbers_that_are_declared_are_names(spark, served, path, method):
+    """The answer has the columns "0" and "1", as has that of Spark's own function."""
+
+    def own_numbers(given):
+        import pandas as pd
+
+        frame = pd.DataFrame({"0": [0], "1": [1]})
+        return iter([frame]) if method == "mapInPandas" else frame
+
+    frame = asked(spark, method, own_numbers, "", "`1` long, `0` long")
+    ours = asked(spark, method, through(served("numbers_as_names")), "", "`1` long, `0` long")
+    assert outcome(ours) == outcome(frame) == [(1, 0)]
+
+
 @pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join)
 def test_fields_of_a_struct_have_the_declared_names(spark, served, path, method):
     declared = "s struct<risk: double, score: double>"

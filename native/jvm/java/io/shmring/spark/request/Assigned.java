@@ -50,7 +50,7 @@ public record Assigned(How how, boolean takesMore, boolean takesNumbered) implem
     if (got.equals(wanted)) {
       return Optional.empty();
     }
-    if (how == How.BY_PLACE || isNumbered(got)) {
+    if (how == How.BY_PLACE || isNumbered(got, wanted)) {
       return misplaced(taken(got, wanted), wanted);
     }
     Optional<String> why = unlike(taken(got, wanted), wanted);
@@ -59,7 +59,7 @@ public record Assigned(How how, boolean takesMore, boolean takesNumbered) implem
 
   /** Where each declared column stands in an answer to which there was no objection. */
   int[] places(List<String> got, List<String> wanted) {
-    return how == How.BY_NAME && !got.equals(wanted) && !isNumbered(got)
+    return how == How.BY_NAME && !got.equals(wanted) && !isNumbered(got, wanted)
         ? wanted.stream().mapToInt(got::indexOf).toArray()
         : IntStream.range(0, wanted.size()).toArray();
   }
@@ -68,9 +68,10 @@ public record Assigned(How how, boolean takesMore, boolean takesNumbered) implem
     return takesMore && got.size() > wanted.size() ? got.subList(0, wanted.size()) : got;
   }
 
-  /** As pandas does with a frame's columns that have no names. */
-  private boolean isNumbered(List<String> got) {
+  /** As pandas does with a frame's columns that have no names; declared ones are names. */
+  private boolean isNumbered(List<String> got, List<String> wanted) {
     return takesNumbered
+        && got.stream().noneMatch(wanted::contains)
         && IntStream.range(0, got.size()).allMatch(i -> got.get(i).equals(Integer.toString(i)));
   }
 
