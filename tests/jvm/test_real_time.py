@@ -8,9 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from sessions import PATIENCE
 
 import shmring
 
@@ -64,16 +62,6 @@ def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
         return writer.start()
 
     return started
-
-
-def test_a_journal_is_for_micro_batches(name: str, start: Start, tmp_path: Path) -> None:
-    with (
-        shmring.create(name, schema=SCHEMA, temporary=True) as ring,
-        ring.journal(tmp_path / "journal"),
-    ):
-        query = start(ring, journal=str(tmp_path / "journal"))
-        with pytest.raises(StreamingQueryException, match="in real-time mode a stream reads the"):
-            query.awaitTermination(PATIENCE)
 
 
 def test_a_restarted_query_loses_no_row(name: str, start: Start) -> None:

@@ -45,6 +45,8 @@ def configured():
 def test_jar_alone_is_all_that_a_session_without_sidecars_gets(configured):
     assert configured() == {"spark.jars": jar_path()}
     assert configured({"spark.jars": "a.jar"}) == {"spark.jars": f"{jar_path()},a.jar"}
+    # As a session leaves it that ran before in this process.
+    assert configured({"spark.jars": f"file://{jar_path()}"}) == {"spark.jars": jar_path()}
 
 
 def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, module):

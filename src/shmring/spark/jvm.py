@@ -162,9 +162,12 @@ def _properties(file: Path) -> dict[str, str]:
 
 
 def _listed(*values: str) -> str:
-    """Join lists of Spark's settings; keep each entry once."""
-    parts = (part.strip() for value in values for part in value.split(","))
-    return ",".join(dict.fromkeys(part for part in parts if part))
+    """Join lists of Spark's settings; keep each entry once, also if Spark has made it a URL."""
+    parts: dict[str, str] = {}
+    for part in (part.strip() for value in values for part in value.split(",")):
+        if part:
+            parts.setdefault(re.sub("^file:/+", "/", part), part)
+    return ",".join(parts.values())
 
 
 def _names_python(options: Mapping[str, str]) -> bool:
