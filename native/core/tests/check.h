@@ -81,19 +81,25 @@ static inline unsigned stress(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
-/* What a program makes in shared memory bears its number; see ring_path(). */
-static inline void sweep_after(pid_t pid)
+#define RINGS "/dev/shm/shmring-ctest."
+
+/* What a program and its children make in shared memory bears its number; see ring_path(). */
+static pid_t check_program;
+
+/* What this program left, and programs that were killed. */
+static inline void sweep(void)
 {
-	char pattern[80];
 	glob_t found = {0};
 
 	/* The folders' contents first, drafts included. */
-	snprintf(pattern, sizeof pattern, "/dev/shm/shmring-ctest.%d*/{.s,}*", (int)pid);
-	(void)glob(pattern, GLOB_BRACE, NULL, &found);
-	snprintf(pattern, sizeof pattern, "/dev/shm/shmring-ctest.%d*", (int)pid);
-	(void)glob(pattern, GLOB_APPEND, NULL, &found);
-	for (size_t i = 0; i < found.gl_pathc; i++)
-		(void)remove(found.gl_pathv[i]);
+	(void)glob(RINGS "*/{.s,}*", GLOB_BRACE, NULL, &found);
+	(void)glob(RINGS "*", GLOB_APPEND, NULL, &found);
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		pid_t program = atoi(found.gl_pathv[i] + strlen(RINGS));
+
+		if (program == check_program || (program > 0 && kill(program, 0) && errno == ESRCH))
+			(void)remove(found.gl_pathv[i]);
+	}
 	globfree(&found);
 }
 
@@ -105,6 +111,8 @@ static inline void run_in_a_child(void)
 	int status = 0, number;
 
 	sigemptyset(&seen);
+	check_program = getpid();
+	sweep();
 	for (size_t i = 0; i < 5; i++)
 		sigaddset(&seen, (int[]){SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}[i]);
 	sigprocmask(SIG_BLOCK, &seen, &before);
@@ -117,7 +125,7 @@ static inline void run_in_a_child(void)
 	while (waitpid(child, &status, WNOHANG) == 0)
 		if (sigwait(&seen, &number) == 0 && number != SIGCHLD)
 			kill(child, number);
-	sweep_after(child);
+	sweep();
 	if (WIFSIGNALED(status)) {
 		signal(WTERMSIG(status), SIG_DFL);
 		sigprocmask(SIG_SETMASK, &before, NULL);
@@ -162,7 +170,7 @@ static inline const char *ring_path(void)
 {
 	static char path[64];
 
-	snprintf(path, sizeof path, "/dev/shm/shmring-ctest.%d", (int)getpid());
+	snprintf(path, sizeof path, RINGS "%d.%d", (int)check_program, (int)getpid());
 	return path;
 }
 
