@@ -153,6 +153,29 @@ def _server_user() -> str | None:
 
 
 @contextlib.contextmanager
+def _watched(directory: Path) -> Generator[None]:
+    """End the server and remove its files also if this process is killed.
+
+    A shell waits for the end of its input, which we have open as long as we live.
+    """
+    script = """
+        cat > /dev/null
+        if read -r pid 2> /dev/null < "$0/data/postmaster.pid"; then
+            kill -QUIT "$pid" && while kill -0 "$pid"; do sleep 0.1; done
+        fi 2> /dev/null
+        rm -rf "$0"
+    """
+    command = ["sh", "-c", script, directory]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    assert watcher.stdin is not None
+    try:
+        yield
+    finally:
+        watcher.stdin.close()
+        watcher.wait()
+
+
+@contextlib.contextmanager
 def postgres(settings: Mapping[str, str] | None = None) -> Generator[Postgres]:
     """Run a server of one's own for the length of a ``with`` block.
 
@@ -168,7 +191,7 @@ def postgres(settings: Mapping[str, str] | None = None) -> Generator[Postgres]:
     user = _server_user()
     # A socket's path may have 107 bytes, so not below pytest's long tmp_path.
     directory = Path(tempfile.mkdtemp(prefix="shmring-pg-"))
-    try:
+    with _watched(directory):
         if user:
             account = pwd.getpwnam(user)
             os.chown(directory, account.pw_uid, account.pw_gid)
@@ -188,8 +211,6 @@ def postgres(settings: Mapping[str, str] | None = None) -> Generator[Postgres]:
         finally:
             if server.running():
                 server.stop("immediate")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -216,3 +216,22 @@ def test_server_crash_keeps_a_prefix_of_each_pusher(server: Postgres, durability
         assert len(got) <= len(confirmed) + 1
         if durability == "sync":
             assert len(got) >= len(confirmed)
+
+
+def test_server_of_the_tests_ends_with_who_started_it(child, until):
+    started = child(
+        """
+        import sys
+        from table_ring.postgres import postgres
+
+        with postgres() as server:
+            print(server.directory, flush=True)
+            sys.stdin.readline()
+        """
+    )
+    directory = Path(started.line())
+    pid = int((directory / "data" / "postmaster.pid").read_text().split()[0])
+    started.kill()
+    until(lambda: not directory.exists())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
