@@ -5,23 +5,19 @@ import io.shmring.spark.request.Call;
 import io.shmring.spark.request.PythonMapSignature;
 import io.shmring.spark.request.Signature;
 import java.util.List;
-import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.Option;
 import scala.collection.Iterator;
-import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** mapInArrow of any function, in Spark's own Python workers. */
-public final class PythonMapExec extends SidecarUnaryNode {
+public final class PythonMapExec extends MapNode {
   private static final long serialVersionUID = 1L;
 
   private final PythonUDF function;
-  private final Seq<Attribute> output;
-  private final boolean isBarrier;
   private final Option<String> artifacts;
 
   /**
@@ -34,10 +30,8 @@ public final class PythonMapExec extends SidecarUnaryNode {
       Option<String> artifacts,
       boolean givesColumns,
       SparkPlan child) {
-    super("MapInArrow over rings", givesColumns, child);
+    super("MapInArrow over rings", output, isBarrier, givesColumns, child);
     this.function = function;
-    this.output = output;
-    this.isBarrier = isBarrier;
     this.artifacts = artifacts;
   }
 
@@ -52,36 +46,7 @@ public final class PythonMapExec extends SidecarUnaryNode {
   }
 
   @Override
-  public Seq<Attribute> output() {
-    return output;
-  }
-
-  @Override
-  boolean sendsColumns() {
-    return true;
-  }
-
-  @Override
-  boolean sendsAllRows() {
-    return true;
-  }
-
-  @Override
-  boolean isBarrier() {
-    return isBarrier;
-  }
-
-  @Override
-  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return copy(givesColumns, children.head());
-  }
-
-  @Override
-  Optional<SparkPlan> givingColumns() {
-    return Optional.of(copy(true, child()));
-  }
-
-  private PythonMapExec copy(boolean givesColumns, SparkPlan child) {
+  SparkPlan copy(boolean givesColumns, SparkPlan child) {
     return new PythonMapExec(function, output, isBarrier, artifacts, givesColumns, child);
   }
 

@@ -8,22 +8,18 @@ import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.Told;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.Iterator;
-import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** mapInArrow or mapInPandas of a sidecar. */
-public final class SidecarExec extends SidecarUnaryNode {
+public final class SidecarExec extends MapNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
   private final String method;
-  private final Seq<Attribute> output;
-  private final boolean isBarrier;
 
   /**
    * @param method of the DataFrame, as the user called it
@@ -35,11 +31,9 @@ public final class SidecarExec extends SidecarUnaryNode {
       boolean isBarrier,
       boolean givesColumns,
       SparkPlan child) {
-    super(call.nodeName(), givesColumns, child);
+    super(call.nodeName(), output, isBarrier, givesColumns, child);
     this.call = call;
     this.method = method;
-    this.output = output;
-    this.isBarrier = isBarrier;
   }
 
   @Override
@@ -56,33 +50,8 @@ public final class SidecarExec extends SidecarUnaryNode {
   }
 
   @Override
-  public Seq<Attribute> output() {
-    return output;
-  }
-
-  @Override
-  boolean sendsColumns() {
-    return true;
-  }
-
-  @Override
-  boolean sendsAllRows() {
-    return true;
-  }
-
-  @Override
-  boolean isBarrier() {
-    return isBarrier;
-  }
-
-  @Override
-  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarExec(call, method, output, isBarrier, givesColumns, children.head());
-  }
-
-  @Override
-  Optional<SparkPlan> givingColumns() {
-    return Optional.of(new SidecarExec(call, method, output, isBarrier, true, child()));
+  SparkPlan copy(boolean givesColumns, SparkPlan child) {
+    return new SidecarExec(call, method, output, isBarrier, givesColumns, child);
   }
 
   @Override

@@ -2,7 +2,6 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.Input;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.Told;
@@ -10,28 +9,20 @@ import io.shmring.spark.request.UdfSignature;
 import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.Iterator;
-import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** UDFs of a sidecar: the child's columns, and the results beside them. */
-public final class SidecarUdfExec extends SidecarUnaryNode {
+public final class SidecarUdfExec extends UdfNode {
   private static final long serialVersionUID = 1L;
-
-  private static final Integer ABSENT = -1; // computed from them
 
   private final SidecarCall call;
   private final List<UdfUse> uses;
   private final Seq<Expression> arguments;
-  private final Seq<Attribute> results;
 
   public SidecarUdfExec(
       SidecarCall call,
@@ -40,11 +31,10 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       Seq<Attribute> results,
       boolean givesColumns,
       SparkPlan child) {
-    super(call.nodeName(), givesColumns, child);
+    super(call.nodeName(), results, givesColumns, child);
     this.call = call;
     this.uses = uses;
     this.arguments = arguments;
-    this.results = results;
   }
 
   @Override
@@ -57,7 +47,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
     return new UdfSignature(
         uses,
         arguments,
-        takesColumns() ? places() : List.of(),
+        sentPlaces(),
         child().output(),
         child().schema(),
         UdfSignature.types(results),
@@ -66,54 +56,13 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
   }
 
   @Override
-  public Seq<Attribute> output() {
-    List<Attribute> columns = new ArrayList<>(CollectionConverters.asJava(child().output()));
-    columns.addAll(produced());
-    return CollectionConverters.asScala(columns).toList();
+  List<Expression> arguments() {
+    return CollectionConverters.asJava(arguments);
   }
 
   @Override
-  List<Attribute> produced() {
-    return CollectionConverters.asJava(results);
-  }
-
-  @Override
-  boolean sendsColumns() {
-    return !places().contains(ABSENT)
-        && SparkTypes.unsupported(UdfSignature.types(child().output())).isEmpty();
-  }
-
-  /** Where the arguments stand among the child's columns. */
-  private List<Integer> places() {
-    List<ExprId> columns =
-        CollectionConverters.asJava(child().output()).stream().map(Attribute::exprId).toList();
-    return CollectionConverters.asJava(arguments).stream()
-        .map(each -> each instanceof Attribute column ? columns.indexOf(column.exprId()) : ABSENT)
-        .toList();
-  }
-
-  @Override
-  public Seq<SortOrder> outputOrdering() {
-    return child().outputOrdering();
-  }
-
-  @Override
-  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarUdfExec(call, uses, arguments, results, givesColumns, children.head());
-  }
-
-  /** What waits beside the results is what came: rows cannot be given as columns. */
-  @Override
-  Input.Kind<InternalRow> rows() {
-    return rowsUnlessColumnsAreGiven();
-  }
-
-  /** Over rows it has rows: they wait for their results. */
-  @Override
-  Optional<SparkPlan> givingColumns() {
-    return takesColumns()
-        ? Optional.of(new SidecarUdfExec(call, uses, arguments, results, true, child()))
-        : Optional.empty();
+  SparkPlan copy(boolean givesColumns, SparkPlan child) {
+    return new SidecarUdfExec(call, uses, arguments, results, givesColumns, child);
   }
 
   @Override
