@@ -97,7 +97,7 @@ final class PythonRun implements WorkerRun {
           call.conf(),
           Map$.MODULE$.empty(),
           call.artifacts(),
-          call.session());
+          Option.empty()); // of a session whose workers write logs: PythonCalls.objection()
     }
 
     /** No thread of its own writes: there are no batches to write. */

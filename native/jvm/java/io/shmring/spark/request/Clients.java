@@ -80,22 +80,12 @@ final class Clients {
           .push(new Idle(client, System.nanoTime()));
       if (!swept) {
         swept = true;
-        Thread sweeper = new Thread(Clients::sweep, "shmring-sidecar-clients");
-        sweeper.setDaemon(true);
-        sweeper.start();
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> close(takeAll())));
+        Sweeper.start(
+            "shmring-sidecar-clients",
+            LOOK_MILLIS,
+            () -> close(takeUnwanted()),
+            () -> close(takeAll()));
       }
-    }
-  }
-
-  private static void sweep() {
-    while (true) {
-      try {
-        Thread.sleep(LOOK_MILLIS);
-      } catch (InterruptedException error) {
-        return;
-      }
-      close(takeUnwanted());
     }
   }
 

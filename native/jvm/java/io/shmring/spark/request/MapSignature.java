@@ -55,13 +55,13 @@ public record MapSignature(
    * @param send what goes of a row, good until the next one
    */
   Passage begin(Function<InternalRow, UnsafeRow> send) {
-    return new Rows(this, send);
+    return new Rows(method, assigned, output, send);
   }
 
   /** What comes of the answers, also for one that sends something else. */
   static class Answers implements Passage {
     private final String method;
-    private final StructType output;
+    final StructType output;
     private final Assigned assigned;
     private final List<String> names;
     private final ColumnRows answers;
@@ -135,11 +135,16 @@ public record MapSignature(
     }
   }
 
-  private static final class Rows extends Answers implements Passage.OfRows {
+  /** The same for rows that are sent one by one. */
+  static class Rows extends Answers implements Passage.OfRows {
     private final Function<InternalRow, UnsafeRow> send;
 
-    Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
-      super(signature.method, signature.assigned, signature.output);
+    Rows(
+        String method,
+        Assigned assigned,
+        StructType output,
+        Function<InternalRow, UnsafeRow> send) {
+      super(method, assigned, output);
       this.send = send;
     }
 

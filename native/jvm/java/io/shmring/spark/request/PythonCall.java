@@ -29,8 +29,7 @@ public record PythonCall(
     boolean isStruct,
     long wholeBytes,
     boolean isCalledWithNothing,
-    Option<String> artifacts,
-    Option<String> session)
+    Option<String> artifacts)
     implements Call {
   // The worker looks no further ahead: a function that stops early has computed little in vain.
   private static final int IN_FLIGHT = 4;

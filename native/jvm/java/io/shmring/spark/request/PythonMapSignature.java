@@ -1,15 +1,11 @@
 package io.shmring.spark.request;
 
-import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.SparkTypes;
-import java.util.Iterator;
 import java.util.Optional;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -36,30 +32,17 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
     return new Rows(this);
   }
 
-  private static final class Rows implements Passage.OfRows {
-    private final StructType output;
-    private final UnsafeRows sent;
-    private final ColumnRows answers;
+  /** Which answers are of which batch only the function knows. */
+  private static final class Rows extends MapSignature.Rows {
     private boolean isDeclared; // what comes now is of the declared types
 
     Rows(PythonMapSignature signature) {
-      this.output = signature.output;
-      this.sent = new UnsafeRows(signature.input);
-      this.answers = new ColumnRows(output);
+      super(
+          "mapInArrow",
+          Assigned.BY_PLACE,
+          signature.output,
+          new UnsafeRows(signature.input)::of);
     }
-
-    @Override
-    public UnsafeRow send(InternalRow row) {
-      return sent.of(row);
-    }
-
-    @Override
-    public int kept() {
-      return 0;
-    }
-
-    @Override
-    public void sent(Batches.Vectors vectors) {}
 
     @Override
     public Optional<String> objection(Schema got) {
@@ -92,17 +75,6 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
         taken[i] = all[i];
       }
       return new ColumnarBatch(taken, piece.getRowCount());
-    }
-
-    @Override
-    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
-      return answers.of(piece);
-    }
-
-    /** Which answers are of which batch only the function knows. */
-    @Override
-    public Optional<String> ended() {
-      return Optional.empty();
     }
   }
 }

@@ -30,30 +30,13 @@ final class PythonRings {
       String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
       rings = WorkerRings.make(bytes, Path.of(folder));
       RINGS.put(worker, rings);
-      beginToSweep();
+      if (!swept) {
+        swept = true;
+        Sweeper.start(
+            "shmring-python-rings", LOOK_MILLIS, PythonRings::closeUnused, PythonRings::closeAll);
+      }
     }
     return rings;
-  }
-
-  private static void beginToSweep() {
-    if (!swept) {
-      swept = true;
-      Thread sweeper = new Thread(PythonRings::sweep, "shmring-python-rings");
-      sweeper.setDaemon(true);
-      sweeper.start();
-      Runtime.getRuntime().addShutdownHook(new Thread(PythonRings::closeAll));
-    }
-  }
-
-  private static void sweep() {
-    while (true) {
-      try {
-        Thread.sleep(LOOK_MILLIS);
-      } catch (InterruptedException error) {
-        return;
-      }
-      closeUnused();
-    }
   }
 
   /** Those whose worker Spark has given up. */

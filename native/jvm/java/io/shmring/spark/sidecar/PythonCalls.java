@@ -211,8 +211,7 @@ final class PythonCalls {
         isRows,
         wholeBytes(conf.arrowMaxBytesPerBatch()),
         isRows,
-        artifacts,
-        Option.empty());
+        artifacts);
   }
 
   private static long wholeBytes(long set) {
