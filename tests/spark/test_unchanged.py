@@ -35,19 +35,6 @@ def spark(start_spark):
 
 
 @pytest.fixture
-def set_option(spark) -> Iterator[Callable[[str, Any], None]]:
-    changed: list[str] = []
-
-    def set_to(option: str, value: Any) -> None:
-        changed.append(option)
-        spark.conf.set(option, value)
-
-    yield set_to
-    for option in changed:
-        spark.conf.unset(option)
-
-
-@pytest.fixture
 def frame(spark, set_option):
     set_option(ROWS, BATCH)
     return spark.range(COUNT, numPartitions=2).selectExpr("id", "id * 1.5 half", "string(id) text")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,20 +27,6 @@ def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
 def reply_rings(name: str) -> Callable[[], list[str]]:
     """The reply rings of the test's sidecar that are there."""
     return lambda: [r for r in shmring.rings() if r.startswith(reply_ring_name(name, ""))]
-
-
-@pytest.fixture
-def set_option(spark: SparkSession) -> Iterator[Callable[[str, Any], None]]:
-    """Sets an option of the session for the length of the test."""
-    changed: list[str] = []
-
-    def set_to(option: str, value: Any) -> None:
-        changed.append(option)
-        spark.conf.set(option, value)
-
-    yield set_to
-    for option in changed:
-        spark.conf.unset(option)
 
 
 @pytest.fixture(params=["direct", "python"])
