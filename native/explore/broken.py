@@ -55,27 +55,27 @@ BREAKS = [
     Break(
         "nobody confirms the last taker's take",
         "takes.h",
-        "\t\tconfirm(m, last, seen >> 8);",
+        "\t\tconfirm(consumer, last, seen >> 8);",
         "\t\t;",
         "two consumers share; one may die",
     ),
     Break(
         "a take that failed is done before its range is struck",
         "consumer.c",
-        "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end); "
-        "/* a suffix: needs no entry */\n"
+        "\t(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, t, end);\n"
         "\tcrash_order();\n"
-        "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));",
-        "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));\n"
-        "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end);",
+        "\tstore_relaxed(&consumer->seat->lease.take_end, TAKE_WORD(end, consumer->branch_index));",
+        "\tstore_relaxed(&consumer->seat->lease.take_end, TAKE_WORD(end, "
+        "consumer->branch_index));\n"
+        "\t(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, t, end);",
         "two consumers share; one may die",
     ),
     Break(
         "a consumer believes what its seat says that it holds",
         "consumer.c",
-        "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n",
-        "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n"
-        "\tseat_read_ranges(s, m->range);\n",
+        "\tstruct seat *s = consumer->seat;\n\tint status = check_usable(consumer->ring);\n",
+        "\tstruct seat *s = consumer->seat;\n\tint status = check_usable(consumer->ring);\n"
+        "\tseat_read_ranges(s, consumer->range);\n",
         "a stray write falls into what a consumer's seat records",
     ),
     Break(
@@ -95,10 +95,10 @@ BREAKS = [
     Break(
         "the hold is raised before the range is struck",
         "consumer.c",
-        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n"
-        "\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
-        "\traise_hold(m, NONE);\n"
-        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n",
+        "\tstore_relaxed(&consumer->seat->range[0].lo, NONE);\n"
+        "\tconsumer->ranges_used = 0;\n\traise_hold(consumer, NONE);\n",
+        "\traise_hold(consumer, NONE);\n"
+        "\tstore_relaxed(&consumer->seat->range[0].lo, NONE);\n\tconsumer->ranges_used = 0;\n",
         "a producer laps two consumers, one of which may die",
     ),
     Break(
@@ -176,17 +176,19 @@ BREAKS = [
     Break(
         "what lies before the first of a branch is delivered",
         "consumer.c",
-        "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",
+        "\t\tfound->limit = t; /* what comes there meanwhile is not to be taken */",
         "",
         "a visitor begins behind an open claim where a producer overwrites",
     ),
     Break(
         "an end is counted when the branch has passed it",
         "end.c",
-        "\tif (!announce(m, seen, end)) {\n\t\tconsumer_raise_hold(m);\n\t\treturn false;\n\t}\n"
-        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true);",
-        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true) &&\n"
-        "\t\t       (announce(m, end << 8 | m->seat_index, end), true);",
+        "\tif (!announce(consumer, seen, end)) {\n"
+        "\t\tconsumer_raise_hold(consumer);\n\t\treturn false;\n\t}\n"
+        "\tif (!consumer->takes_ends)\n\t\treturn consumer_pass_over(consumer, seen, end, true);",
+        "\tif (!consumer->takes_ends)\n"
+        "\t\treturn consumer_pass_over(consumer, seen, end, true) &&\n"
+        "\t\t       (announce(consumer, end << 8 | consumer->seat_index, end), true);",
         "the end of a stream: two consumers",
     ),
     Break(
@@ -260,25 +262,25 @@ BREAKS = [
     Break(
         "a wake-up is not passed on",
         "wake.c",
-        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
+        "\tif (has_work(consumer->ring, consumer->branch))\n\t\twake_one(consumer->ring, mask);",
         "",
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
         "who was woken does not show the other sleepers",
         "wake.c",
-        "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
+        "\tfetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);",
         "",
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
         "who was woken looks before it shows the other sleepers",
         "wake.c",
-        "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);\n"
-        "\theavy_barrier(m->ring->asymmetric);\n"
-        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
-        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);\n"
-        "\telse\n\t\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
+        "\tfetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);\n"
+        "\theavy_barrier(consumer->ring->asymmetric);\n"
+        "\tif (has_work(consumer->ring, consumer->branch))\n\t\twake_one(consumer->ring, mask);",
+        "\tif (has_work(consumer->ring, consumer->branch))\n\t\twake_one(consumer->ring, mask);\n"
+        "\telse\n\t\tfetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);",
         "asleep: two consumers share what a producer pushes",
     ),
     Break(
@@ -298,9 +300,9 @@ BREAKS = [
     Break(
         "a release wakes nobody",
         "takes.h",
-        "\tstore_release(&m->seat->lease.hold, low);\n"
-        "\twake_after_release(m->ring, m->branch, low);",
-        "\tstore_release(&m->seat->lease.hold, low);",
+        "\tstore_release(&consumer->seat->lease.hold, low);\n"
+        "\twake_after_release(consumer->ring, consumer->branch, low);",
+        "\tstore_release(&consumer->seat->lease.hold, low);",
         "asleep: a producer and a consumer wake each other",
     ),
     Break(
@@ -314,38 +316,38 @@ BREAKS = [
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",
-        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n"
+        "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
         "\tif (is_new)\n\t\tseat_prepare(",
         "one hands back to the other, and may die",
     ),
     Break(
         "who asks for the floor misses a lease that is handed back",
         "nack.c",
-        "\tfetch_add_seq_cst(&m->branch->d.moves, 1);",
+        "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1);",
         "",
         "one hands back while a producer laps",
     ),
     Break(
         "what is handed back while no seat is free is released",
         "nack.c",
-        "\t\tstatus = keep_to_give_again(m, first, end);",
-        "\t\tstatus = shmring_release(m, first, end);",
+        "\t\tstatus = keep_to_give_again(consumer, first, end);",
+        "\t\tstatus = shmring_release(consumer, first, end);",
         "one hands back where no seat is free, and may die",
     ),
     Break(
         "what is handed back while no seat is free is not given again",
         "consumer.c",
-        "\tif (__builtin_expect(m->gives_again, 0) && consumer_take_again(",
+        "\tif (__builtin_expect(consumer->gives_again, 0) &&\n\t    consumer_take_again(",
         "\tif (false && consumer_take_again(",
         "one hands back where no seat is free, and may die",
     ),
     Break(
         "what is handed back while no seat is free may be released the short way",
         "nack.c",
-        "\tif (m->ranges_used < 2) { "
+        "\tif (consumer->ranges_used < 2) { "
         "/* releases go the long way, which asks what is handed back */\n"
-        "\t\tm->range[m->ranges_used].lo = NONE;\n"
-        "\t\tm->ranges_used = 2;\n"
+        "\t\tconsumer->range[consumer->ranges_used].lo = NONE;\n"
+        "\t\tconsumer->ranges_used = 2;\n"
         "\t}\n",
         "",
         "one hands back where no seat is free, and may die",
@@ -361,25 +363,26 @@ BREAKS = [
     Break(
         "a consumer is interrupted before the flag says so",
         "wait.c",
-        "\tstore_relaxed(&m->interrupted, on);\n\tlight_barrier(m->ring->asymmetric);\n"
-        "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
-        "\t\twake(m->branch, INT_MAX); /* whoever of them did not mean it sleeps again */",
-        "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
-        "\t\twake(m->branch, INT_MAX);\n\tstore_relaxed(&m->interrupted, on);",
+        "\tstore_relaxed(&consumer->interrupted, on);\n"
+        "\tlight_barrier(consumer->ring->asymmetric);\n"
+        "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
+        "\t\twake(consumer->branch, INT_MAX); /* whoever of them did not mean it sleeps again */",
+        "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
+        "\t\twake(consumer->branch, INT_MAX);\n\tstore_relaxed(&consumer->interrupted, on);",
         "asleep: a consumer that waits is interrupted while a message comes",
     ),
     Break(
         "an interrupt wakes one of the branch's consumers",
         "wait.c",
-        "\t\twake(m->branch, INT_MAX); /* whoever",
-        "\t\twake(m->branch, 1); /* whoever",
+        "\t\twake(consumer->branch, INT_MAX); /* whoever",
+        "\t\twake(consumer->branch, 1); /* whoever",
         "asleep: of two consumers the second one is interrupted",
     ),
     Break(
         "who is interrupted and leaves does not pass its wake-up on",
         "consumer.c",
-        "\twake_after_release(r, m->branch, NONE);\n\tpass_wake_up_on(m);",
-        "\twake_after_release(r, m->branch, NONE);",
+        "\twake_after_release(r, consumer->branch, NONE);\n\tpass_wake_up_on(consumer);",
+        "\twake_after_release(r, consumer->branch, NONE);",
         "asleep: of two consumers one is interrupted while a message comes",
     ),
     Break(
@@ -431,7 +434,7 @@ BREAKS = [
     Break(
         "who declines does not pass its wake-up on",
         "wait_any.c",
-        "\tif (m && is_owned(m->ring))\n\t\tpass_wake_up_on(m);",
+        "\tif (consumer && is_owned(consumer->ring))\n\t\tpass_wake_up_on(consumer);",
         "\t(void)m;",
         "asleep: who waits for any declines what there is",
     ),

@@ -47,17 +47,19 @@ BREAKS = [
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",
-        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n"
+        "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
         "\tif (is_new)\n\t\tseat_prepare(",
         "hand back",
     ),
     Break(
         "an end is counted when the branch has passed it",
         "end.c",
-        "\tif (!announce(m, seen, end)) {\n\t\tconsumer_raise_hold(m);\n\t\treturn false;\n\t}\n"
-        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true);",
-        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true) &&\n"
-        "\t\t       (announce(m, end << 8 | m->seat_index, end), true);",
+        "\tif (!announce(consumer, seen, end)) {\n"
+        "\t\tconsumer_raise_hold(consumer);\n\t\treturn false;\n\t}\n"
+        "\tif (!consumer->takes_ends)\n\t\treturn consumer_pass_over(consumer, seen, end, true);",
+        "\tif (!consumer->takes_ends)\n"
+        "\t\treturn consumer_pass_over(consumer, seen, end, true) &&\n"
+        "\t\t       (announce(consumer, end << 8 | consumer->seat_index, end), true);",
         "take up to the end",
     ),
     Break(

@@ -23,12 +23,13 @@
 #define NAP_NS 50000
 
 /* A damaged message cannot be delivered; one error for it is enough. */
-static bool undeliverable(shmring_consumer *m, struct seat *dead, struct range *known, uint32_t k, int status)
+static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
+			  int status)
 {
 	known[k].lo = NONE;
 	store_relaxed(&dead->range[k].lo, NONE);
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
-	consumer_raise_hold(m);
+	consumer_raise_hold(consumer);
 	return status != SHMRING_OK;
 }
 
@@ -38,23 +39,23 @@ static uint32_t once_more(uint32_t before)
 	return before < UINT8_MAX ? before + 1 : before;
 }
 
-static void give_again(shmring_consumer *m, uint64_t lo, uint64_t end, uint32_t messages, uint32_t before,
+static void give_again(shmring_consumer *consumer, uint64_t lo, uint64_t end, uint32_t messages, uint32_t before,
 		       struct shmring_lease *lease)
 {
 	*lease = (struct shmring_lease){lo, end, messages, (uint8_t)before};
-	count(&m->seat->counters.messages, messages);
-	count(&m->seat->later.redelivered, messages);
+	count(&consumer->seat->counters.messages, messages);
+	count(&consumer->seat->later.redelivered, messages);
 }
 
 /* Moves the oldest messages that the dead consumer in seat `from` held into this
  * consumer's seat. The lease is recorded here before it is struck there, and
  * adopt_from says so in between: should this consumer die too, recovery keeps
  * exactly one of the two. Returns true if *status is the answer of the take. */
-static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages, uint64_t max_slots,
+static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_messages, uint64_t max_slots,
 		       struct shmring_lease *lease, int *status)
 {
-	shmring *r = m->ring;
-	struct seat *s = m->seat;
+	shmring *r = consumer->ring;
+	struct seat *s = consumer->seat;
 	struct seat *dead = &r->seats[from];
 	struct range known[LEASES]; /* by the dead consumer */
 	uint32_t all = LEASES;
@@ -69,15 +70,15 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 		k++;
 	hi = RANGE_END(known[k].hi);
 	before = once_more(RANGE_BEFORE(known[k].hi));
-	if (load_relaxed(&m->branch->d.options) & BRANCH_DROP_OLDEST) {
-		uint64_t from_here = consumer_stake(m, lo);
+	if (load_relaxed(&consumer->branch->d.options) & BRANCH_DROP_OLDEST) {
+		uint64_t from_here = consumer_stake(consumer, lo);
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
 			(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
 			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
-			consumer_raise_hold(m);
-			*status = consumer_overrun(m, lo, end);
+			consumer_raise_hold(consumer);
+			*status = consumer_overrun(consumer, lo, end);
 			return true;
 		}
 	}
@@ -86,59 +87,59 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 	*status = SHMRING_OK;
 	if (lo < MAX_SEQUENCE)
 		*status = scan_messages(r, lo, hi, max_messages, max_slots, &end, &messages, &marker);
-	messages += marker && m->takes_ends;
+	messages += marker && consumer->takes_ends;
 	if (*status || end == lo)
-		return undeliverable(m, dead, known, k, *status);
+		return undeliverable(consumer, dead, known, k, *status);
 	store_relaxed(&s->lease.adopt_lo, lo);
 	store_relaxed(&s->lease.adopt_hi, end);
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, from + 1);
 	crash_order();
-	*status = consumer_record(m, lo, end, before);
+	*status = consumer_record(consumer, lo, end, before);
 	if (*status) {
 		store_relaxed(&s->lease.adopt_from, 0);
 		if (*status == SHMRING_E_DAMAGED)
-			return undeliverable(m, dead, known, k, *status);
-		consumer_raise_hold(m);
+			return undeliverable(consumer, dead, known, k, *status);
+		consumer_raise_hold(consumer);
 		return true;
 	}
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
-	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
+	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */
 	(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
 	if (messages == 0) {
-		(void)ranges_remove(s, m->range, &m->ranges_used, lo, end);
-		consumer_raise_hold(m);
+		(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, end);
+		consumer_raise_hold(consumer);
 		return false;
 	}
-	give_again(m, lo, end, messages, before, lease);
+	give_again(consumer, lo, end, messages, before, lease);
 	return true;
 }
 
-bool may_adopt(const shmring_consumer *m)
+bool may_adopt(const shmring_consumer *consumer)
 {
-	return m->adopt_after_ns == 0 || monotonic() >= m->adopt_after_ns;
+	return consumer->adopt_after_ns == 0 || monotonic() >= consumer->adopt_after_ns;
 }
 
-static bool adopt_later(shmring_consumer *m)
+static bool adopt_later(shmring_consumer *consumer)
 {
-	int64_t pause = m->adopt_pause_ns * 2;
+	int64_t pause = consumer->adopt_pause_ns * 2;
 
-	m->adopt_pause_ns = pause < LEAST_PAUSE_NS     ? LEAST_PAUSE_NS
-			    : pause > LONGEST_PAUSE_NS ? LONGEST_PAUSE_NS
-						       : pause;
-	m->adopt_after_ns = monotonic() + m->adopt_pause_ns;
+	consumer->adopt_pause_ns = pause < LEAST_PAUSE_NS     ? LEAST_PAUSE_NS
+				   : pause > LONGEST_PAUSE_NS ? LONGEST_PAUSE_NS
+							      : pause;
+	consumer->adopt_after_ns = monotonic() + consumer->adopt_pause_ns;
 	return false;
 }
 
-static bool try_admin_lock(shmring_consumer *m)
+static bool try_admin_lock(shmring_consumer *consumer)
 {
-	int tries = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? EXCLUSIVE_TRIES : 1;
+	int tries = load_relaxed(&consumer->branch->d.options) & BRANCH_EXCLUSIVE ? EXCLUSIVE_TRIES : 1;
 
-	while (!admin_try(m->ring)) {
+	while (!admin_try(consumer->ring)) {
 		if (--tries == 0)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
@@ -150,9 +151,9 @@ static bool try_admin_lock(shmring_consumer *m)
  * on: recovery finds there whose the lease is. Leases move only under the admin lock,
  * so its holder sees in one word whether a consumer died while it moved one. False if
  * it cannot be settled now. */
-bool leases_move(shmring_consumer *m)
+bool leases_move(shmring_consumer *consumer)
 {
-	shmring *r = m->ring;
+	shmring *r = consumer->ring;
 	uint32_t last = load_relaxed(&r->cursors->graph.adopter);
 
 	if (last && last <= r->seat_count) {
@@ -161,25 +162,25 @@ bool leases_move(shmring_consumer *m)
 		    load_relaxed(&r->seats[last - 1].lease.adopt_from))
 			return false;
 	}
-	store_relaxed(&r->cursors->graph.adopter, m->seat_index + 1);
+	store_relaxed(&r->cursors->graph.adopter, consumer->seat_index + 1);
 	crash_order();
 	return true;
 }
 
-void leases_moved(shmring_consumer *m)
+void leases_moved(shmring_consumer *consumer)
 {
 	crash_order();
-	store_relaxed(&m->ring->cursors->graph.adopter, 0);
+	store_relaxed(&consumer->ring->cursors->graph.adopter, 0);
 }
 
 /* An orphan that holds nothing any more leaves the branch. */
-static bool free_if_empty(shmring_consumer *m, uint32_t index)
+static bool free_if_empty(shmring_consumer *consumer, uint32_t index)
 {
-	struct seat *dead = &m->ring->seats[index];
+	struct seat *dead = &consumer->ring->seats[index];
 
 	if (seat_lowest(dead) != NONE)
 		return false;
-	fetch_and_seq_cst(&m->branch->d.consumers[index / 64], ~(UINT64_C(1) << (index % 64)));
+	fetch_and_seq_cst(&consumer->branch->d.consumers[index / 64], ~(UINT64_C(1) << (index % 64)));
 	store_release(&dead->lease.hold, NONE);
 	store_release(&dead->id.state, SEAT_FREE);
 	return true;
@@ -187,39 +188,39 @@ static bool free_if_empty(shmring_consumer *m, uint32_t index)
 
 /* Takes over leases of a dead consumer of this branch. Returns true if *status
  * is the answer of the take. */
-bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-		    int *status)
+bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+		    struct shmring_lease *lease, int *status)
 {
-	shmring *r = m->ring;
+	shmring *r = consumer->ring;
 	bool answered = false, undelivered = false, freed = false;
 
-	if (!may_adopt(m))
+	if (!may_adopt(consumer))
 		return false;
-	if (!try_admin_lock(m))
-		return adopt_later(m);
-	if (!leases_move(m)) {
+	if (!try_admin_lock(consumer))
+		return adopt_later(consumer);
+	if (!leases_move(consumer)) {
 		admin_leave(r);
-		return adopt_later(m);
+		return adopt_later(consumer);
 	}
-	m->adopt_after_ns = m->adopt_pause_ns = 0;
+	consumer->adopt_after_ns = consumer->adopt_pause_ns = 0;
 	/* It begins with the orphan of the last adoption: the cost does not grow with the seats. */
-	for (uint32_t n = 0, first = m->adopt_seat; n < r->seat_count && !answered; n++) {
+	for (uint32_t n = 0, first = consumer->adopt_seat; n < r->seat_count && !answered; n++) {
 		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
 
 		if (load_relaxed(&dead->id.state) != SEAT_ORPHAN ||
-		    load_relaxed(&dead->id.branch) != m->branch_index)
+		    load_relaxed(&dead->id.branch) != consumer->branch_index)
 			continue;
-		m->adopt_seat = i;
+		consumer->adopt_seat = i;
 		for (int k = 0; k < LEASES && !answered && seat_lowest(dead) != NONE; k++) {
-			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
+			answered = adopt_from(consumer, i, max_messages, max_slots, lease, status);
 			undelivered |= !answered || *status;
 		}
-		freed |= free_if_empty(m, i);
+		freed |= free_if_empty(consumer, i);
 	}
 	if (freed || !answered)
-		count_orphans(r, m->branch_index);
-	leases_moved(m);
+		count_orphans(r, consumer->branch_index);
+	leases_moved(consumer);
 	if (undelivered)
 		wake_producers(r);
 	admin_leave(r);
@@ -229,31 +230,32 @@ bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slo
 /* Delivers messages that this consumer has handed back when no seat was free: its seat
  * still records and holds them, so nothing else has to be done. True if *status is the
  * answer of the take. */
-bool consumer_take_again(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
+bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)
 {
 	bool answered = false;
 	uint64_t lo, hi;
 
-	while (!answered && deferred_take_lowest(&m->returned, &lo, &hi)) {
+	while (!answered && deferred_take_lowest(&consumer->returned, &lo, &hi)) {
 		uint64_t end = lo;
 		uint32_t messages = 0;
 		bool marker = false;
 
-		*status = scan_messages(m->ring, lo, hi, max_messages, max_slots, &end, &messages, &marker);
-		messages += marker && m->takes_ends;
+		*status = scan_messages(consumer->ring, lo, hi, max_messages, max_slots, &end, &messages, &marker);
+		messages += marker && consumer->takes_ends;
 		answered = *status || messages;
 		if (*status || end == lo) /* damaged, as in adopt_from() */
 			end = hi;
 		if (*status || !messages) { /* without a free entry to split with it stays recorded */
-			(void)ranges_remove(m->seat, m->range, &m->ranges_used, lo, end);
-			consumer_raise_hold(m);
+			(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, end);
+			consumer_raise_hold(consumer);
 		} else {
-			give_again(m, lo, end, messages, once_more(consumer_delivered_before(m, lo, end)), lease);
+			give_again(consumer, lo, end, messages,
+				   once_more(consumer_delivered_before(consumer, lo, end)), lease);
 		}
 		if (end < hi)
-			deferred_put(&m->returned, end, hi);
+			deferred_put(&consumer->returned, end, hi);
 	}
-	store_relaxed(&m->gives_again, m->returned.used != 0);
+	store_relaxed(&consumer->gives_again, consumer->returned.used != 0);
 	return answered;
 }

@@ -34,9 +34,9 @@ static uint32_t changed(const shmring *r, uint32_t away_ns, uint64_t got)
 }
 
 /* How long to keep away before this wait: 0, not at all. */
-static uint32_t time_away(shmring_consumer *m)
+static uint32_t time_away(shmring_consumer *consumer)
 {
-	struct distance *d = &m->distance;
+	struct distance *d = &consumer->distance;
 	uint32_t away_ns = load_relaxed(&d->away_ns);
 	uint32_t waits = load_relaxed(&d->waits) + 1;
 	uint64_t taken;
@@ -45,11 +45,11 @@ static uint32_t time_away(shmring_consumer *m)
 		store_relaxed(&d->waits, waits);
 		return 0;
 	}
-	taken = load_relaxed(&m->branch->taken.v) >> 8;
+	taken = load_relaxed(&consumer->branch->taken.v) >> 8;
 	if (!away_ns) {
 		away_ns = FIRST_NS;
 	} else if (taken - load_relaxed(&d->taken) >= FEW) {
-		away_ns = changed(m->ring, away_ns, taken - load_relaxed(&d->taken));
+		away_ns = changed(consumer->ring, away_ns, taken - load_relaxed(&d->taken));
 		store_relaxed(&d->failures, 0);
 	} else {
 		away_ns = 0;
@@ -62,9 +62,9 @@ static uint32_t time_away(shmring_consumer *m)
 	return away_ns;
 }
 
-void keep_away(shmring_consumer *m)
+void keep_away(shmring_consumer *consumer)
 {
-	uint32_t away_ns = time_away(m);
+	uint32_t away_ns = time_away(consumer);
 
 	if (away_ns)
 		for (int64_t until = monotonic() + away_ns; monotonic() < until;)

@@ -9,12 +9,12 @@
 void keep_away(shmring_consumer *consumer);
 
 /* Does a consumer have something to do besides new messages? */
-static inline bool has_news(const shmring_consumer *m)
+static inline bool has_news(const shmring_consumer *consumer)
 {
-	const struct branch *b = m->branch;
+	const struct branch *b = consumer->branch;
 
-	return load_relaxed(&b->d.state) != BRANCH_ACTIVE || (load_relaxed(&b->d.orphans) && may_adopt(m)) ||
-	       load_relaxed(&m->gives_again);
+	return load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
+	       (load_relaxed(&b->d.orphans) && may_adopt(consumer)) || load_relaxed(&consumer->gives_again);
 }
 
 #endif

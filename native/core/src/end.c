@@ -39,14 +39,14 @@ static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, 
 /* Counts the end for a branch that stands at `seen` before a marker, which with its
  * followers goes up to `end`. False if the branch has moved on: then the entries that
  * were read may have been overwritten and prove nothing. */
-static bool announce(shmring_consumer *m, uint64_t seen, uint64_t end)
+static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
-	uint64_t *word = &m->branch->taken.ended;
-	uint64_t ends = load_relaxed(&m->branch->taken.ends);
+	uint64_t *word = &consumer->branch->taken.ended;
+	uint64_t ends = load_relaxed(&consumer->branch->taken.ends);
 	uint64_t before = load_relaxed(word), after;
 
 	fence_acquire(); /* keeps the reads of the marker before this look */
-	if (load_relaxed(&m->branch->taken.v) != seen)
+	if (load_relaxed(&consumer->branch->taken.v) != seen)
 		return false;
 	do { /* once for each place, whichever consumer comes there and however far it sees */
 		bool first = ENDED_AT(before) <= seen >> 8;
@@ -57,63 +57,63 @@ static bool announce(shmring_consumer *m, uint64_t seen, uint64_t end)
 	/* The full number. Every consumer updates it before it moves the branch on, so it is
 	 * at most one behind; as it was read before the check above, it is raised once. */
 	if ((uint8_t)ends != (uint8_t)after)
-		(void)cas_seq_cst(&m->branch->taken.ends, &ends, ends + 1);
+		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
 	return true;
 }
 
 /* Moves the branch over aborted runs and end markers, which no consumer has to hold:
  * a consumer that dies here leaves nothing behind. */
-bool consumer_pass_over(shmring_consumer *m, uint64_t seen, uint64_t end, bool marker)
+bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end, bool marker)
 {
-	bool moved = move_taken(m, seen, end);
+	bool moved = move_taken(consumer, seen, end);
 
-	consumer_raise_hold(m); /* tells the followers; and ends a stake */
+	consumer_raise_hold(consumer); /* tells the followers; and ends a stake */
 	if (moved && marker) /* all, however many the publication woke: each is to be told */
-		wake_branches(m->ring, UINT64_C(1) << m->branch_index);
+		wake_branches(consumer->ring, UINT64_C(1) << consumer->branch_index);
 	return moved;
 }
 
 /* Passes an end marker that goes up to `end`. False: lost a race. Else the branch is
  * behind the marker, or, if this consumer takes ends as messages, still before it,
  * and *as_message is true. */
-bool consumer_at_end(shmring_consumer *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
+bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
-	*as_message = m->takes_ends;
-	if (!m->takes_ends)
-		end = behind_markers(m->ring, end, limit, end);
-	if (!announce(m, seen, end)) {
-		consumer_raise_hold(m);
+	*as_message = consumer->takes_ends;
+	if (!consumer->takes_ends)
+		end = behind_markers(consumer->ring, end, limit, end);
+	if (!announce(consumer, seen, end)) {
+		consumer_raise_hold(consumer);
 		return false;
 	}
-	if (!m->takes_ends)
-		return consumer_pass_over(m, seen, end, true);
-	m->found = load_relaxed(&m->branch->taken.ends);
+	if (!consumer->takes_ends)
+		return consumer_pass_over(consumer, seen, end, true);
+	consumer->found = load_relaxed(&consumer->branch->taken.ends);
 	return true;
 }
 
 /* This consumer has taken the end marker as a message: it need not report the end. */
-void consumer_has_end(shmring_consumer *m)
+void consumer_has_end(shmring_consumer *consumer)
 {
-	store_relaxed(&m->heard, m->found);
-	wake_branches(m->ring, UINT64_C(1) << m->branch_index);
+	store_relaxed(&consumer->heard, consumer->found);
+	wake_branches(consumer->ring, UINT64_C(1) << consumer->branch_index);
 }
 
 /* Does this consumer have an end to report while the branch stands at `t`? It reports
  * the last one only when the branch is behind it: the consumer that counted the end
  * may be dead, and then the marker is passed first. */
-bool consumer_is_ended(const shmring_consumer *m, uint64_t t)
+bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t)
 {
-	uint64_t untold = load_relaxed(&m->branch->taken.ends) - load_relaxed(&m->heard);
+	uint64_t untold = load_relaxed(&consumer->branch->taken.ends) - load_relaxed(&consumer->heard);
 
-	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&m->branch->taken.ended)));
+	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&consumer->branch->taken.ended)));
 }
 
 /* Does the branch stand at an end while leases of the dead wait? These come first:
  * messages behind the end are not to be taken yet, or the next try would find the same
  * at once. */
-bool end_has_to_wait(const shmring_consumer *m)
+bool end_has_to_wait(const shmring_consumer *consumer)
 {
-	const struct branch *b = m->branch;
+	const struct branch *b = consumer->branch;
 	uint64_t upstream = load_relaxed(&b->d.upstream), seen, end;
 	uint32_t messages;
 	bool marker = false;
@@ -121,43 +121,45 @@ bool end_has_to_wait(const shmring_consumer *m)
 	if (!load_relaxed(&b->d.orphans))
 		return false;
 	seen = load_acquire(&b->taken.v);
-	if (!consumer_is_ended(m, seen >> 8) &&
-	    (scan_messages(m->ring, seen >> 8, upstream ? upstream_released(m->ring, upstream) : NONE, 1, 1, &end,
-			   &messages, &marker) ||
+	if (!consumer_is_ended(consumer, seen >> 8) &&
+	    (scan_messages(consumer->ring, seen >> 8,
+			   upstream ? upstream_released(consumer->ring, upstream) : NONE, 1, 1, &end, &messages,
+			   &marker) ||
 	     !marker))
 		return false;
 	fence_acquire(); /* keeps the reads of the marker before these looks */
-	return load_relaxed(&b->taken.v) == seen && !(load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST &&
-						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
+	return load_relaxed(&b->taken.v) == seen &&
+	       !(load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST &&
+		 load_relaxed(&consumer->ring->cursors->floor_next.v) > seen >> 8);
 }
 
 /* A new consumer does not report the ends so far. Markers that belong to an end which the
  * branch has passed are passed too. */
-void consumer_begins(shmring_consumer *m)
+void consumer_begins(shmring_consumer *consumer)
 {
-	struct branch *b = m->branch;
+	struct branch *b = consumer->branch;
 	uint64_t seen, t, end, word;
 
 	do {
 		word = load_acquire(&b->taken.ended);
 		seen = load_acquire(&b->taken.v);
 		end = t = seen >> 8;
-		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST && consumer_stake(m, t) != t)
+		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST && consumer_stake(consumer, t) != t)
 			break;
 		if (word && t <= ENDED_AT(word))
-			end = behind_markers(m->ring, t, consumer_limit(m, t), ENDED_AT(word));
-	} while (end > t && !(announce(m, seen, end) && consumer_pass_over(m, seen, end, true)));
-	consumer_raise_hold(m);
-	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
+			end = behind_markers(consumer->ring, t, consumer_limit(consumer, t), ENDED_AT(word));
+	} while (end > t && !(announce(consumer, seen, end) && consumer_pass_over(consumer, seen, end, true)));
+	consumer_raise_hold(consumer);
+	store_relaxed(&consumer->heard, load_relaxed(&b->taken.ends));
 }
 
-void shmring_consumer_hear_ends(shmring_consumer *m, uint64_t since)
+void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
-	if (since < load_relaxed(&m->heard)) /* else the branch was dropped since, and made again */
-		store_relaxed(&m->heard, since);
+	if (since < load_relaxed(&consumer->heard)) /* else the branch was dropped since, and made again */
+		store_relaxed(&consumer->heard, since);
 }
 
-void shmring_consumer_take_ends(shmring_consumer *m, bool as_messages)
+void shmring_consumer_take_ends(shmring_consumer *consumer, bool as_messages)
 {
-	m->takes_ends = as_messages;
+	consumer->takes_ends = as_messages;
 }

@@ -69,15 +69,15 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 }
 
 /* A branch with drop_oldest holds nothing beyond what its consumers have taken. */
-uint64_t shmring_consumer_available(shmring_consumer *m)
+uint64_t shmring_consumer_available(shmring_consumer *consumer)
 {
-	const shmring *r = m->ring;
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
-	uint64_t from = load_acquire(&m->branch->taken.v) >> 8;
+	const shmring *r = consumer->ring;
+	uint64_t upstream = load_relaxed(&consumer->branch->d.upstream);
+	uint64_t from = load_acquire(&consumer->branch->taken.v) >> 8;
 	uint64_t limit = upstream ? upstream_released(r, upstream) : NONE;
 	uint64_t at = from;
 
-	if (load_relaxed(&m->branch->d.options) & BRANCH_DROP_OLDEST)
+	if (load_relaxed(&consumer->branch->d.options) & BRANCH_DROP_OLDEST)
 		return from;
 	if (limit > from + r->capacity) /* no more lies in the ring */
 		limit = from + r->capacity;
@@ -91,11 +91,11 @@ uint64_t shmring_consumer_available(shmring_consumer *m)
 	return at;
 }
 
-uint64_t shmring_consumer_reach(shmring_consumer *m)
+uint64_t shmring_consumer_reach(shmring_consumer *consumer)
 {
-	const shmring *r = m->ring;
-	uint64_t taken = load_acquire(&m->branch->taken.v);
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	const shmring *r = consumer->ring;
+	uint64_t taken = load_acquire(&consumer->branch->taken.v);
+	uint64_t upstream = load_relaxed(&consumer->branch->d.upstream);
 	uint64_t t = taken >> 8;
 
 	if (upstream) {
@@ -119,8 +119,8 @@ int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t ma
 	return status;
 }
 
-void shmring_consumer_overrun(const shmring_consumer *m, uint64_t *first, uint64_t *end)
+void shmring_consumer_overrun(const shmring_consumer *consumer, uint64_t *first, uint64_t *end)
 {
-	*first = m->overrun_first;
-	*end = m->overrun_end;
+	*first = consumer->overrun_first;
+	*end = consumer->overrun_end;
 }

@@ -227,11 +227,11 @@ static bool is_attached(const shmring *r, uint32_t role, uint32_t without)
 
 /* The error if what this consumer, or with NULL a producer, waits for cannot come: the file has lost its name,
  * so that nobody else can attach. Those who are attached may go on, unless others have made the ring anew. */
-int check_named(const shmring *r, const shmring_consumer *m)
+int check_named(const shmring *r, const shmring_consumer *consumer)
 {
 	static const char removed[] = "its file was removed while it was in use (by rm, by a cleaner of "
 				      "/dev/shm, or by systemd as its user logged out: RemoveIPC)";
-	bool for_producers = m && !load_relaxed(&m->branch->d.upstream), remade;
+	bool for_producers = consumer && !load_relaxed(&consumer->branch->d.upstream), remade;
 
 	if (load_relaxed(&r->cursors->unlinked.v) || !lock_file_removed(r->locks, &remade))
 		return SHMRING_OK;
@@ -240,7 +240,8 @@ int check_named(const shmring *r, const shmring_consumer *m)
 			    "ring \"%s\": %s, and made anew: this handle does not meet those who have attached "
 			    "since; close it and attach again",
 			    r->name, removed);
-	if (is_attached(r, for_producers ? ROLE_PRODUCER : ROLE_CONSUMER, m ? m->branch_index : BRANCHES))
+	if (is_attached(r, for_producers ? ROLE_PRODUCER : ROLE_CONSUMER,
+			consumer ? consumer->branch_index : BRANCHES))
 		return SHMRING_OK;
 	return fail(SHMRING_E_NOT_FOUND,
 		    "ring \"%s\": %s, no %s is attached, and none can come; close this handle, and make the ring "
@@ -248,9 +249,9 @@ int check_named(const shmring *r, const shmring_consumer *m)
 		    r->name, removed, for_producers ? "producer" : "consumer");
 }
 
-static bool say_removed(struct text *t, const shmring *r, const shmring_consumer *m)
+static bool say_removed(struct text *t, const shmring *r, const shmring_consumer *consumer)
 {
-	if (check_named(r, m) == SHMRING_OK)
+	if (check_named(r, consumer) == SHMRING_OK)
 		return false;
 	say(t, "%s", shmring_error_message());
 	return true;
@@ -302,16 +303,16 @@ static void say_producers(struct text *t, const shmring *r)
 	say_who(t, producers == 1 ? "namely producer" : "the first is producer", &h);
 }
 
-void shmring_explain_empty(const shmring_consumer *m, char *text, size_t size)
+void shmring_explain_empty(const shmring_consumer *consumer, char *text, size_t size)
 {
-	const shmring *r = m->ring;
+	const shmring *r = consumer->ring;
 	struct text t = {text, size};
-	uint64_t at = load_acquire(&m->branch->taken.v) >> 8;
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t at = load_acquire(&consumer->branch->taken.v) >> 8;
+	uint64_t upstream = load_relaxed(&consumer->branch->d.upstream);
 	struct shmring_holder h;
 	uint32_t id;
 
-	if (say_removed(&t, r, m))
+	if (say_removed(&t, r, consumer))
 		return;
 	nobody(&h);
 	h.sequence = at;

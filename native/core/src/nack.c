@@ -61,17 +61,18 @@ static void orphan_record(struct seat *orphan, const struct place *place, uint64
 
 /* Finds an orphan with room, so that many nacks do not take all seats; or a free
  * seat; or NOBODY. */
-static struct place find_orphan(const shmring_consumer *m, uint64_t lo, uint64_t hi)
+static struct place find_orphan(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
-	const shmring *r = m->ring;
-	struct place found = {.seat = NOBODY, .before = consumer_delivered_before(m, lo, hi), .how = NEW_ORPHAN};
+	const shmring *r = consumer->ring;
+	struct place found = {
+	    .seat = NOBODY, .before = consumer_delivered_before(consumer, lo, hi), .how = NEW_ORPHAN};
 	struct place orphan = found;
 
 	for (uint32_t i = r->seat_count; i-- > 0;) {
 		uint32_t state = load_relaxed(&r->seats[i].id.state);
 
 		orphan.seat = i;
-		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == m->branch_index &&
+		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == consumer->branch_index &&
 		    has_room(&r->seats[i], lo, hi, &orphan))
 			return orphan;
 		if (state == SEAT_FREE && !seat_is_own(r, i))
@@ -81,19 +82,19 @@ static struct place find_orphan(const shmring_consumer *m, uint64_t lo, uint64_t
 }
 
 /* An entry that reaches beyond both ends of [lo, hi) needs another entry for its tail: is one free? */
-static bool can_strike(const shmring_consumer *m, uint64_t lo, uint64_t hi)
+static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;
 
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		inside |= m->range[k].lo < lo && RANGE_END(m->range[k].hi) > hi;
-	return !inside || ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0;
+	for (uint32_t k = 0; k < consumer->ranges_used; k++)
+		inside |= consumer->range[k].lo < lo && RANGE_END(consumer->range[k].hi) > hi;
+	return !inside || ranges_free_entry(consumer->range, &(uint32_t){consumer->ranges_used}) >= 0;
 }
 
-static void hand_over(shmring_consumer *m, const struct place *place, uint64_t lo, uint64_t hi)
+static void hand_over(shmring_consumer *consumer, const struct place *place, uint64_t lo, uint64_t hi)
 {
-	shmring *r = m->ring;
-	struct seat *s = m->seat;
+	shmring *r = consumer->ring;
+	struct seat *s = consumer->seat;
 	uint32_t to = place->seat;
 	struct seat *orphan = &r->seats[to];
 	bool is_new = place->how == NEW_ORPHAN;
@@ -104,80 +105,80 @@ static void hand_over(shmring_consumer *m, const struct place *place, uint64_t l
 	store_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);
 	crash_order();
 	if (is_new)
-		seat_prepare(orphan, m->branch_index);
+		seat_prepare(orphan, consumer->branch_index);
 	orphan_record(orphan, place, lo, hi);
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
 		/* This comes after the state: a free seat is not a consumer. */
-		fetch_or_seq_cst(&m->branch->d.consumers[to / 64], UINT64_C(1) << (to % 64));
+		fetch_or_seq_cst(&consumer->branch->d.consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
-	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
-	(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);
-	consumer_raise_hold(m);
+	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */
+	(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);
+	consumer_raise_hold(consumer);
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
-	count_orphans(r, m->branch_index);
-	wake_branches(r, UINT64_C(1) << m->branch_index);
+	count_orphans(r, consumer->branch_index);
+	wake_branches(r, UINT64_C(1) << consumer->branch_index);
 }
 
 /* All seats are taken: the range stays recorded and held here, and the next take of this
  * consumer delivers it again. */
-static int keep_to_give_again(shmring_consumer *m, uint64_t first, uint64_t end)
+static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	if (!deferred_reserve(&m->returned))
+	if (!deferred_reserve(&consumer->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
-	deferred_join(&m->returned, &first, &end);
-	deferred_put(&m->returned, first, end);
-	if (m->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
-		m->range[m->ranges_used].lo = NONE;
-		m->ranges_used = 2;
+	deferred_join(&consumer->returned, &first, &end);
+	deferred_put(&consumer->returned, first, end);
+	if (consumer->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
+		consumer->range[consumer->ranges_used].lo = NONE;
+		consumer->ranges_used = 2;
 	}
-	store_relaxed(&m->gives_again, true);
-	wake(m->branch, INT_MAX); /* threads that wait in this consumer */
+	store_relaxed(&consumer->gives_again, true);
+	wake(consumer->branch, INT_MAX); /* threads that wait in this consumer */
 	return SHMRING_OK;
 }
 
-static int hand_back(shmring_consumer *m, uint64_t first, uint64_t end)
+static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	shmring *r = m->ring;
+	shmring *r = consumer->ring;
 	int status = SHMRING_OK;
 	struct place to;
 
 	/* A move that a death interrupted is settled before either seat changes. */
-	if (!leases_move(m))
+	if (!leases_move(consumer))
 		return fail(
 		    SHMRING_CONTENDED,
 		    "ring \"%s\": a consumer that died moving a lease cannot be cleared away now; try again",
 		    r->name);
-	to = find_orphan(m, first, end);
+	to = find_orphan(consumer, first, end);
 	if (to.seat == NOBODY && recover_dead_seats(r))
-		to = find_orphan(m, first, end);
-	if (load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE)
-		status = shmring_release(m, first, end); /* dropped: it is not delivered again */
+		to = find_orphan(consumer, first, end);
+	if (load_relaxed(&consumer->branch->d.state) != BRANCH_ACTIVE)
+		status = shmring_release(consumer, first, end); /* dropped: it is not delivered again */
 	else if (to.seat == NOBODY)
-		status = keep_to_give_again(m, first, end);
+		status = keep_to_give_again(consumer, first, end);
 	else
-		hand_over(m, &to, first, end);
-	leases_moved(m);
+		hand_over(consumer, &to, first, end);
+	leases_moved(consumer);
 	return status;
 }
 
-int shmring_nack(shmring_consumer *m, uint64_t first, uint64_t end)
+int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	shmring *r = m->ring;
+	shmring *r = consumer->ring;
 	int status = check_usable(r);
 
 	if (!status)
-		status = consumer_check_held(m, first, end);
+		status = consumer_check_held(consumer, first, end);
 	if (status)
 		return status;
-	if (deferred_overlaps(&m->deferred, first, end))
+	if (deferred_overlaps(&consumer->deferred, first, end))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is released already", r->name,
 			    (unsigned long long)first, (unsigned long long)end);
-	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
-		return fail_returned(m, first, end);
-	if (!can_strike(m, first, end))
+	if (consumer->gives_again && deferred_overlaps(&consumer->returned, first, end))
+		return fail_returned(consumer, first, end);
+	if (!can_strike(consumer, first, end))
 		return fail(
 		    SHMRING_E_LEASES,
 		    "ring \"%s\": this consumer holds %d separate leases, and has no room for another piece; "
@@ -185,12 +186,12 @@ int shmring_nack(shmring_consumer *m, uint64_t first, uint64_t end)
 		    r->name, LEASES);
 	if (!admin_try(r))
 		return not_now(SHMRING_CONTENDED);
-	status = hand_back(m, first, end);
+	status = hand_back(consumer, first, end);
 	admin_leave(r);
 	return status;
 }
 
-bool shmring_nack_again(const shmring_consumer *m, int64_t since_ns)
+bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns)
 {
-	return admin_is_worth_waiting(m->ring, since_ns, true);
+	return admin_is_worth_waiting(consumer->ring, since_ns, true);
 }

@@ -117,14 +117,14 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 
 /* Records [lo, hi), delivered `before` so often: grows the range that ends at lo, or takes a free entry. A
  * consumer never gets a message again that it holds, so its ranges never overlap. */
-int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi, uint32_t before)
+int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
-	struct seat *s = m->seat;
-	struct range *known = m->range;
+	struct seat *s = consumer->seat;
+	struct range *known = consumer->range;
 	uint32_t grows = LEASES;
 	int entry;
 
-	for (uint32_t k = 0; k < m->ranges_used; k++) {
+	for (uint32_t k = 0; k < consumer->ranges_used; k++) {
 		if (known[k].lo == NONE)
 			continue;
 		if (known[k].lo < hi && RANGE_END(known[k].hi) > lo)
@@ -132,7 +132,7 @@ int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi, uint32_t befo
 			    SHMRING_E_DAMAGED,
 			    "ring \"%s\": its cursors are damaged: [%llu, %llu) is to be taken by a consumer "
 			    "that holds some of it already",
-			    m->ring->name, (unsigned long long)lo, (unsigned long long)hi);
+			    consumer->ring->name, (unsigned long long)lo, (unsigned long long)hi);
 		if (known[k].hi == RANGE_WORD(lo, before))
 			grows = k;
 	}
@@ -140,25 +140,26 @@ int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi, uint32_t befo
 		set_hi(s, known, grows, RANGE_WORD(hi, before));
 		return SHMRING_OK;
 	}
-	entry = ranges_free_entry(known, &m->ranges_used);
+	entry = ranges_free_entry(known, &consumer->ranges_used);
 	if (entry < 0)
 		return fail(
 		    SHMRING_E_LEASES,
 		    "this consumer of ring \"%s\" holds %d separate leases already; release some, or copy what "
 		    "you keep",
-		    m->ring->name, LEASES);
+		    consumer->ring->name, LEASES);
 	set_range(s, known, (uint32_t)entry, lo, RANGE_WORD(hi, before));
 	return SHMRING_OK;
 }
 
 /* How often some of [lo, hi), which this consumer holds, was delivered before. */
-uint32_t consumer_delivered_before(const shmring_consumer *m, uint64_t lo, uint64_t hi)
+uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	uint32_t most = 0;
 
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (m->range[k].lo < hi && RANGE_END(m->range[k].hi) > lo && RANGE_BEFORE(m->range[k].hi) > most)
-			most = RANGE_BEFORE(m->range[k].hi);
+	for (uint32_t k = 0; k < consumer->ranges_used; k++)
+		if (consumer->range[k].lo < hi && RANGE_END(consumer->range[k].hi) > lo &&
+		    RANGE_BEFORE(consumer->range[k].hi) > most)
+			most = RANGE_BEFORE(consumer->range[k].hi);
 	return most;
 }
 
@@ -214,32 +215,32 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 
 /* How far the upstreams let this consumer go. The cached bound holds while the
  * graph does not change: a change may give an upstream's number to another branch. */
-uint64_t consumer_limit(shmring_consumer *m, uint64_t t)
+uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 {
-	shmring *r = m->ring;
+	shmring *r = consumer->ring;
 	uint32_t changes = load_acquire(&r->cursors->graph.changes);
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t upstream = load_relaxed(&consumer->branch->d.upstream);
 	uint64_t released;
 
 	if (!upstream)
 		return NONE;
-	if (changes == m->graph_changes && m->upstream_released > t)
-		return m->upstream_released;
+	if (changes == consumer->graph_changes && consumer->upstream_released > t)
+		return consumer->upstream_released;
 	released = upstream_released(r, upstream);
 	if (load_relaxed(&r->cursors->graph.changes) != changes)
 		return t; /* nothing for now */
-	m->graph_changes = changes;
-	m->upstream_released = released;
+	consumer->graph_changes = changes;
+	consumer->upstream_released = released;
 	return released;
 }
 
 /* --- taken and held ----------------------------------------------------------------- */
 
 /* Marks the last taker's take as done; `t` is where it ended. */
-void confirm(shmring_consumer *m, uint32_t last, uint64_t t)
+void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t)
 {
-	uint64_t *take_end = &m->ring->seats[last].lease.take_end;
-	uint64_t done = TAKE_WORD(t, m->branch_index);
+	uint64_t *take_end = &consumer->ring->seats[last].lease.take_end;
+	uint64_t done = TAKE_WORD(t, consumer->branch_index);
 	uint64_t pending = done | TAKE_PENDING;
 
 	/* Relaxed: the CAS of `taken` that follows releases it, and the CAS that ended there,
@@ -248,58 +249,59 @@ void confirm(shmring_consumer *m, uint32_t last, uint64_t t)
 		(void)cas_relaxed(take_end, &pending, done);
 }
 
-void consumer_raise_hold(shmring_consumer *m)
+void consumer_raise_hold(shmring_consumer *consumer)
 {
-	uint64_t low = ranges_lowest(m->range, m->ranges_used);
+	uint64_t low = ranges_lowest(consumer->range, consumer->ranges_used);
 
 	if (low == NONE)
-		m->ranges_used = 0;
-	raise_hold(m, low);
+		consumer->ranges_used = 0;
+	raise_hold(consumer, low);
 }
 
 /* A consumer of a branch with drop_oldest announces that it wants to read from `at`,
  * and only then checks whether the floor is moving past it (floor.c). Returns where
  * reading may begin; messages before are lost. */
-uint64_t consumer_stake(shmring_consumer *m, uint64_t at)
+uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at)
 {
 	uint64_t next;
 
-	if (at < load_relaxed(&m->seat->lease.hold))
-		store_relaxed(&m->seat->lease.hold, at);
-	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
-	next = load_acquire(&m->ring->cursors->floor_next.v);
+	if (at < load_relaxed(&consumer->seat->lease.hold))
+		store_relaxed(&consumer->seat->lease.hold, at);
+	light_barrier(consumer->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
+	next = load_acquire(&consumer->ring->cursors->floor_next.v);
 	return next > at ? next : at;
 }
 
-int consumer_overrun(shmring_consumer *m, uint64_t first, uint64_t end)
+int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	m->overrun_first = first;
-	m->overrun_end = end;
-	count(&m->seat->counters.overrun, end - first);
+	consumer->overrun_first = first;
+	consumer->overrun_end = end;
+	count(&consumer->seat->counters.overrun, end - first);
 	return fail(SHMRING_OVERRUN,
 		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu",
-		    m->ring->name, (unsigned long long)(end - first), (unsigned long long)first,
+		    consumer->ring->name, (unsigned long long)(end - first), (unsigned long long)first,
 		    (unsigned long long)(end - 1));
 }
 
 /* Is this a place where a recorded range begins or ends, or where something was
  * published? Entries inside a message carry an older number, or none. */
-static bool is_boundary(const shmring_consumer *m, uint64_t at)
+static bool is_boundary(const shmring_consumer *consumer, uint64_t at)
 {
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (m->range[k].lo != NONE && (m->range[k].lo == at || RANGE_END(m->range[k].hi) == at))
+	for (uint32_t k = 0; k < consumer->ranges_used; k++)
+		if (consumer->range[k].lo != NONE &&
+		    (consumer->range[k].lo == at || RANGE_END(consumer->range[k].hi) == at))
 			return true;
-	return is_published(m->ring, at);
+	return is_published(consumer->ring, at);
 }
 
-static bool is_held(const shmring_consumer *m, uint64_t first, uint64_t end)
+static bool is_held(const shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	uint64_t at = first;
 	uint32_t k = 0;
 
-	while (at < end && k < m->ranges_used) {
-		if (m->range[k].lo <= at && RANGE_END(m->range[k].hi) > at) {
-			at = RANGE_END(m->range[k].hi);
+	while (at < end && k < consumer->ranges_used) {
+		if (consumer->range[k].lo <= at && RANGE_END(consumer->range[k].hi) > at) {
+			at = RANGE_END(consumer->range[k].hi);
 			k = 0; /* neighbours may be recorded in any order */
 		} else {
 			k++;
@@ -308,9 +310,9 @@ static bool is_held(const shmring_consumer *m, uint64_t first, uint64_t end)
 	return first < end && at >= end;
 }
 
-static int fail_boundary(const shmring_consumer *m, uint64_t at, uint64_t first, uint64_t end)
+static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t first, uint64_t end)
 {
-	const shmring *r = m->ring;
+	const shmring *r = consumer->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
 
 	if (published && (published > at || (published - 1 - at) & r->mask)) /* not of a lap before */
@@ -322,21 +324,21 @@ static int fail_boundary(const shmring_consumer *m, uint64_t at, uint64_t first,
 }
 
 /* A hold that began inside a message would stop the floor there, where no branch can begin. */
-int consumer_check_held(const shmring_consumer *m, uint64_t first, uint64_t end)
+int consumer_check_held(const shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	if (!is_held(m, first, end))
+	if (!is_held(consumer, first, end))
 		return fail(SHMRING_E_INVALID,
 			    "ring \"%s\": [%llu, %llu) is not held by this consumer, or not all of it",
-			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
-	if (!is_boundary(m, first))
-		return fail_boundary(m, first, first, end);
-	return is_boundary(m, end) ? SHMRING_OK : fail_boundary(m, end, first, end);
+			    consumer->ring->name, (unsigned long long)first, (unsigned long long)end);
+	if (!is_boundary(consumer, first))
+		return fail_boundary(consumer, first, first, end);
+	return is_boundary(consumer, end) ? SHMRING_OK : fail_boundary(consumer, end, first, end);
 }
 
-int fail_returned(const shmring_consumer *m, uint64_t first, uint64_t end)
+int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is handed back already", m->ring->name,
-		    (unsigned long long)first, (unsigned long long)end);
+	return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is handed back already",
+		    consumer->ring->name, (unsigned long long)first, (unsigned long long)end);
 }
 
 /* --- after a death ------------------------------------------------------------------ */

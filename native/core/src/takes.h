@@ -24,14 +24,14 @@ int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
 void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* of a dead owner */
 
 /* Moves `taken` from (t, last) to (end, me). */
-static inline bool move_taken(shmring_consumer *m, uint64_t seen, uint64_t end)
+static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
-	struct branch *b = m->branch;
-	uint64_t me = m->seat_index;
+	struct branch *b = consumer->branch;
+	uint64_t me = consumer->seat_index;
 	uint32_t last = (uint32_t)(seen & 255);
 
-	if (last != me && last < m->ring->seat_count)
-		confirm(m, last, seen >> 8);
+	if (last != me && last < consumer->ring->seat_count)
+		confirm(consumer, last, seen >> 8);
 	if (load_relaxed(&b->d.options) & BRANCH_EXCLUSIVE) {
 		store_release(&b->taken.v, end << 8 | me); /* no other taker */
 		return true;
@@ -41,10 +41,10 @@ static inline bool move_taken(shmring_consumer *m, uint64_t seen, uint64_t end)
 }
 
 /* Release: the payload was read before. Pairs with the acquire in branch_released(). */
-static inline void raise_hold(shmring_consumer *m, uint64_t low)
+static inline void raise_hold(shmring_consumer *consumer, uint64_t low)
 {
-	store_release(&m->seat->lease.hold, low);
-	wake_after_release(m->ring, m->branch, low);
+	store_release(&consumer->seat->lease.hold, low);
+	wake_after_release(consumer->ring, consumer->branch, low);
 }
 
 #endif

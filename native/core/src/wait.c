@@ -81,11 +81,59 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	return false;
 }
 
+/* When a wait that begins at `start` ends at the latest. */
+static int64_t wait_end(const struct waiter *w, int64_t start, int64_t deadline, bool polls)
+{
+	int64_t until = start + slice(w, start);
+
+	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < until)
+		until = w->consumer->adopt_after_ns;
+	if (polls && start + SLICE_NS < until) /* no signal ends it */
+		until = start + SLICE_NS;
+	return deadline < until ? deadline : until;
+}
+
+static bool spin_and_sleep(const struct waiter *w, uint8_t strategy, int64_t start, int64_t until)
+{
+	bool interrupted = false;
+
+	if (strategy == SHMRING_WAIT_DEFAULT && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
+	    spin_before_sleeping(w, start))
+		return true;
+	/* A full ring and a steady reader: a producer waits for a sixteenth
+	 * of the ring, not for each slot; but it does not insist for long. */
+	if (!w->consumer && !w->releasing && until > start) {
+		interrupted = !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
+		if (ready(w, w->slots))
+			return true;
+		if (nobody_gates(w->ring) && until > start + UNTOLD_NS)
+			until = start + UNTOLD_NS;
+	}
+	if (interrupted || monotonic() >= until)
+		return false;
+	(void)sleep_once(w, w->slots, until - monotonic());
+	return ready(w, w->slots);
+}
+
+/* The answer of a wait in which nothing came. */
+static int waited_in_vain(const struct waiter *w, int64_t deadline)
+{
+	int status;
+
+	look_for_all(w, SLICE_NS);
+	if (w->consumer)
+		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
+	if (w->releasing && (status = check_named(w->ring, NULL)))
+		return status;
+	if (!w->releasing && find_lost(w)) /* the next try says so */
+		return SHMRING_OK;
+	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
+}
+
 /* CHANGE: a new wait strategy */
 static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
 {
 	int status = check_usable(w->ring);
-	bool interrupted = false;
 	bool polls =
 	    strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP;
 	int64_t start, until;
@@ -106,43 +154,10 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	start = monotonic();
 	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
 		store_relaxed(&w->memory->since_ns, start);
-	until = start + slice(w, start);
-	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < until)
-		until = w->consumer->adopt_after_ns;
-	if (polls && start + SLICE_NS < until) /* no signal ends it */
-		until = start + SLICE_NS;
-	if (deadline < until)
-		until = deadline;
-	if (polls) {
-		done = poll_until(w, strategy, until);
-	} else {
-		/* A full ring and a steady reader: a producer waits for a sixteenth
-		 * of the ring, not for each slot; but it does not insist for long. */
-		done = strategy == SHMRING_WAIT_DEFAULT && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
-		       spin_before_sleeping(w, start);
-		if (!done && !w->consumer && !w->releasing && until > start) {
-			interrupted =
-			    !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
-			done = ready(w, w->slots);
-			if (nobody_gates(w->ring) && until > start + UNTOLD_NS)
-				until = start + UNTOLD_NS;
-		}
-		if (!done && !interrupted && monotonic() < until) {
-			(void)sleep_once(w, w->slots, until - monotonic());
-			done = ready(w, w->slots);
-		}
-	}
+	until = wait_end(w, start, deadline, polls);
+	done = polls ? poll_until(w, strategy, until) : spin_and_sleep(w, strategy, start, until);
 	store_relaxed(&w->memory->took_ns, done ? monotonic() - start : IN_VAIN);
-	if (done)
-		return SHMRING_OK;
-	look_for_all(w, SLICE_NS);
-	if (w->consumer)
-		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
-	if (w->releasing && (status = check_named(w->ring, NULL)))
-		return status;
-	if (!w->releasing && find_lost(w)) /* the next try says so */
-		return SHMRING_OK;
-	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
+	return done ? SHMRING_OK : waited_in_vain(w, deadline);
 }
 
 int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns, uint8_t strategy)
@@ -152,14 +167,14 @@ int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns,
 	return wait_until(&w, deadline_ns, strategy);
 }
 
-int shmring_wait_message(shmring_consumer *m, int64_t deadline_ns, uint8_t strategy)
+int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy)
 {
-	struct waiter w = message_waiter(m);
+	struct waiter w = message_waiter(consumer);
 	int status;
 
-	fetch_add_seq_cst(&m->waiting, 1);
+	fetch_add_seq_cst(&consumer->waiting, 1);
 	status = wait_until(&w, deadline_ns, strategy);
-	fetch_add_seq_cst(&m->waiting, -1);
+	fetch_add_seq_cst(&consumer->waiting, -1);
 	return status;
 }
 
@@ -171,12 +186,12 @@ void shmring_producer_interrupt(shmring_producer *p, bool on)
 		wake_producers(p->ring);
 }
 
-void shmring_consumer_interrupt(shmring_consumer *m, bool on)
+void shmring_consumer_interrupt(shmring_consumer *consumer, bool on)
 {
-	store_relaxed(&m->interrupted, on);
-	light_barrier(m->ring->asymmetric);
-	if (on && is_owned(m->ring) && load_relaxed(&m->waiting))
-		wake(m->branch, INT_MAX); /* whoever of them did not mean it sleeps again */
+	store_relaxed(&consumer->interrupted, on);
+	light_barrier(consumer->ring->asymmetric);
+	if (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))
+		wake(consumer->branch, INT_MAX); /* whoever of them did not mean it sleeps again */
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

@@ -293,10 +293,10 @@ int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t 
 	return status;
 }
 
-void shmring_consumer_decline(shmring_consumer *m)
+void shmring_consumer_decline(shmring_consumer *consumer)
 {
-	if (m && is_owned(m->ring))
-		pass_wake_up_on(m);
+	if (consumer && is_owned(consumer->ring))
+		pass_wake_up_on(consumer);
 }
 
 void shmring_ring_bell(uint32_t *bell)

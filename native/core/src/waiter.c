@@ -69,14 +69,14 @@ static void lower_to(uint64_t *word, uint64_t value)
 
 /* Nobody else can have slept on this branch: no other consumer, and no other thread of
  * this one. Whoever slept when this one was woken had joined, and waited, before. */
-bool is_alone(const shmring_consumer *m)
+bool is_alone(const shmring_consumer *consumer)
 {
-	const struct branch *b = m->branch;
+	const struct branch *b = consumer->branch;
 	int consumers = 0;
 
 	for (int word = 0; word < 4; word++)
 		consumers += __builtin_popcountll(load_relaxed(&b->d.consumers[word]));
-	return consumers == 1 && load_relaxed(&m->waiting) == 1;
+	return consumers == 1 && load_relaxed(&consumer->waiting) == 1;
 }
 
 /* Before a heavy barrier. The word to sleep on, and in *seen the value that it is to have still. */

@@ -57,15 +57,15 @@ static inline struct waiter space_waiter(shmring_producer *p, uint64_t slots, ui
 			       .memory = &p->wait};
 }
 
-static inline struct waiter message_waiter(shmring_consumer *m)
+static inline struct waiter message_waiter(shmring_consumer *consumer)
 {
-	return (struct waiter){.ring = m->ring,
-			       .seat = m->seat,
-			       .consumer = m,
+	return (struct waiter){.ring = consumer->ring,
+			       .seat = consumer->seat,
+			       .consumer = consumer,
 			       .slots = 1,
 			       .batch = 1,
-			       .interrupted = &m->interrupted,
-			       .memory = &m->wait};
+			       .interrupted = &consumer->interrupted,
+			       .memory = &consumer->wait};
 }
 
 #endif

@@ -111,15 +111,15 @@ bool has_work(const shmring *r, const struct branch *b)
  * the others of its branch. So the woken consumer shows them again, and when it has
  * taken its own share, or gives up, it checks whether there is more. Pairs with the light
  * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
-void pass_wake_up_on(shmring_consumer *m)
+void pass_wake_up_on(shmring_consumer *consumer)
 {
-	uint64_t mask = UINT64_C(1) << m->branch_index;
+	uint64_t mask = UINT64_C(1) << consumer->branch_index;
 
-	if (!load_relaxed(&m->woken))
+	if (!load_relaxed(&consumer->woken))
 		return;
-	store_relaxed(&m->woken, false);
-	fetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);
-	heavy_barrier(m->ring->asymmetric);
-	if (has_work(m->ring, m->branch))
-		wake_one(m->ring, mask);
+	store_relaxed(&consumer->woken, false);
+	fetch_or_seq_cst(&consumer->ring->cursors->asleep.v, mask);
+	heavy_barrier(consumer->ring->asymmetric);
+	if (has_work(consumer->ring, consumer->branch))
+		wake_one(consumer->ring, mask);
 }
