@@ -97,13 +97,17 @@ $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 test: $(VENV)/installed $(VENV)/spark.jsa ctest postgresql ## the C and the Python tests, Spark's included
 	$(BIN)/pytest $(DIVIDED)
 
+.PHONY: test-long
+test-long: $(VENV)/installed $(VENV)/spark.jsa postgresql ## what `make test` leaves out: clusters, two hosts, speculation, a /dev/shm of 64 MB, many kills
+	$(BIN)/pytest $(DIVIDED) -m long
+
 .PHONY: check
 check: $(VENV)/installed ## in under a minute: those without Spark, other JVMs, kills and databases
 	@$(MAKE) --no-print-directory --jobs 2 ctest quick
 
 .PHONY: quick
 quick:
-	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow)' \
+	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow or long)' \
 		--ignore tests/jvm --ignore tests/spark --ignore tests/table_ring
 
 .PHONY: versions
@@ -255,7 +259,7 @@ wheel-check: $(VENV)/release docs ## make this machine's wheel, run README from 
 	@$(BIN)/python scripts/release_check.py build/wheel-check/dist build/wheel-check --here
 
 .PHONY: release-check
-release-check: wheels ## make them, use them where there is no compiler and no JDK, test them with every Python
+release-check: wheels test-long ## make them, use them where there is no compiler and no JDK, test them with every Python
 	@$(BIN)/python scripts/release_check.py dist build/release
 	@$(BIN)/python scripts/pythons.py dist build/release
 

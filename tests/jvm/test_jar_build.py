@@ -34,6 +34,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "shmring" / "__init__.py"
 
 
+@pytest.mark.long
 def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name: str) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", ASK, str(installation)]

@@ -140,7 +140,7 @@ def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_rin
     until(has_only_living_clients, "the sweep of what the killed one has left")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again_loses_no_row_and_doubles_none(
     name: str,
     spark_program: Callable[..., subprocess.Popen[str]],

@@ -6,12 +6,14 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sessions import HERE
 
 import shmring
 
@@ -240,6 +242,36 @@ def test_a_write_names_the_option_that_does_not_parse(
     text = failure(writer.mode("append").save)
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
+
+
+# --- the host of a ring -----------------------------------------------------------------------
+
+
+def test_a_host_without_executor_is_an_error_in_words(load: Callable[..., DataFrame]) -> None:
+    assert load(hosts=HERE, branch="b").count() == 1000
+    text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
+    assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
+    assert "let 127.0.0.3 have an executor" in text
+    assert "hostWait" in text
+
+
+def test_a_wait_for_the_right_host_ends_with_its_job(
+    spark: SparkSession,
+    load: Callable[..., DataFrame],
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+) -> None:
+    job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
+    tracker = spark.sparkContext.statusTracker()
+
+    def waits() -> bool:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage and stage.numActiveTasks for stage in stages)
+
+    until(waits, "the task")
+    spark.sparkContext.cancelAllJobs()
+    assert "cancel" in job.outcome().lower()
+    until(lambda: not waits(), "the task's end")
 
 
 # --- what it costs, and what is told of it ----------------------------------------------------

@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
 COUNT = ROWS * BATCHES
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 MAKE = """
 import sys, pyarrow as pa, shmring
@@ -135,35 +135,6 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
         frame = frame.mapInArrow(lambda batches: batches, frame.schema)
     kill_executor_here(cluster, until)
     assert numbers_of(frame) == list(range(100))
-
-
-def test_a_host_without_executor_is_an_error_in_words(
-    ring: shmring.Ring, load: Callable[..., DataFrame]
-) -> None:
-    text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
-    assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
-    assert "let 127.0.0.3 have an executor" in text
-    assert "hostWait" in text
-
-
-def test_a_wait_for_the_right_host_ends_with_its_job(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-) -> None:
-    job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
-    tracker = spark.sparkContext.statusTracker()
-
-    def waits() -> bool:
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return any(stage and stage.numActiveTasks for stage in stages)
-
-    until(waits, "the task")
-    spark.sparkContext.cancelAllJobs()
-    assert "cancel" in job.outcome().lower()
-    until(lambda: not waits(), "the task's end")
 
 
 def test_an_error_is_not_hidden_behind_a_wrong_host(

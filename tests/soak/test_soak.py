@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.kill
+@pytest.mark.long
 def test_twenty_seconds_of_kills_and_stops_lose_nothing(tmp_path: Path) -> None:
     core = ROOT / "native" / "core"
     program = tmp_path / "soak"

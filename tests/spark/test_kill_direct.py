@@ -41,7 +41,7 @@ KINDS = {
 }
 WHOLE = Counter(executor=1, attendant=1, worker=WORKERS)
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 class Process(NamedTuple):

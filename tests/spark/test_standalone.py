@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "spark_examples"
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 class Driver:

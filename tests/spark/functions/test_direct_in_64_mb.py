@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.long]
+
 SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
 
 PRELUDE = """
@@ -76,8 +78,6 @@ def in_64_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return run
 
 
-@pytest.mark.java
-@pytest.mark.spark
 def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
     in_64_mb: Callable[[str], str],
 ) -> None:
@@ -95,8 +95,6 @@ def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
     assert said == "True\n" * 3
 
 
-@pytest.mark.java
-@pytest.mark.spark
 def test_three_sidecars_deep_have_room(in_64_mb: Callable[[str], str]) -> None:
     said = in_64_mb(
         """
