@@ -203,11 +203,6 @@ format: $(VENV)/lint ## let the formatters have their way
 
 # --- proofs -------------------------------------------------------------------------
 
-.PHONY: model
-model: ## the protocol in Promela, checked exhaustively; about 5 minutes
-	@scripts/need spin spin gcc gcc
-	@$(PYTHON) models/check.py
-
 .PHONY: build/proofs
 build/proofs: $(BIN)/cmake
 	@$(CMAKE) -S . -B $@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \

@@ -487,6 +487,200 @@ BREAKS = [
         "last == now ? now + 1 : now",
         "a seat changes hands twice while it is read, and the clock stands still",
     ),
+    Break(
+        "the intent is stored after the claim",
+        "producer.c",
+        "\tstore_release(&s->intent.lo, lo);\n"
+        "\tif (options & OPT_SINGLE_PRODUCER) {\n"
+        "\t\tstore_release(&c->claim.v, lo + n); /* no other claimer */\n"
+        "\t} else if (__builtin_expect(!cas_release(&c->claim.v, &lo, lo + n), 0)) {\n"
+        "\t\tstore_release(&s->intent.lo, NONE);\n"
+        "\t\tcount(&s->counters.contended, 1);\n"
+        "\t\treturn false;\n"
+        "\t}\n",
+        "\tuint64_t at = lo;\n"
+        "\tif (!cas_release(&c->claim.v, &at, lo + n))\n"
+        "\t\treturn false;\n"
+        "\tstore_release(&s->intent.lo, lo);\n",
+        "two producers and a consumer; a producer may die",
+    ),
+    Break(
+        "rows of a batch that was not published prove a claim behind it",
+        "claims.c",
+        "\treturn seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;",
+        "\treturn true;",
+        "a run of two, a message of one slot; both may die",
+    ),
+    Break(
+        "recovery measures what is no hole",
+        "claims.c",
+        "\tif (h != NONE && is_hole(r, h)) {\n\t\tuint64_t n",
+        "\tif (h != NONE) {\n\t\tuint64_t n",
+        "two producers and a consumer; a producer may die",
+    ),
+    Break(
+        "a dead one keeps what it was about to take",
+        "takes.c",
+        "\t\tif (taken != (end << 8 | index))\n"
+        "\t\t\tseat_strike(s, load_relaxed(&s->lease.take_lo), end);\n",
+        "",
+        "two consumers share; one may die",
+    ),
+    Break(
+        "who asks for the floor reads the holds before taken",
+        "floor.c",
+        "\t\tuint64_t taken = load_acquire(&b->taken.v);\n"
+        "\t\tuint64_t low = holds_only ? NONE : taken >> 8;\n",
+        "\t\tuint64_t low = NONE;\n"
+        "\n"
+        "\t\tif (!holds_only) {\n"
+        "\t\t\tlow = branch_released(r, b, true);\n"
+        "\t\t\tuint64_t taken = load_acquire(&b->taken.v) >> 8;\n"
+        "\t\t\treturn taken < low ? taken : low;\n"
+        "\t\t}\n",
+        "a producer laps a consumer",
+    ),
+    Break(
+        "an adopter strikes a lease there before it records it here",
+        "adopt.c",
+        "\t*status = consumer_record(consumer, lo, end, before);\n",
+        "\t(void)ranges_remove(dead, known, &all, lo, end);\n"
+        "\t*status = consumer_record(consumer, lo, end, before);\n",
+        "leases of the dead: two adopt, one may die",
+    ),
+    Break(
+        "who asks for the floor misses a lease that is adopted",
+        "adopt.c",
+        "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */\n",
+        "",
+        "one hands back while a producer laps",
+    ),
+    Break(
+        "a new branch does not look where the floor goes",
+        "graph.c",
+        "\tif (next > at)\n\t\tat = next;\n",
+        "",
+        "a visitor subscribes where a producer overwrites",
+    ),
+    Break(
+        "a new branch does not announce itself",
+        "graph.c",
+        "\tfetch_add_seq_cst(&c->graph.changes, 1);",
+        "\t;",
+        "a visitor subscribes where a producer overwrites",
+    ),
+    Break(
+        "who moves the floor counts changes after its first look",
+        "floor.c",
+        "\tuint32_t changes = load_acquire(&c->graph.changes); /* before the first look */\n"
+        "\tbool soft, drops_oldest;\n"
+        "\tuint64_t next = gate(r, &soft, &drops_oldest);\n",
+        "\tbool soft, drops_oldest;\n"
+        "\tuint64_t next = gate(r, &soft, &drops_oldest);\n"
+        "\tuint32_t changes = load_acquire(&c->graph.changes);\n",
+        "a visitor subscribes where a producer overwrites",
+    ),
+    Break(
+        "a stake looks where the floor goes before it holds",
+        "takes.c",
+        "\tif (at < load_relaxed(&consumer->seat->lease.hold))\n"
+        "\t\tstore_relaxed(&consumer->seat->lease.hold, at);\n"
+        "\tlight_barrier(consumer->ring->asymmetric);"
+        " /* pairs with the heavy one in floor_advance() */\n"
+        "\tnext = load_acquire(&consumer->ring->cursors->floor_next.v);\n",
+        "\tnext = load_acquire(&consumer->ring->cursors->floor_next.v);\n"
+        "\tif (at < load_relaxed(&consumer->seat->lease.hold))\n"
+        "\t\tstore_relaxed(&consumer->seat->lease.hold, at);\n",
+        "a branch that is overrun",
+    ),
+    Break(
+        "a branch is dropped before takes that began are seen",
+        "branches.c",
+        "\tstore_release(&b->d.state, BRANCH_DROPPING);",
+        "\tstore_release(&b->d.state, BRANCH_DROPPED);",
+        "a branch is dropped while it is read and gates",
+        weak=True,
+    ),
+    Break(
+        "a marker is believed that may be overwritten",
+        "end.c",
+        "\tif (load_relaxed(&consumer->branch->taken.v) != seen)\n\t\treturn false;\n",
+        "",
+        "the end of a stream: it overwrites what two look at",
+        weak=True,
+    ),
+    Break(
+        "a claim that was given up ends a run",
+        "end.c",
+        "\t\tat = e.next;\n\t}\n\treturn end;",
+        "\t\tat = end = e.next;\n\t}\n\treturn end;",
+        "the end of a stream: of a run that was given up: one is there, one joins",
+    ),
+    Break(
+        "a producer looks for sleepers before it publishes",
+        "producer.c",
+        "\tpublish(entry, lo);\n"
+        "\tcount(&s->counters.messages, messages);\n"
+        "\tcount(&s->counters.bytes, bytes);\n"
+        "\tclaim_done(r, s, options);",
+        "\tbool asleep = load_relaxed(&r->cursors->asleep.v);\n"
+        "\n"
+        "\tpublish(entry, lo);\n"
+        "\tstore_release(&s->intent.lo, NONE);\n"
+        "\tif (asleep)\n"
+        "\t\twake_roots(r);",
+        "asleep: a producer and a consumer wake each other",
+    ),
+    Break(
+        "a consumer reads its futex word after its last look",
+        "waiter.c",
+        "futex(word, FUTEX_WAIT, seen, &timeout)",
+        "futex(word, FUTEX_WAIT, w->consumer ? load_relaxed(word) : seen, &timeout)",
+        "asleep: a producer and a consumer wake each other",
+    ),
+    Break(
+        "a producer falls asleep without a barrier",
+        "waiter.c",
+        "\theavy_barrier(w->ring->asymmetric);\n\tif (ready(w, slots) || is_inter",
+        "\tif (w->consumer)\n"
+        "\t\theavy_barrier(w->ring->asymmetric);\n"
+        "\tif (ready(w, slots) || is_inter",
+        "asleep: a producer and a consumer wake each other",
+        weak=True,
+    ),
+    Break(
+        "who was woken looks without a barrier for what to pass on",
+        "wake.c",
+        "\theavy_barrier(consumer->ring->asymmetric);\n\tif (has_work",
+        "\tif (has_work",
+        "asleep: a message comes while one that was woken passes that on",
+        weak=True,
+    ),
+    Break(
+        "a release asks where a branch stands that holds nobody back",
+        "wake.c",
+        " || gates_by_holds_only(b)))",
+        "))",
+        "asleep: a producer waits for who reads where it may be overrun",
+    ),
+    Break(
+        "a wish is cleared after the wake-up is counted",
+        "wake.c",
+        "\t\tstore_relaxed(&r->cursors->producers.wanted, NONE);\n"
+        "\t\tif (cas32_seq_cst(word, &seen, seen + 1)) {\n",
+        "\t\tif (cas32_seq_cst(word, &seen, seen + 1)) {\n"
+        "\t\t\tstore_relaxed(&r->cursors->producers.wanted, NONE);\n",
+        "asleep: two wake producers, and one of these falls asleep in between",
+    ),
+    Break(
+        "a producer says what it wants before it says that it sleeps",
+        "waiter.c",
+        "\t\t*seen = fetch_or_seq_cst(word, 1) | 1;\n"
+        "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */\n",
+        "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots));\n"
+        "\t\t*seen = fetch_or_seq_cst(word, 1) | 1;\n",
+        "asleep: two wake producers, and one of these falls asleep in between",
+    ),
 ]
 
 

@@ -64,6 +64,15 @@ static void visit(int me)
 	world.consumer[me] = NULL;
 }
 
+static void visit_twice(int me)
+{
+	visit(me);
+	memset(world.ghost.delivered[0], 0, sizeof world.ghost.delivered[0]);
+	memset(world.ghost.released[0], 0, sizeof world.ghost.released[0]);
+	world.ghost.last_seen[me] = 0; /* it is a new branch, of the same number */
+	visit(me);
+}
+
 static void subscribe_at_the_end(int me)
 {
 	struct shmring_branch_options o = {.start = SHMRING_LATEST};
@@ -168,6 +177,10 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = a_full_ring,
      .actor = {{PUSHES(2, 4)}, {.body = visit}}},
+    {.name = "a visitor comes twice where a producer overwrites",
+     .slots = 2,
+     .before = a_full_ring,
+     .actor = {{PUSHES(2, 3)}, {.body = visit_twice}}},
     {.name = "a visitor subscribes where a consumer holds producers; it may die",
      .slots = 2,
      .before = one_branch,

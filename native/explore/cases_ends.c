@@ -24,6 +24,14 @@ static void produce_the_end(int me)
 	push_end(world.producer[me]);
 }
 
+/* A run of nothing but a claim that was given up. */
+static void abort_and_produce_the_end(int me)
+{
+	(void)claim_slots(me, 1);
+	MUST(shmring_abort(world.producer[me]) == SHMRING_OK);
+	push_end(world.producer[me]);
+}
+
 static void produce_the_end_when_there_is_room(int me)
 {
 	(void)claim_slots(me, 1);
@@ -121,6 +129,15 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_the_end)}, {.body = join_and_consume_runs, .from = 1, .stays = true}}},
+    {.name = "the end of a stream: of a run that was given up: one is there, one joins",
+     .slots = 4,
+     .whole_entries = true,
+     .before = a_run_before,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{PRODUCER(abort_and_produce_the_end)},
+	       {.body = join_and_consume_runs, .stays = true}, /* perhaps behind the end */
+	       {ENDS}}},
     {.name = "the end of a stream: it overwrites what two look at",
      .slots = 2,
      .before = two_waiting, /* the end will lie where the first number does */

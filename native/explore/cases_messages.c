@@ -60,6 +60,23 @@ static void push_take_and_push(int me)
 	}
 }
 
+static void one_that_was_woken(void)
+{
+	one_branch();
+	world.consumer[0]->woken = true;
+}
+
+static void pass_on(int me)
+{
+	shmring_consumer_decline(world.consumer[me]);
+}
+
+/* There is a message, and those who may sleep are still to be woken for it. */
+static unsigned has_forgotten(void)
+{
+	return memory.cursors.asleep.v != 0;
+}
+
 static void interrupt_the_first_producer(int me)
 {
 	(void)me;
@@ -180,6 +197,13 @@ static void a_branch_with_drop_oldest(void)
 	seat_actors();
 }
 
+static void an_overrun_branch_of_two(void)
+{
+	(void)make_branch("a", (struct shmring_branch_options){.drop_oldest = true});
+	push_before(2);
+	seat_actors();
+}
+
 void recover(int me)
 {
 	int status = shmring_recover(&handles[me], NULL);
@@ -226,11 +250,24 @@ static const struct exploration cases[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0), .slots = 2, .mortal = true}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "three producers, one of two slots; all may die",
+     .slots = 4,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0), .slots = 2, .mortal = true},
+	       {PUSHES(1, 1), .mortal = true},
+	       {PUSHES(2, 2), .mortal = true}}},
     {.name = "a run of two, a message of two slots; both may die",
      .slots = 4,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES_RUN(0, 1), .mortal = true}, {PUSHES(2, 2), .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "a run of two, a message of one slot; both may die",
+     .slots = 4,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES_RUN(0, 1), .mortal = true}, {PUSHES(2, 2), .mortal = true}, {SERVES}}},
     {.name = "a run shorter than its claim; its producer may die",
      .slots = 4,
      .before = one_branch,
@@ -382,6 +419,14 @@ static const struct exploration cases[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1)}, {CONSUMER(consume_one_asleep)}, {CONSUMER(consume_one_asleep)}}},
+    {.name = "asleep: a message comes while one that was woken passes that on",
+     .weak = true,
+     .slots = 2,
+     .before = one_that_was_woken,
+     .outcome = has_forgotten,
+     .interleaved = 1,
+     .allowed = 1,
+     .actor = {{CONSUMER(pass_on)}, {PUSHES(0, 0)}}},
     {.name = "asleep: a producer and a consumer wake each other",
      .weak = true,
      .slots = 2,
@@ -456,6 +501,11 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_until_interrupted), .from = 2, .to = 3},
 	       {PRODUCER(produce_until_interrupted), .from = 3, .to = 4},
 	       {.body = interrupt_both_producers}}},
+    {.name = "asleep: a producer waits for who reads where it may be overrun",
+     .weak = true,
+     .slots = 2,
+     .before = an_overrun_branch_of_two,
+     .actor = {{PRODUCER(produce_asleep), .from = 2, .to = 3, .slots = 2}, {CONSUMER(consume_one_asleep)}}},
     {.name = "asleep: two wake producers, and one of these falls asleep in between",
      .weak = true,
      .slots = 2,

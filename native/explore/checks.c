@@ -495,6 +495,19 @@ static void check_that_nothing_is_lost(uint32_t branches)
 				MUST(ghost()->released[b][number]);
 }
 
+/* What one store publishes comes as a whole or not at all. */
+static void check_that_runs_are_whole(uint32_t branches)
+{
+	for (int i = 0; i < THREADS; i++) {
+		const struct actor *a = &exploring->actor[i];
+
+		for (uint32_t b = 0; b < branches; b++)
+			for (uint8_t n = a->from; n < a->to; n++)
+				if (a->body == produce_batch || a->body == produce_parts)
+					MUST(!ghost()->delivered[b][n] == !ghost()->delivered[b][a->from]);
+	}
+}
+
 static void check_laps(shmring_producer *p, shmring_consumer *const *m, uint32_t consumers)
 {
 	for (uint64_t i = 0; i < 2 * exploring->slots; i++) {
@@ -564,6 +577,7 @@ void check_end(void)
 	}
 	MUST(shmring_recover(r, NULL) == SHMRING_OK);
 	check_that_nothing_is_lost(exploring->keeps);
+	check_that_runs_are_whole(exploring->keeps);
 	if (exploring->after)
 		exploring->after();
 	MUST(shmring_producer_open(r, "after", &p) == SHMRING_OK);
