@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import uuid
 
 import pytest
 
@@ -265,3 +267,104 @@ def test_deliveries_are_counted_over_the_deaths_of_consumers(ring, child):
             assert (rest.array[0, :3].tobytes(), rest.deliveries) == (b"two", 4)
         with inp.lease() as last:
             assert (last.data, last.deliveries, last.redelivered) == (b"three", 1, False)
+
+
+@pytest.fixture
+def dead():
+    with shmring.create(f"dead-{uuid.uuid4().hex[:8]}", slots=1024, temporary=True) as ring:
+        yield ring
+
+
+def test_a_message_that_kills_its_readers_is_set_aside_into_another_ring(ring, dead, child):
+    code = """
+        import sys, shmring
+        options = {"max_deliveries": 3, "dead_letter": sys.argv[2]}
+        inp = shmring.attach(sys.argv[1]).consumer("b", **options)
+        while True:
+            with inp.lease() as lease:
+                print(bytes(lease).decode(), lease.deliveries, flush=True)
+                if bytes(lease) == b"poison":
+                    sys.stdin.read()  # until it is killed
+    """
+    ring.subscribe("b")
+    with ring.producer() as out:
+        out.push_many([b"one", b"poison", b"two"])
+    for killed in range(3):
+        reader = child(code, ring.name, dead.name)
+        if killed == 0:
+            assert reader.line() == "one 1"
+        assert reader.line() == f"poison {killed + 1}"
+        reader.kill()
+    reader = child(code, ring.name, dead.name)
+    assert reader.line() == "two 1"
+    assert [b["name"] for b in dead.branches()] == ["default"]
+    with dead.consumer("default") as letters, letters.lease() as letter:
+        assert (letter.data, letter.deliveries) == (b"poison", 1)
+        with ring.producer() as out:
+            out.push(letter, kind=letter.kind)  # once more
+    assert reader.line() == "poison 1"
+
+
+def each_way(inp, dead):
+    """The ways to take what comes, from a consumer whose next message has had its deliveries."""
+
+    async def later():
+        return await anext(aiter(inp))
+
+    return {
+        "pop": lambda: inp.pop(timeout=0),
+        "lease": lambda: bytes(inp.lease(timeout=0).data),
+        "many": lambda: bytes(inp.lease_many(9, timeout=0).array[0, :4]),
+        "next": lambda: bytes(inp.slot(inp.next())[:4]),
+        "iterate": lambda: next(iter(inp)),
+        "asyncio": lambda: asyncio.run(later()),
+    }
+
+
+@pytest.mark.parametrize("way", ["pop", "lease", "many", "next", "iterate", "asyncio"])
+def test_every_way_to_take_sets_aside(ring, dead, out, way):
+    with ring.consumer("b", max_deliveries=1, dead_letter=dead.path) as inp:
+        out.push(b"bad!", kind=77)
+        out.push(b"good")
+        inp.lease().nack()
+        assert each_way(inp, dead)[way]() == b"good"
+    with dead.consumer("default") as letters, letters.lease(timeout=0) as letter:
+        assert (letter.data, letter.kind) == (b"bad!", 77)
+
+
+def test_a_dead_letter_that_has_no_room_stays_where_it_is(ring, dead, out):
+    with ring.consumer("b", max_deliveries=1, dead_letter=dead.name) as inp:
+        with dead.producer() as fill:
+            fill.push_many([b"full"] * 1024)
+        out.push_many([b"bad", b"good"])
+        inp.lease().nack()
+        for _ in range(2):
+            full = f"message 0 was delivered 1 times.*{dead.name}.* is full"
+            with pytest.raises(shmring.NoSpace, match=full):
+                inp.pop(timeout=0)
+        with dead.consumer("default") as letters:
+            letters.lease_many(1024).release()
+            assert inp.pop(timeout=0) == b"good"
+            assert letters.pop(timeout=0) == b"bad"
+
+
+def test_what_cannot_take_dead_letters_is_refused_and_nobody_has_joined(ring, dead):
+    before = len(ring.participants()), len(dead.participants())
+    refused = [
+        ({"max_deliveries": 3}, ValueError, "go together"),
+        ({"dead_letter": dead.name}, ValueError, "go together"),
+        ({"max_deliveries": 0, "dead_letter": dead.name}, ValueError, "from 1 to 255"),
+        ({"max_deliveries": 256, "dead_letter": dead.name}, ValueError, "from 1 to 255"),
+        ({"max_deliveries": 3, "dead_letter": "no-such-ring"}, shmring.RingNotFound, "no-such"),
+        ({"max_deliveries": 3, "dead_letter": ring.name}, ValueError, "its own dead letters"),
+    ]
+    for options, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            ring.consumer("b", **options)
+    gc.collect()
+    assert (len(ring.participants()), len(dead.participants())) == before
+    with ring.consumer("b", max_deliveries=3, dead_letter=dead.name):
+        names = [p["name"] for p in dead.participants()]
+        assert f"dead letters of {ring.name}"[:55] in names
+    gc.collect()
+    assert len(dead.participants()) == before[1]

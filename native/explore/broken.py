@@ -337,8 +337,8 @@ BREAKS = [
     Break(
         "what is handed back while no seat is free is not given again",
         "consumer.c",
-        "\tif (__builtin_expect(consumer->gives_again, 0) &&\n\t    consumer_take_again(",
-        "\tif (false && consumer_take_again(",
+        "\t\tif (consumer->gives_again && consumer_take_again(",
+        "\t\tif (false && consumer_take_again(",
         "one hands back where no seat is free, and may die",
     ),
     Break(

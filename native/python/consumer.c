@@ -1,5 +1,6 @@
 /* _shmring.Consumer, the users' Consumer. */
 #include "consumers.h"
+#include "producers.h"
 
 static int consumer_finish(struct handle *handle)
 {
@@ -12,7 +13,8 @@ static int consumer_finish(struct handle *handle)
 		self->abandoned = true;
 	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_consumer_abandon(core);
 	else shmring_consumer_close(core);
-	Py_END_ALLOW_THREADS return SHMRING_OK;
+	Py_END_ALLOW_THREADS Py_CLEAR(self->dead_letters);
+	return SHMRING_OK;
 }
 
 static void consumer_interrupt(struct handle *handle)
@@ -43,6 +45,23 @@ PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmr
 	if (!self->branch)
 		Py_CLEAR(self);
 	return (PyObject *)self;
+}
+
+/* set_aside(consumer, max_deliveries, producer): the producer, of the caller's own ring, is the consumer's from
+ * now on. */
+PyObject *consumer_set_aside(PyObject *module, PyObject *args)
+{
+	struct state *state = PyModule_GetState(module);
+	struct consumer *self;
+	struct producer *producer;
+	unsigned int most;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "O!IO!", state->consumer, &self, &most, state->producer, &producer))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = shmring_consumer_dead_letters(self->core, most, producer->core);
+	Py_END_ALLOW_THREADS if (status == SHMRING_OK) self->dead_letters = Py_NewRef((PyObject *)producer);
+	return result_of(ring_of(&self->handle), status);
 }
 
 static void consumer_dealloc(PyObject *op)

@@ -14,6 +14,7 @@ struct consumer {
 	struct handle handle;
 	shmring_consumer *core;
 	PyObject *branch;
+	PyObject *dead_letters; /* a producer, of the core's handle alone; NULL: none */
 	uint32_t branch_id;
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool exclusive;
@@ -116,6 +117,7 @@ PyObject *consumer_slot(PyObject *self, PyObject *sequence);
 /* consumer.c */
 PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
 			const char *name, int wait);
+PyObject *consumer_set_aside(PyObject *module, PyObject *args);
 extern PyType_Spec consumer_spec;
 
 #endif

@@ -221,6 +221,9 @@ static PyMethodDef functions[] = {
      "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
     {"check_ends", FASTCALL(consumer_check_ends), METH_FASTCALL,
      "check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed"},
+    {"set_aside", consumer_set_aside, METH_VARARGS,
+     "set_aside(consumer, max_deliveries, producer): of another ring, which nobody else has. Before the first "
+     "take"},
     {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
     {"push_now", FASTCALL(producer_push_now), METH_FASTCALL,
      "push_now(producer, data, kind, align): message_id; None and Ellipsis as of take_now()"},

@@ -358,8 +358,8 @@ static PyObject *look_at_branches(struct ring *ring)
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(
-	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat",
-	    info->seat, "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid,
+	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:I}",
+	    "seat", info->seat, "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid,
 	    "alive", flag(info->alive), "stopped", flag(info->stopped), "joined_ns",
 	    (unsigned long long)info->joined_ns, "name", text(info->name, sizeof info->name), "claim",
 	    sequence_or_none(info->claim), "hold", sequence_or_none(info->hold), "messages",
@@ -367,8 +367,8 @@ static PyObject *seat_dict(const struct shmring_participant_info *info)
 	    (unsigned long long)info->full_waits, "empty_waits", (unsigned long long)info->empty_waits,
 	    "contended", (unsigned long long)info->contended, "recovered", (unsigned long long)info->recovered,
 	    "overrun", (unsigned long long)info->overrun, "dropped", (unsigned long long)info->dropped,
-	    "redelivered", (unsigned long long)info->redelivered, "synced_ns",
-	    (unsigned long long)info->synced_ns);
+	    "redelivered", (unsigned long long)info->redelivered, "synced_ns", (unsigned long long)info->synced_ns,
+	    "most_delivered", sequence_or_none(info->most_delivered), "deliveries", info->deliveries);
 }
 
 static PyObject *look_at_seats(struct ring *ring)

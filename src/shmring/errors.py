@@ -115,7 +115,7 @@ class PermissionRefused(ShmringError, PermissionError):
 
 
 class NoSpace(ShmringError, OSError):
-    """The file system has too little space for the ring or file."""
+    """There is too little space for the ring or file, or in the ring for dead letters."""
 
 
 class MessageTooLarge(ShmringError, ValueError):

@@ -26,6 +26,7 @@ MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
 
 _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
+_DELIVERIES = 3  # as many as a sidecar makes of a batch whose workers die
 _JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
 _DISK_LOW = 10 << 30  # bytes: a tenth of a large disk may last for weeks
 
@@ -127,6 +128,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
     if sidecar is None and not ring.is_reply:
         yield from _stopped(ring.name, ring.seen)
         yield from _held(ring.name, ring.seen, before, age)
+        yield from _redelivered(ring.name, ring.seen)
         for branch in ring.seen.stats["branches"]:
             yield from _of_branch(ring.name, branch, ring.seen, before, age)
     yield from _crowded(ring.name, ring.seen)
@@ -201,6 +203,18 @@ def _held(ring: str, seen: Seen, before: Seen | None, age: float) -> Iterator[Fi
         if claim and _unmoved(participant, before, "claim"):
             words = f"{_who(participant)} keeps a claim open, for which all that is behind waits"
             yield Finding(2 if seen.is_full else 1, "claim", ring, None, words)
+
+
+def _redelivered(ring: str, seen: Seen) -> Iterator[Finding]:
+    for each in seen.stats["participants"]:
+        if each["deliveries"] >= _DELIVERIES:
+            where = f"{_who(each)} has it" if each["alive"] else "it waits for the next consumer"
+            words = (
+                f'branch "{each["branch"]}": message {each["most_delivered"]:,} was delivered '
+                f"{each['deliveries']} times, to consumers that died or handed it back, and "
+                f"{where}. With max_deliveries= and dead_letter= consumers set such messages aside"
+            )
+            yield Finding(1, "redelivered", ring, None, words)
 
 
 def _unmoved(

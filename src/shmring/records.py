@@ -141,6 +141,8 @@ class ParticipantRecord(Counters):
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
     redelivered : of the messages that it took, those that were taken before
     synced_ns : of a journal, nanoseconds in which it has synced
+    most_delivered, deliveries : of what it holds, the first sequence of what was delivered most
+        often, or None, and how often
     """
 
     seat: int
@@ -155,6 +157,8 @@ class ParticipantRecord(Counters):
     claim: int | None
     hold: int | None
     synced_ns: int
+    most_delivered: int | None
+    deliveries: int
 
 
 class HolderRecord(TypedDict):

@@ -202,6 +202,8 @@ class Ring(Closing):
         ephemeral: bool = False,
         drop_oldest: bool = False,
         after: str | Iterable[str] = (),
+        max_deliveries: int | None = None,
+        dead_letter: str | None = None,
         wait: Wait = "default",
         name: str | None = None,
     ) -> Consumer:
@@ -224,6 +226,10 @@ class Ring(Closing):
             messages). Messages on lease of its living consumers still hold the producers
         after : names of the branches that this branch follows: it sees a message when all of them
             have released the message
+        max_deliveries, dead_letter : deliver a message 1 to 255 times at most to this consumer. One
+            that was delivered so often, to consumers that died or handed it back, is pushed into
+            the ring `dead_letter` instead, and released. This is the name of a ring that is there,
+            with the same schema, or a path with a slash; see :doc:`death </concepts/death>`
         wait : as for producer()
         name : name of this participant in statistics
 
@@ -231,18 +237,26 @@ class Ring(Closing):
 
         Raises
         ------
+        RingNotFound : there is no ring `dead_letter`
         SecondConsumer : the branch is exclusive, and another consumer of it lives
         LimitReached : the ring has 64 branches, or no room for another participant
         BranchNotFound : a name in `after` is no branch
         ValueError : the start is ahead of the producers
         """
-        core = self.core
-        return core.join(
+        core, letters = self.core, _dead_letters(self._label, max_deliveries, dead_letter)
+        consumer = core.join(
             branch_name(branch),
             name,
             (*start_of(start), exclusive, ephemeral, drop_oldest, _upstream(core, after)),
             choose(WAITS, "wait", wait),
         )
+        if letters is not None:
+            try:
+                _shmring.set_aside(consumer, *letters)
+            except BaseException:
+                consumer.close()
+                raise
+        return consumer
 
     def subscribe(
         self,
@@ -442,6 +456,18 @@ def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
     """Return the ring that another process has sent."""
     handle = _attach_same(label, path, flags, uuid)
     return Ring(handle, label, path, flags, temporary=False)
+
+
+def _dead_letters(
+    label: str, max_deliveries: int | None, dead_letter: str | None
+) -> tuple[int, Producer] | None:
+    if max_deliveries is None and dead_letter is None:
+        return None
+    if max_deliveries is None or dead_letter is None:
+        raise ValueError("max_deliveries and dead_letter go together: give both, or none")
+    most = integer("max_deliveries", max_deliveries, 1, 255)
+    ring = attach(path=dead_letter) if "/" in dead_letter else attach(dead_letter)
+    return most, ring.producer(f"dead letters of {label}")
 
 
 def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:

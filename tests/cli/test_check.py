@@ -430,6 +430,28 @@ def test_orphans_that_nobody_takes(
         assert check(name)[0] == 0
 
 
+def test_a_message_that_is_delivered_again_and_again(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    with ring.producer() as out:
+        out.push_many([b"fine", b"poison"])
+        with ring.consumer("b") as inp:
+            inp.pop()
+            inp.lease().nack()
+            assert "delivered" not in check(name)[1]
+            inp.lease().nack()
+        reader = child(CONSUMER, name)
+        reader.line()
+        status, said = check(name)
+        times = "message 1 was delivered 3 times, to consumers that died or handed it back"
+        assert status == 1
+        assert f'branch "b": {times}, and consumer "reader" (pid {reader.pid}) has it' in said
+        reader.kill()
+        status, said = check(name)
+        assert status == 1
+        assert f"{times}, and it waits for the next consumer. With max_deliveries=" in said
+
+
 def test_participants_are_used_up_by_the_dead(name: str, child: Callable[..., Any]) -> None:
     code = """
         import sys, shmring

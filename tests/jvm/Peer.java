@@ -24,8 +24,8 @@ import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs|close|drop bytes
- * RING COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|aside|runs|close|drop
+ * bytes RING COUNT`. */
 public final class Peer {
   private static final Duration PATIENCE = Duration.ofSeconds(600);
   private static final int ROWS = 100;
@@ -42,6 +42,7 @@ public final class Peer {
         case "produce arrow" -> produceArrow(ring, count, allocator);
         case "consume arrow" -> consumeArrow(ring, count, allocator);
         case "nack bytes" -> nack(ring, count);
+        case "aside bytes" -> setAside(ring, count);
         case "runs bytes" -> takeRuns(ring, count);
         case "close bytes" -> closeWaited(ring, count);
         case "drop bytes" -> drop(ring, count);
@@ -88,6 +89,32 @@ public final class Peer {
             check(closed.status() == Status.CLOSED, "closed");
           }
         }
+      }
+    }
+  }
+
+  /** Hands back what it takes first, as often as may be; takes what is behind it, in each way. */
+  private static void setAside(Ring ring, int count) throws Exception {
+    String dead = ring.name() + ".dead";
+    try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
+      try {
+        consumer.setAside(count, ring.name());
+        check(false, "its own dead letters");
+      } catch (RingException own) {
+        check(own.status() == Status.INVALID, "invalid");
+      }
+      consumer.setAside(count, dead);
+      for (int deliveries = 1; deliveries <= count; deliveries++) {
+        Lease lease = consumer.poll(PATIENCE).orElseThrow();
+        check(lease.first() == 0 && lease.deliveries() == deliveries, "counted");
+        lease.nack();
+      }
+      consumer.drain(message -> check(message.id() == 1, "the second"), 1);
+    }
+    try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST).setAside(1, dead)) {
+      consumer.take().nack();
+      try (Lease lease = consumer.take()) {
+        check(lease.first() == 3, "the last");
       }
     }
   }

@@ -88,6 +88,28 @@ def test_what_java_hands_back_is_delivered_again(name: str, java: Callable[..., 
             assert (lease.data, lease.redelivered) == (b"one", True)
 
 
+def test_java_sets_aside_what_was_delivered_too_often(
+    name: str, java: Callable[..., list[str]]
+) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        shmring.create(f"{name}.dead", slots=1024, temporary=True) as dead,
+        ring.producer() as out,
+        dead.consumer("letters") as letters,
+    ):
+        ring.subscribe("pair", start="earliest")
+        for data in b"bad", b"good", b"worse", b"best":
+            out.push(data, kind=99)
+        command = java("Peer", "aside", "bytes", name, 3)
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert ring.branches()[0]["released"] == ring.claimed
+        for data in b"bad", b"worse":
+            with letters.lease(timeout=0) as letter:
+                assert (letter.data, letter.kind) == (data, 99)
+        assert len(dead.participants()) == 1  # this process, as a consumer
+
+
 def test_a_close_ends_the_waits_of_other_threads(name: str, java: Callable[..., list[str]]) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         ring.subscribe("holds", start="earliest")

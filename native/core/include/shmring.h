@@ -420,6 +420,16 @@ SHMRING_API int shmring_release(shmring_consumer *consumer, uint64_t first, uint
  * sides. */
 SHMRING_API int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
+/* Messages that were delivered max_deliveries times, 1 to 255, are not delivered again: a take pushes them with
+ * `producer`, of another ring, and releases them. `producer` is this consumer's alone, and stays open for as
+ * long. If its ring has no branch, "default" is made, so that it keeps them. A consumer that is killed in between
+ * pushes a message twice, and loses none. If the push fails, the take does (SHMRING_E_NO_SPACE: that ring is
+ * full), the message stays, and the next take tries again. Messages that were delivered before come one at a
+ * time. End markers are delivered for ever. SHMRING_E_INVALID for the consumer's own ring, and for one without
+ * its Arrow schema. Call it before the first take. */
+SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliveries,
+					      shmring_producer *producer);
+
 /* Whether to try shmring_nack() again, which has returned SHMRING_CONTENDED since `since_ns`
  * (CLOCK_MONOTONIC): for 5 s; only for a moment if this process has waited 5 s for the same ring
  * in vain before, and has not succeeded since. */
@@ -521,6 +531,8 @@ struct shmring_participant_info {
 	uint64_t dropped;
 	uint64_t redelivered; /* of the messages that it took: those that were taken before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
+	uint64_t most_delivered; /* of what it holds, what was delivered most often: the first, UINT64_MAX: none */
+	uint32_t deliveries; /* how often; 256 for more than 255 */
 };
 
 /* All of it belongs to one participant, also where the seat changes hands meanwhile.

@@ -452,6 +452,24 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 	return status;
 }
 
+/* What was delivered before. One at a time before others are set aside: a message that ends its readers is not to
+ * take its neighbours with it. True if *status is the answer of the take. */
+static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+			     struct shmring_lease *lease, int *status)
+{
+	uint32_t most = consumer->set_aside ? 1 : max_messages;
+
+	do {
+		if (consumer->gives_again && consumer_take_again(consumer, most, max_slots, lease, status))
+			continue;
+		if (!load_relaxed(&consumer->branch->d.orphans) ||
+		    !consumer_adopt(consumer, most, max_slots, lease, status))
+			return false;
+		pass_wake_up_on(consumer);
+	} while (*status == SHMRING_OK && consumer->set_aside && consumer->set_aside(consumer, lease, status));
+	return true;
+}
+
 /* What this consumer handed back comes first, then what dead ones of its branch held, then what is behind
  * `taken`. */
 static int take_any(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
@@ -466,15 +484,10 @@ static int take_any(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 	if (max_messages == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message",
 			    consumer->ring->name);
-	if (__builtin_expect(consumer->gives_again, 0) &&
-	    consumer_take_again(consumer, max_messages, max_slots, lease, &status))
-		return status;
 	do {
-		if (__builtin_expect(load_relaxed(&consumer->branch->d.orphans) != 0, 0) &&
-		    consumer_adopt(consumer, max_messages, max_slots, lease, &status)) {
-			pass_wake_up_on(consumer);
+		if (__builtin_expect(consumer->gives_again || load_relaxed(&consumer->branch->d.orphans), 0) &&
+		    take_redelivered(consumer, max_messages, max_slots, lease, &status))
 			return status;
-		}
 		do
 			status = look_behind_taken(consumer, max_messages, max_slots, dead_are_known, &found);
 		while (status == LOOK_AGAIN);

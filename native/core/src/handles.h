@@ -98,6 +98,10 @@ struct shmring_consumer {
 	uint64_t heard; /* ends of the stream that it no longer has to report */
 	uint64_t found; /* ends, with the one that is about to be taken as a message */
 	bool takes_ends; /* takes ends as messages */
+	uint32_t max_deliveries; /* before a message goes to `dead_letters` */
+	shmring_producer *dead_letters; /* of another ring; NULL: messages are delivered for ever */
+	/* dead_letter.c: true if the message of this lease was set aside; else *status is the take's answer */
+	bool (*set_aside)(shmring_consumer *consumer, const struct shmring_lease *lease, int *status);
 	uint64_t overrun_first;
 	uint64_t overrun_end;
 	struct deferred deferred;

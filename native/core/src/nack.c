@@ -10,6 +10,7 @@
 #include "cells.h"
 #include "deferred.h"
 #include "error.h"
+#include "nack.h"
 #include "recovery.h"
 #include "seats.h"
 #include "takes.h"
@@ -124,7 +125,7 @@ static void hand_over(shmring_consumer *consumer, const struct place *place, uin
 
 /* All seats are taken: the range stays recorded and held here, and the next take of this
  * consumer delivers it again. */
-static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64_t end)
+int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	if (!deferred_reserve(&consumer->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");

@@ -220,6 +220,17 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	info->dropped = load_relaxed(&s->counters.dropped);
 	info->redelivered = load_relaxed(&s->later.redelivered);
 	info->synced_ns = load_relaxed(&s->later.synced_ns);
+	info->deliveries = 0;
+	info->most_delivered = NONE;
+	for (int k = 0; k < LEASES; k++) {
+		uint64_t lo = load_relaxed(&s->range[k].lo);
+		uint32_t deliveries = RANGE_BEFORE(load_relaxed(&s->range[k].hi)) + 1;
+
+		if (lo != NONE && deliveries > info->deliveries) {
+			info->deliveries = deliveries;
+			info->most_delivered = lo;
+		}
+	}
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 

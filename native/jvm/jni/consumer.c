@@ -30,6 +30,12 @@ NATIVE(void, hearEnds, jlong consumer, jlong since)
 	shmring_consumer_hear_ends(from_handle(consumer), (uint64_t)since);
 }
 
+NATIVE(void, deadLetters, jlong consumer, jint max_deliveries, jlong producer)
+{
+	(void)answer(env, shmring_consumer_dead_letters(from_handle(consumer), (uint32_t)max_deliveries,
+							from_handle(producer)));
+}
+
 /* A message as Message.java reads it. */
 struct described {
 	uint64_t behind;

@@ -18,6 +18,7 @@ public final class Consumer implements AutoCloseable {
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
+  private Optional<Producer> deadLetters = Optional.empty();
   private boolean kept; // it holds messages that it could not hand back: closing does it
 
   Consumer(Ring ring, ByteBuffer taken, long handle, WaitStrategy wait) {
@@ -44,6 +45,36 @@ public final class Consumer implements AutoCloseable {
    */
   synchronized void hearEnds(long since) {
     Native.hearEnds(handle(), since);
+  }
+
+  /**
+   * Delivers a message 1 to 255 times at most: one that was delivered so often, to consumers that died
+   * or handed it back, is pushed into another ring instead, and released. Messages that were delivered
+   * before come one at a time then. Call it before the first take.
+   *
+   * <p>If that ring has no room, the take throws ({@link Status#NO_SPACE}), the message stays, and the
+   * next take tries again. A consumer that is killed in between pushes a message twice, and loses none.
+   *
+   * @param deadLetter a ring that is there, with this ring's schema; a name with a slash is a path
+   * @return this
+   */
+  public synchronized Consumer setAside(int maxDeliveries, String deadLetter) {
+    long consumer = handle();
+    try (Ring letters = Ring.attach(deadLetter)) { // the producer keeps it
+      Producer producer = letters.producer("dead letters of " + ring.name());
+      boolean done = false;
+      try {
+        Native.deadLetters(consumer, maxDeliveries, producer.handle());
+        done = true;
+      } finally {
+        if (!done) {
+          producer.close();
+        }
+      }
+      deadLetters.ifPresent(Producer::close);
+      deadLetters = Optional.of(producer);
+    }
+    return this;
   }
 
   /**
@@ -278,6 +309,7 @@ public final class Consumer implements AutoCloseable {
     synchronized (this) {
       if (handle.address() != 0) {
         handle.free(how);
+        deadLetters.ifPresent(Producer::close);
         ring.release();
       }
     }

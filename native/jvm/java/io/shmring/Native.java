@@ -83,6 +83,8 @@ final class Native {
 
   static native void hearEnds(long consumer, long since);
 
+  static native void deadLetters(long consumer, int maxDeliveries, long producer);
+
   static native int take(long ring, long consumer, int maxMessages, long maxSlots, long words);
 
   static native int read(long ring, long position, long end, long[] message);
