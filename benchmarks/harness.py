@@ -41,13 +41,11 @@ class Settings:
     rounds : times that every row is measured
     seconds : that one measurement should take
     quick : fewer and smaller; figures to see that it works, not to quote
-    full : as many items as the targets name, where the default is fewer
     """
 
     rounds: int
     seconds: float
     quick: bool
-    full: bool = False
 
 
 @dataclass(frozen=True)

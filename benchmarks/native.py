@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.harness import Sample, Unavailable
 from benchmarks.payload import unique_name
 
-__all__ = ["build", "handover", "limit", "line", "memcpy", "ring", "run", "trip"]
+__all__ = ["build", "limit", "line", "memcpy", "ring", "run"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
@@ -68,7 +68,7 @@ def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, fl
 
 
 def limit(what: str, seconds: float, **options: Any) -> dict[str, float]:
-    """What the machine can do: memcpy, handover, cacheline or futex.
+    """What the machine can do: memcpy or cacheline.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def line() -> float:
 
 
 def ring(what: str, seconds: float, **options: Any) -> dict[str, float]:
-    """The ring from C: stream, pingpong or idle."""
+    """The ring from C: stream or pingpong."""
     path = Path(f"/dev/shm/shmring.{unique_name()}")
     try:
         return run("ring", what, seconds, path=path, **options)
@@ -94,22 +94,6 @@ def ring(what: str, seconds: float, **options: Any) -> dict[str, float]:
             left.unlink(missing_ok=True)
 
 
-def memcpy(seconds: float, *, block: int, working: int, source: str = "set") -> Sample:
-    """memcpy in blocks through a working set; the figure is GB/s.
-
-    Parameters
-    ----------
-    source : "set" copies from another set of the same size, "block" from one block
-    """
-    figures = limit("memcpy", seconds, block=block, working=working, **{"from": source})
-    return Sample(figures["gb_s"])
-
-
-def handover(seconds: float, *, block: int, working: int) -> Sample:
-    """Two processes, a copy in and every byte read, no ring; the figure is GB/s."""
-    return Sample(limit("handover", seconds, block=block, working=working)["gb_s"])
-
-
-def trip(figures: dict[str, float]) -> Sample:
-    """Round trips in nanoseconds."""
-    return Sample(figures["median_ns"], {"p99 ns": figures["p99_ns"]})
+def memcpy(seconds: float, *, block: int, working: int) -> Sample:
+    """memcpy in blocks through a working set; the figure is GB/s."""
+    return Sample(limit("memcpy", seconds, block=block, working=working)["gb_s"])

@@ -23,28 +23,24 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Question, Settings
 
-# In the order of the report: a module, whose question(settings) it is, or module:function.
+# In the order of the report: a module, whose question(settings) it is.
 QUESTIONS = {
-    "limits": "benchmarks.limits",
-    "native": "benchmarks.ring_native",
     "instructions": "benchmarks.instructions",
     "messages": "benchmarks.messages",
     "peers": "benchmarks.peer_rings",
     "arrow": "benchmarks.arrow_batches",
     "spark": "benchmarks.spark_sidecar",
-    "spark-read": "benchmarks.spark_rings:read",
+    "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",
     "journal": "benchmarks.journal",
-    "bulk": "benchmarks.durable:bulk",
-    "commits": "benchmarks.durable:commits",
+    "commits": "benchmarks.durable",
     "table": "benchmarks.table_ring.question",
 }
 
 
 def _question(name: str, settings: Settings) -> Question:
-    module, _, function = QUESTIONS[name].partition(":")
-    question: Question = getattr(importlib.import_module(module), function or "question")(settings)
+    question: Question = importlib.import_module(QUESTIONS[name]).question(settings)
     return question
 
 
@@ -78,7 +74,6 @@ def _sweep() -> list[str]:
 @click.option("--rounds", type=click.IntRange(1), help="How often each row is measured. [5]")
 @click.option("--seconds", type=click.FloatRange(0.01), help="Length of one measurement. [0.5]")
 @click.option("--quick", is_flag=True, help="2 short rounds: to see that it works.")
-@click.option("--full", is_flag=True, help="Durable queues with 100,000 and 5,000 items.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all figures.")
 @click.option(
     "--into",
@@ -91,7 +86,6 @@ def main(
     rounds: int | None,
     seconds: float | None,
     quick: bool,
-    full: bool,
     json_path: Path | None,
     into: Path | None,
     plot_path: Path | None,
@@ -108,7 +102,6 @@ def main(
         rounds=rounds or (2 if quick else 5),
         seconds=seconds or (0.15 if quick else 0.5),
         quick=quick,
-        full=full,
     )
     where = report.machine()
     console.print(

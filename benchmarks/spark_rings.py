@@ -1,4 +1,4 @@
-"""How fast does Spark read rings, in the JVM, in Python, and beside parquet files?"""
+"""How fast does Spark read rings, beside parquet files?"""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavaila
 from benchmarks.payload import unique_name
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
-__all__ = [
-    *("COLUMNS", "EVERY_COLUMN", "PAYLOAD", "SHM"),
-    *("read", "schema", "slots_for", "with_jar"),
-]
+__all__ = ["SHM", "question", "with_jar"]
 
 SHM = Path("/dev/shm")
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
 # A contestant is new to the JVM until its planning, too, has been compiled.
 WARM_UP_RUNS = 4
-WARM_UP_SECONDS, WARM_UP_SECONDS_QUICK = 6.0, 0.0
+WARM_UP_SECONDS = 6.0
 LEAST_ROUNDS = 7  # the JVM warms up slowly and has its own noise
 
 # 8 numbers of 8 bytes and a payload make a row.
@@ -57,175 +54,91 @@ def _generated(session: Any, rows: int) -> Any:
     return frame.selectExpr("id", "id * 0.25D AS price", *numbers, payload(PAYLOAD))
 
 
-def schema() -> Any:
-    import pyarrow as pa
+class _Job:
+    """Spark with the jar; two rings and a folder of parquet files with the same rows."""
 
-    kinds = [pa.float64() if name == "price" else pa.int64() for name in NUMBERS]
-    return pa.schema([*zip(NUMBERS, kinds, strict=True), ("payload", pa.binary())])
-
-
-def slots_for(rows: int) -> int:
-    """Slots of a ring that holds so many rows, with some room."""
-    return 1 << (rows * 11 // 10).bit_length()
-
-
-class _Session:
-    """What both questions share: Spark with the jar, and a folder on tmpfs."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.rows = ROWS_QUICK if settings.quick else ROWS
-        self._warm_up_seconds = WARM_UP_SECONDS_QUICK if settings.quick else WARM_UP_SECONDS
-        self._stack = contextlib.ExitStack()
-        self.spark: Any = None
-        self.folder = SHM
+    def __init__(self, rows: int, warm_up_seconds: float) -> None:
+        self.rows = rows
+        self._warm_up_seconds = warm_up_seconds
         self._warm: set[str] = set()
+        self._answers: dict[str, Any] = {}
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Until the rounds are done."""
-        find_modules_in_workers()
-        with self._stack:
-            self.spark = self._stack.enter_context(spark_session(with_jar))
-            self.folder = Path(tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-"))
-            self._stack.callback(shutil.rmtree, self.folder)
-            self.fill()
-            yield
+        """Write the rows to both places; all of it goes when the rounds are done."""
+        import pyarrow as pa
 
-    def fill(self) -> None:
-        """Make what the rows need."""
-        raise NotImplementedError
-
-    def ring(self, rows: int) -> str:
-        """A new ring for so many rows; gone when the session ends."""
         import shmring
 
-        name = unique_name()
-        slots = slots_for(rows)
-        ring = shmring.create(name, slots=slots, schema=schema(), temporary=True)
-        self._stack.enter_context(ring)
-        return name
+        find_modules_in_workers()
+        kinds = [pa.float64() if name == "price" else pa.int64() for name in NUMBERS]
+        schema = pa.schema([*zip(NUMBERS, kinds, strict=True), ("payload", pa.binary())])
+        slots = 1 << (self.rows // WORKERS * 11 // 10).bit_length()  # with some room
+        with contextlib.ExitStack() as stack:
+            self._spark = stack.enter_context(spark_session(with_jar))
+            folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
+            stack.callback(shutil.rmtree, folder)
+            self._parquet = f"{folder}/rows"
+            frame = _generated(self._spark, self.rows)
+            frame.write.option("compression", "uncompressed").parquet(self._parquet)
+            names = [unique_name() for _ in range(WORKERS)]
+            for k, name in enumerate(names):
+                ring = shmring.create(name, slots=slots, schema=schema, temporary=True)
+                stack.enter_context(ring)
+                part = frame.where(f"id % {WORKERS} = {k}")
+                part.write.format("shmring").option("ring", name).mode("append").save()
+            self._rings = ",".join(names)
+            yield
 
-    def warm_up(
-        self, what: str, act: Callable[[], Any], tidy: Callable[[], Any] = lambda: None
-    ) -> None:
-        """Run what is new for a while, for the JVM to compile it."""
-        if what in self._warm:
-            return
-        self._warm.add(what)
+    def _frame(self, where: str) -> Any:
+        if where == "parquet":
+            return self._spark.read.parquet(self._parquet)
+        return self._spark.read.format("shmring").option("ring", self._rings).load()
+
+    def _warm_up(self, frame: Any) -> None:
         until = time.monotonic() + self._warm_up_seconds
         runs = 0
         while runs < WARM_UP_RUNS or time.monotonic() < until:
-            act()
-            tidy()
+            frame.collect()
             runs += 1
-
-    def sample(
-        self, what: str, act: Callable[[], Any], tidy: Callable[[], Any] = lambda: None
-    ) -> Sample:
-        """Warm it up, and time it; what it leaves is tidied up at nobody's cost."""
-        self.warm_up(what, act, tidy)
-        started = time.monotonic()
-        act()
-        took = time.monotonic() - started
-        tidy()
-        return Sample(self.rows / took / 1e6, {"GB/s": self.rows * ROW_BYTES / took / 1e9})
-
-
-class _Reads(_Session):
-    """Two rings and a folder of parquet files with the same rows."""
-
-    def fill(self) -> None:
-        """Write the rows to all places."""
-        self.parquet = str(self.folder / "rows")
-        frame = _generated(self.spark, self.rows)
-        frame.write.option("compression", "uncompressed").parquet(self.parquet)
-        names = [self.ring(self.rows // WORKERS) for _ in range(WORKERS)]
-        for k, name in enumerate(names):
-            part = frame.where(f"id % {WORKERS} = {k}")
-            part.write.format("shmring").option("ring", name).mode("append").save()
-        self.rings = ",".join(names)
-        self._answers: dict[str, Any] = {}
-
-    def frame(self, where: str) -> Any:
-        """The rows, read from there."""
-        if where == "parquet":
-            return self.spark.read.parquet(self.parquet)
-        source, _, copy = where.partition(" ")
-        reader = self.spark.read.format(source).option("ring", self.rings)
-        return (reader.option("copy", copy) if copy else reader).load()
 
     def aggregate(self, where: str, expression: str) -> Callable[[float], Sample]:
         """A contestant; each one's answer must be that of the others."""
 
         def run(seconds: float) -> Sample:
             del seconds
-            answers: list[Any] = []
-            frame = self.frame(where).selectExpr(expression)
-            sample = self.sample(where + expression, lambda: answers.append(frame.collect()[0][0]))
-            if answers[0] != self._answers.setdefault(expression, answers[0]):
+            frame = self._frame(where).selectExpr(expression)
+            if where + expression not in self._warm:
+                self._warm_up(frame)
+                self._warm.add(where + expression)
+            started = time.monotonic()
+            answer = frame.collect()[0][0]
+            took = time.monotonic() - started
+            if answer != self._answers.setdefault(expression, answer):
                 raise RuntimeError(f"{where}: the rows that were read are not those of the others")
-            return sample
-
-        return run
-
-    def udf(self, where: str) -> Callable[[float], Sample]:
-        """A contestant: a vectorised function of 264 of 320 bytes, and the sum of its answers."""
-
-        def run(seconds: float) -> Sample:
-            del seconds
-            import pyarrow as pa
-            from pyspark.sql.functions import arrow_udf
-
-            answers: list[Any] = []
-            # Spark looks at the annotations for the kind of function.
-            kinds = dict.fromkeys(("number", "payload", "return"), pa.Array)
-            _id_and_length.__annotations__.update(kinds)
-            function = arrow_udf(_id_and_length, returnType="long")
-            frame = self.frame(where).select(function("id", "payload").alias("n"))
-            frame = frame.selectExpr("sum(n)")
-            sample = self.sample(f"udf {where}", lambda: answers.append(frame.collect()[0][0]))
-            if answers[-1:] != [self.rows * (self.rows - 1) // 2 + self.rows * PAYLOAD]:
-                raise RuntimeError(f"{where}: the function did not see the rows that it should")
-            return sample
+            return Sample(self.rows / took / 1e6, {"GB/s": self.rows * ROW_BYTES / took / 1e9})
 
         return run
 
 
-def _id_and_length(number: Any, payload: Any) -> Any:
-    import pyarrow.compute as pc
-
-    compute: Any = pc
-    return compute.add(number, compute.binary_length(payload))
-
-
-_PARQUET = "uncompressed parquet on tmpfs"
-
-
-def _reads(job: _Reads, what: str, expression: str, over_parquet: float) -> list[Row]:
-    def row(name: str, where: str, **options: Any) -> Row:
-        return Row(f"{what}: {name}", "M rows/s", job.aggregate(where, expression), **options)
-
-    parquet = f"{what}: {_PARQUET}"
-    return [
-        row(_PARQUET, "parquet"),
-        row("ring", "shmring", targets=(Target(over_parquet, parquet),)),
-        row("ring, zero-copy", "shmring false", compare=(parquet,)),
-    ]
-
-
-def read(settings: Settings) -> Question:
+def question(settings: Settings) -> Question:
     """The same rows from rings and from files."""
-    job = _Reads(settings)
-    udf = "arrow_udf over parquet"
+    job = _Job(ROWS_QUICK, 0.0) if settings.quick else _Job(ROWS, WARM_UP_SECONDS)
+    rows: list[Row] = []
+    for what, expression, wanted in (
+        ("all columns", EVERY_COLUMN, 1.3),
+        ("two columns", TWO_COLUMNS, 1.5),
+    ):
+        parquet = f"{what}: uncompressed parquet on tmpfs"
+        ring = job.aggregate("ring", expression)
+        rows += [
+            Row(parquet, "M rows/s", job.aggregate("parquet", expression)),
+            Row(f"{what}: ring", "M rows/s", ring, (Target(wanted, parquet),)),
+        ]
     return Question(
         "spark-read",
         f"How fast does Spark read rings? (local[{WORKERS}], {job.rows:,} rows of 320 bytes)",
-        [
-            *_reads(job, "all columns", EVERY_COLUMN, 1.3),
-            *_reads(job, "two columns", TWO_COLUMNS, 1.5),
-            Row(udf, "M rows/s", job.udf("parquet")),
-            Row("arrow_udf over the ring", "M rows/s", job.udf("shmring"), compare=(udf,)),
-        ],
+        rows,
         setup=job.open,
         least_rounds=LEAST_ROUNDS,
     )

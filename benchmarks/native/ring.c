@@ -3,7 +3,6 @@
  *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
  *               producers=N consumers=N each=0|1 wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
- *   ring idle path=FILE wait=STRATEGY seconds=S
  *
  * One producer and one consumer are pinned to two cores; more are left to the
  * scheduler. STRATEGY is a number of enum shmring_wait_strategy. Prints one JSON object.
@@ -380,46 +379,11 @@ static void measure_pingpong(char **argv)
 	times_print(&times);
 }
 
-/* --- a reader that waits ----------------------------------------------------- */
-
-static void measure_idle(char **argv)
-{
-	const char *path = option(argv, "path", "/dev/shm/shmring.bench-native");
-	uint8_t wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT);
-	double seconds = atof(option(argv, "seconds", "3"));
-	struct shmring_options options = {.slots = 1024};
-	struct shmring_branch_options branch = {.start = SHMRING_EARLIEST};
-	shmring_producer *producer;
-	shmring_consumer *consumer;
-	shmring *ring;
-	uint64_t sleeps;
-	double start, cpu;
-
-	unlink_at_exit(path);
-	create(path, &options);
-	ring = attach(path);
-	must(shmring_producer_open(ring, "silent producer", &producer), "producer");
-	must(shmring_join(ring, "bench", &branch, "consumer", &consumer), "join");
-	start = now();
-	cpu = cpu_seconds(RUSAGE_SELF, &sleeps);
-	while (now() - start < seconds) {
-		struct shmring_lease lease;
-
-		if (shmring_take(consumer, 1, 1, &lease) == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(consumer, INT64_MAX, wait);
-	}
-	printf("{\"percent\": %.5f}\n", 100 * (cpu_seconds(RUSAGE_SELF, &sleeps) - cpu) / (now() - start));
-	shmring_consumer_close(consumer);
-	shmring_producer_close(producer);
-	shmring_close(ring);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct measurement known[] = {
 	    {"stream", measure_stream},
 	    {"pingpong", measure_pingpong},
-	    {"idle", measure_idle},
 	    {0},
 	};
 
