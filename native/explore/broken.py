@@ -342,6 +342,13 @@ BREAKS = [
         "one hands back where no seat is free, and may die",
     ),
     Break(
+        "what is given again is counted in the answer alone",
+        "adopt.c",
+        "\t\t\tconsumer_count_delivery(consumer, lo, end, before);\n",
+        "",
+        "one hands back where no seat is free, and may die",
+    ),
+    Break(
         "what is handed back while no seat is free may be released the short way",
         "nack.c",
         "\tif (consumer->ranges_used < 2) { "

@@ -250,8 +250,10 @@ bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint
 			(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, end);
 			consumer_raise_hold(consumer);
 		} else {
-			give_again(consumer, lo, end, messages,
-				   once_more(consumer_delivered_before(consumer, lo, end)), lease);
+			uint32_t before = once_more(consumer_delivered_before(consumer, lo, end));
+
+			consumer_count_delivery(consumer, lo, end, before);
+			give_again(consumer, lo, end, messages, before, lease);
 		}
 		if (end < hi)
 			deferred_put(&consumer->returned, end, hi);

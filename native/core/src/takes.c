@@ -163,6 +163,42 @@ uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo
 	return most;
 }
 
+/* False: no entry is free. */
+static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
+{
+	struct range *known = consumer->range;
+	int other = ranges_free_entry(known, &consumer->ranges_used);
+
+	if (other < 0)
+		return false;
+	/* If it is killed between the two, the tail is recorded twice: who adopts it strikes both. */
+	set_range(consumer->seat, known, (uint32_t)other, at, known[k].hi);
+	crash_order();
+	set_hi(consumer->seat, known, k, RANGE_WORD(at, RANGE_BEFORE(known[k].hi)));
+	return true;
+}
+
+/* Records of [lo, hi), which this consumer holds, that it was delivered `before` so often. What would
+ * need more entries than there are keeps its count. */
+void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
+{
+	struct range *known = consumer->range;
+	uint32_t k = 0;
+
+	while (k < consumer->ranges_used) {
+		uint64_t a = known[k].lo, b = RANGE_END(known[k].hi);
+		bool counts = a != NONE && a < hi && b > lo && RANGE_BEFORE(known[k].hi) != before;
+
+		if (counts && (a < lo || b > hi) && split_range(consumer, k, a < lo ? lo : hi)) {
+			k = 0;
+			continue;
+		}
+		if (counts && a >= lo && b <= hi)
+			set_hi(consumer->seat, known, k, RANGE_WORD(b, before));
+		k++;
+	}
+}
+
 /* --- what is to be taken ------------------------------------------------------------ */
 
 /* From `at`, how far do up to max_messages readable messages reach? *messages counts

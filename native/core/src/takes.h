@@ -17,6 +17,7 @@ int consumer_check_held(const shmring_consumer *consumer, uint64_t first, uint64
 int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end);
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before);
 uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo, uint64_t hi);
+void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before);
 void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
