@@ -18,7 +18,7 @@ BUILD = ROOT / "build" / "peers"
 JARS = BUILD / "jars"
 
 # Side.java, without a transport.
-COMMON = ("Side", "Peer", "Tally", "Pause")
+COMMON = ("Side", "Peer", "Tally")
 
 # Bounds checks are off as in the scripts of Aeron's samples, and its page asks for what is opened.
 # Without its counters a JVM that waits for its turn does not wake up twenty times a second.
@@ -94,12 +94,6 @@ def _class_path(peer: str) -> str:
     return f"{classes}{os.pathsep}{jars}"
 
 
-def command(peer: str, yields: bool) -> list[str]:
-    """Of a JVM that is a side of the class ``peer``.
-
-    Parameters
-    ----------
-    yields : there are more processes than cores
-    """
-    path = _class_path(peer.partition("$")[0])
-    return ["java", *OPTIONS, f"-Dyields={str(yields).lower()}", "-cp", path, "Side", peer]
+def command(peer: str) -> list[str]:
+    """Of a JVM that is a side of the class ``peer``."""
+    return ["java", *OPTIONS, "-cp", _class_path(peer), "Side", peer]

@@ -5,44 +5,88 @@ The settings of each peer, and where they come from, stand in its file in peers/
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 
-from benchmarks import native, peer_crowds
+from benchmarks import jvm, native
 from benchmarks.harness import Question, Row, Sample, Settings
 from benchmarks.oneway import Blocks, Messages, RoundTrip
 from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
-from benchmarks.peer_rows import (
-    AERON,
-    ICEORYX,
-    OWN,
-    RATE,
-    SOME,
-    Programs,
-    Rows,
-    messages,
-)
+from benchmarks.sides import Sides
 
 __all__ = ["question"]
+
+RATE = "M msg/s"
+SECONDS = 0.3  # of a sample at most: there are many
+WARM_UP = 1.0  # of a JVM, which compiles
+
+# Messages in a batch of C and the JVM: 77 KB.
+SOME = 256
+
+AERON = "AeronPeer"
+OWN = "ShmringPeer"
+
+Run = Callable[[float], Sample]
 
 # Messages in the largest claim that Aeron has for a fragment.
 FRAGMENT = 218
 
-DEFAULT, SPIN = 0, 1
+SPIN = 1
 
 BLOCKS = {"64 KB": 1 << 16, "1 MB": 1 << 20, "16 MB": 1 << 24}
 SLOTS_OF_LARGE = 262_144  # 79 MB
 
 
-def _messages(programs: Programs, peer: str, how: str, count: int, seconds: float) -> Sample:
-    sides = programs.of(peer)
+def _rate(bytes_a_second: float) -> Sample:
+    """The sample of a rate."""
+    return Sample(bytes_a_second / MESSAGE_BYTES / 1e6, {"GB/s": bytes_a_second / 1e9})
+
+
+def _briefly(run: Run, seconds: float) -> Sample:
+    return run(min(seconds, SECONDS))
+
+
+class _Rows:
+    """The rows of one kind, ours and those of others."""
+
+    def __init__(self, kind: str, unit: str, *, lower_is_better: bool = False) -> None:
+        self._kind = kind
+        self._unit = unit
+        self._lower = lower_is_better
+        self._ours: list[tuple[str, Run]] = []
+        self._theirs: list[tuple[str, Run]] = []
+
+    def ours(self, language: str, run: Run) -> None:
+        """A row of shmring; all the others are its rivals."""
+        self._ours.append((f"shmring, {language}", run))
+
+    def theirs(self, name: str, run: Run) -> None:
+        self._theirs.append((name, run))
+
+    def rows(self) -> list[Row]:
+        """Ours first."""
+        rivals = tuple(f"{self._kind}: {name}" for name, _ in self._theirs)
+        return [self._row(name, run, rivals) for name, run in self._ours] + [
+            self._row(name, run, ()) for name, run in self._theirs
+        ]
+
+    def _row(self, name: str, run: Run, rivals: tuple[str, ...]) -> Row:
+        return Row(
+            f"{self._kind}: {name}",
+            self._unit,
+            partial(_briefly, run),
+            lower_is_better=self._lower,
+            rivals=rivals,
+        )
+
+
+def _messages(sides: Sides, peer: str, how: str, count: int, seconds: float) -> Sample:
     nbytes = count * MESSAGE_BYTES
-    return messages(sides.stream(peer, seconds, how=how, nbytes=nbytes))
+    return _rate(sides.stream(peer, seconds, how=how, nbytes=nbytes))
 
 
-def _blocks(programs: Programs, peer: str, nbytes: int, seconds: float) -> Sample:
-    rate = programs.of(peer).stream(peer, seconds, how="block", nbytes=nbytes)
+def _blocks(sides: Sides, peer: str, nbytes: int, seconds: float) -> Sample:
+    rate = sides.stream(peer, seconds, how="block", nbytes=nbytes)
     return Sample(rate / 1e9, {"us a batch": nbytes / rate * 1e6})
 
 
@@ -51,8 +95,8 @@ def _trip_of(figures: dict[str, float]) -> Sample:
     return Sample(figures["median_ns"] / 1e3, also)
 
 
-def _trip(programs: Programs, peer: str, seconds: float) -> Sample:
-    return _trip_of(programs.of(peer).trip(peer, seconds))
+def _trip(sides: Sides, peer: str, seconds: float) -> Sample:
+    return _trip_of(sides.trip(peer, seconds))
 
 
 def _native_messages(batch: int, seconds: float) -> Sample:
@@ -60,7 +104,7 @@ def _native_messages(batch: int, seconds: float) -> Sample:
     figures = native.ring(
         "stream", seconds, slots=DEFAULT_SLOTS, batch=batch, take=SOME, read=read, single=1
     )
-    return messages(figures["gb_s"] * 1e9)
+    return _rate(figures["gb_s"] * 1e9)
 
 
 def _native_blocks(nbytes: int, seconds: float) -> Sample:
@@ -77,66 +121,55 @@ def _slots(nbytes: int) -> int:
     return DEFAULT_SLOTS if nbytes < 1 << 23 else SLOTS_OF_LARGE
 
 
-def _one_by_one(programs: Programs) -> list[Row]:
-    run = partial(partial, _messages, programs)
-    rows = Rows("one by one", RATE)
+def _one_by_one(sides: Sides) -> list[Row]:
+    run = partial(partial, _messages, sides)
+    rows = _Rows("one by one", RATE)
     rows.ours("C", partial(_native_messages, 1))
     rows.ours("Java", run(OWN, "one", 1))
     rows.ours("Python", Messages("ring", guess=5e6, single=True))
     rows.theirs("Aeron IPC, tryClaim", run(AERON, "one", 1))
     rows.theirs("Aeron IPC, offer", run(AERON, "offer", 1))
-    rows.theirs("iceoryx2", run(ICEORYX, "one", 1))
     return rows.rows()
 
 
-def _in_batches(programs: Programs) -> list[Row]:
-    run = partial(partial, _messages, programs)
-    rows = Rows("in batches", RATE)
+def _in_batches(sides: Sides) -> list[Row]:
+    run = partial(partial, _messages, sides)
+    rows = _Rows("in batches", RATE)
     rows.ours("C", partial(_native_messages, SOME))
     rows.ours("Java", run(OWN, "batch", SOME))
     rows.ours("Python", Messages("ring", "_batches", guess=1e7, single=True))
     rows.theirs("Aeron IPC", run(AERON, "batch", FRAGMENT))
-    rows.theirs("iceoryx2", run(ICEORYX, "batch", SOME))
     return rows.rows()
 
 
-def _round_trips(programs: Programs) -> list[Row]:
-    run = partial(partial, _trip, programs)
-    rows = Rows("round trip", "us", lower_is_better=True)
+def _round_trips(sides: Sides) -> list[Row]:
+    run = partial(partial, _trip, sides)
+    rows = _Rows("round trip", "us", lower_is_better=True)
     rows.ours("C", _native_trip)
     rows.ours("Java", run(OWN))
     rows.ours("Python", RoundTrip("ring", single=True, wait="spin"))
     rows.theirs("Aeron IPC", run(AERON))
-    rows.theirs("iceoryx2", run(ICEORYX))
     return rows.rows()
 
 
-def _large(programs: Programs, label: str, nbytes: int) -> list[Row]:
+def _large(sides: Sides, label: str, nbytes: int) -> list[Row]:
     def run(peer: str) -> partial[Sample]:
-        return partial(_blocks, programs, peer, nbytes)
+        return partial(_blocks, sides, peer, nbytes)
 
-    rows = Rows(label, "GB/s")
+    rows = _Rows(label, "GB/s")
     rows.ours("C", partial(_native_blocks, nbytes))
     rows.ours("Java", run(OWN))
     rows.ours("Python", Blocks("ring", nbytes=nbytes, slots=_slots(nbytes), single=True))
     rows.theirs("Aeron IPC", run(AERON))
-    rows.theirs("iceoryx2", run(ICEORYX))
     return rows.rows()
 
 
 def question(settings: Settings) -> Question:
     """300-byte messages one by one, in batches, to and fro; large blocks; several at each end."""
     del settings
-    programs = Programs()
-    rows = [*_one_by_one(programs), *_in_batches(programs), *_round_trips(programs)]
+    sides = Sides(jvm.command, warm_up=WARM_UP)
+    rows = [*_one_by_one(sides), *_in_batches(sides), *_round_trips(sides)]
     for label, nbytes in BLOCKS.items():
-        rows += _large(programs, label, nbytes)
-    rows += peer_crowds.rows(programs)
-
-    @contextlib.contextmanager
-    def open_all() -> Iterator[None]:
-        with programs.jvm.open(), programs.rust.open():
-            yield
-
+        rows += _large(sides, label, nbytes)
     title = f"How fast is the ring beside others? (300 bytes, Python in batches of {BATCH})"
-    return Question("peers", title, rows, setup=open_all, line=native.line)
+    return Question("peers", title, rows, setup=sides.open, line=native.line)

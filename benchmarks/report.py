@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import company, rust
+from benchmarks import company
 from benchmarks.harness import Question, Row, Settings, Target
 
 if TYPE_CHECKING:
@@ -189,7 +189,6 @@ def _versions() -> dict[str, str]:
     project = xml.etree.ElementTree.parse(Path(__file__).parent / "peers" / "java" / "pom.xml")
     for jar in project.findall(".//{*}dependency"):
         found[jar.findtext("{*}artifactId", "")] = jar.findtext("{*}version", "")
-    found["iceoryx2 of Rust"] = rust.version()
     return found
 
 

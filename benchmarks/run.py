@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # In the order of the report: a module, whose question(settings) it is.
 QUESTIONS = {
-    "instructions": "benchmarks.instructions",
     "messages": "benchmarks.messages",
     "peers": "benchmarks.peer_rings",
     "arrow": "benchmarks.arrow_batches",

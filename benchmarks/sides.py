@@ -19,17 +19,16 @@ __all__ = ["Command", "Sides"]
 
 PATIENCE = 60.0
 
-Command = Callable[[str, bool], Sequence[str]]
+Command = Callable[[str], Sequence[str]]
 
 
 class _Side:
     """A process that measures when it is told to."""
 
-    def __init__(self, command: Sequence[str], core: int | None) -> None:
+    def __init__(self, command: Sequence[str], core: int) -> None:
         def prepare() -> None:
             die_with_parent()
-            if core is not None:
-                pin(core)
+            pin(core)
 
         self._name = Path(command[0]).name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
@@ -81,21 +80,20 @@ def _converse(sides: Sequence[_Side], acts: Sequence[str]) -> list[Any]:
 
 
 class Sides:
-    """The processes of each peer: two, on a core each, and those of its crowd, wherever they are.
+    """The two processes of each peer, on a core each.
 
-    They stay, so that later rounds find compiled code. Those of a crowd are others than the two,
-    for they give a core away where those spin.
+    They stay, so that later rounds find compiled code.
 
     Parameters
     ----------
-    command : of a peer's process, by its name and whether the process yields
-    warm_up : seconds of both cores that each measurement takes beforehand, the first time
+    command : of a peer's process, by its name
+    warm_up : seconds that each measurement takes beforehand, the first time
     """
 
     def __init__(self, command: Command, *, warm_up: float = 0.0) -> None:
         self._command = command
         self._warm_up = warm_up
-        self._sides: dict[tuple[str, str], list[_Side]] = {}
+        self._sides: dict[str, list[_Side]] = {}
         self._warm: set[tuple[Any, ...]] = set()
 
     @contextlib.contextmanager
@@ -104,59 +102,38 @@ class Sides:
         try:
             yield
         finally:
-            for kind in list(self._sides):
-                self._end(kind)
+            for peer in list(self._sides):
+                self._end(peer)
 
-    def _end(self, kind: tuple[str, str]) -> None:
-        for side in self._sides.pop(kind, []):
+    def _end(self, peer: str) -> None:
+        for side in self._sides.pop(peer, []):
             side.end()
 
-    def _of(self, peer: str, kind: str, count: int, core: int | None) -> list[_Side]:
-        """So many of a peer's processes of a kind, begun where they are missing."""
-        sides = self._sides.setdefault((peer, kind), [])
-        while len(sides) < count:
-            sides.append(_Side(self._command(peer, kind.startswith("crowd")), core))
-        return sides[:count]
-
-    def _measure(
-        self, peer: str, roles: Sequence[tuple[str, int | None, str]], seconds: float, **more: Any
-    ) -> list[Any]:
+    def _measure(self, peer: str, acts: Sequence[str], seconds: float, **more: Any) -> list[Any]:
+        sides = self._sides.setdefault(peer, [])
+        while len(sides) < len(acts):
+            sides.append(_Side(self._command(peer), len(sides)))
         folder = Path("/dev/shm") / unique_name()
         rest = {**more, "folder": folder, "seconds": seconds}
         words = " ".join(f"{key}={value}" for key, value in rest.items())
-        counts: dict[str, int] = {}
-        sides: list[_Side] = []
-        for kind, core, _ in roles:
-            counts[kind] = counts.get(kind, 0) + 1
-            sides.append(self._of(peer, kind, counts[kind], core)[-1])
         folder.mkdir()
         try:
-            return _converse(sides, [f"{act} {words}" for _, _, act in roles])
+            return _converse(sides, [f"{act} {words}" for act in acts])
         except BaseException:
-            for kind in counts:
-                self._end((peer, kind))
+            self._end(peer)
             raise
         finally:
             shutil.rmtree(folder)
             for left in folder.parent.glob(f"{folder.name}-*"):
                 left.unlink(missing_ok=True)
 
-    def measure(
-        self, peer: str, roles: Sequence[tuple[str, int | None, str]], seconds: float, **more: Any
-    ) -> list[Any]:
-        """What each of the processes found; the first time it is done once before.
-
-        Parameters
-        ----------
-        peer : by which the command is found
-        roles : of the processes: a kind, of which there are as many as are needed, the core or
-            None, and the act
-        """
-        what = (peer, *(act for _, _, act in roles), more["how"], more["bytes"])
+    def measure(self, peer: str, acts: Sequence[str], seconds: float, **more: Any) -> list[Any]:
+        """What each of the processes found; the first time it is done once before."""
+        what = (peer, *acts, more["how"], more["bytes"])
         if self._warm_up and what not in self._warm:
-            self._measure(peer, roles, self._warm_up * max(2, len(roles)) / 2, **more)
+            self._measure(peer, acts, self._warm_up, **more)
             self._warm.add(what)
-        return self._measure(peer, roles, seconds, **more)
+        return self._measure(peer, acts, seconds, **more)
 
     def stream(self, peer: str, seconds: float, *, how: str, nbytes: int) -> float:
         """Messages one way; bytes a second.
@@ -165,54 +142,20 @@ class Sides:
         ----------
         how : "one", "offer" or "batch", which `nbytes` says the size of, or "block"
         """
-        roles = [("first", 0, "send"), ("second", 1, "receive")]
-        found = self.measure(peer, roles, seconds, how=how, bytes=nbytes)
-        return _rate(peer, found, 1, divided=False)
-
-    def crowd(
-        self,
-        peer: str,
-        seconds: float,
-        *,
-        senders: int,
-        readers: int,
-        how: str = "one",
-        divided: bool = False,
-    ) -> float:
-        """Messages of several, each from one process; bytes a second that were sent.
-
-        Parameters
-        ----------
-        divided : the readers divide the messages; otherwise each reads all
-        """
-        roles: list[tuple[str, int | None, str]] = [
-            *(("crowd of senders", None, f"send number={i}") for i in range(senders)),
-            *(("crowd of readers", None, f"receive number={i}") for i in range(readers)),
-        ]
-        more = {"senders": senders, "readers": readers, "divided": int(divided)}
-        found = self.measure(peer, roles, seconds, how=how, bytes=MESSAGE_BYTES, **more)
-        return _rate(peer, found, senders, divided=divided)
+        found = self.measure(peer, ("send", "receive"), seconds, how=how, bytes=nbytes)
+        return _rate(peer, *found)
 
     def trip(self, peer: str, seconds: float) -> dict[str, float]:
         """A message there and back, one under way; nanoseconds."""
-        roles = [("first", 0, "ping"), ("second", 1, "pong")]
+        acts = "ping", "pong"
         figures: dict[str, float] = self.measure(
-            peer, roles, seconds, how="trip", bytes=MESSAGE_BYTES
+            peer, acts, seconds, how="trip", bytes=MESSAGE_BYTES
         )[0]
         return figures
 
 
-def _total(found: Sequence[dict[str, int]]) -> tuple[int, int]:
-    """Bytes, and the sum of their words as the processes have added them up."""
-    return sum(side["bytes"] for side in found), sum(side["sum"] for side in found) % 2**64
-
-
-def _rate(peer: str, found: Sequence[dict[str, int]], senders: int, *, divided: bool) -> float:
-    """Bytes a second; all that was sent must have arrived where it should."""
-    sent, received = found[:senders], found[senders:]
-    total = _total(sent)
-    arrived = {_total(received)} if divided else {_total([reader]) for reader in received}
-    if arrived != {total}:
+def _rate(peer: str, sent: dict[str, int], received: dict[str, int]) -> float:
+    """Bytes a second; all that was sent must have arrived."""
+    if (sent["bytes"], sent["sum"]) != (received["bytes"], received["sum"]):
         raise RuntimeError(f"{peer} sent {sent}, and {received} arrived")
-    took = max(reader["end"] for reader in received) - min(sender["start"] for sender in sent)
-    return total[0] / took * 1e9
+    return received["bytes"] / (received["end"] - sent["start"]) * 1e9

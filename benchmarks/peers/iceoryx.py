@@ -1,6 +1,6 @@
 """iceoryx2 from Python: publish and subscribe on slices of bytes, nothing dropped, polled.
 
-From Rust it is in rust/. Its Python API has no blocking receive on a subscriber, so the
+Its Python API has no blocking receive on a subscriber, so the
 reader polls. Each run has a prefix and a folder of its own, because the library leaves files
 behind. Until the reader has polled for the first time the publisher drops what exceeds the
 buffer, whatever its strategy: send() says so (0 recipients) and is repeated.

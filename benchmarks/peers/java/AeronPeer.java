@@ -16,14 +16,9 @@ import org.agrona.concurrent.UnsafeBuffer;
  * Aeron IPC between processes. Settings of Aeron's samples (EmbeddedExclusiveIpcThroughput and the
  * scripts beside it): an exclusive publication, `image.poll` of 256 fragments, no bounds checks,
  * files that are not sparse and touched beforehand. The samples' driver spins on a core of its own,
- * which two cores have not: here the first sender runs it (ThreadingMode.INVOKER, which Aeron has for
+ * which two cores have not: here the sender runs it (ThreadingMode.INVOKER, which Aeron has for
  * that), while it waits for room and now and then. A claim, and a fragment, has at most an MTU, so
  * that is as large as it may be.
- *
- * <p>Where there are more processes than cores, the driver is a thread of the first sender's process
- * with Aeron's defaults (ThreadingMode.SHARED, BackoffIdleStrategy). Several senders have an
- * exclusive publication each, or one publication for all (`shared`: EmbeddedIpcThroughput); each
- * subscription has all messages.
  */
 public final class AeronPeer implements Peer {
   private static final int TERM = 1 << 23; // three of them make a log: 25 MB
@@ -41,17 +36,16 @@ public final class AeronPeer implements Peer {
 
     Ends(Path folder, boolean drives) throws Exception {
       String directory = folder.resolve("aeron").toString();
-      boolean invokes = drives && !Pause.YIELDS;
       if (drives) {
         driver =
             MediaDriver.launch(
                 new MediaDriver.Context()
-                    .threadingMode(invokes ? ThreadingMode.INVOKER : ThreadingMode.SHARED)
+                    .threadingMode(ThreadingMode.INVOKER)
                     .termBufferSparseFile(false)
                     .aeronDirectoryName(directory)
                     .dirDeleteOnStart(true)
                     .dirDeleteOnShutdown(true));
-        invoker = invokes ? driver.sharedAgentInvoker() : null;
+        invoker = driver.sharedAgentInvoker();
       } else {
         while (!Files.exists(folder.resolve("aeron/cnc.dat"))) {
           Thread.sleep(1);
@@ -64,7 +58,7 @@ public final class AeronPeer implements Peer {
               new Aeron.Context()
                   .aeronDirectoryName(directory)
                   .driverAgentInvoker(invoker)
-                  .useConductorAgentInvoker(invokes)
+                  .useConductorAgentInvoker(drives)
                   .preTouchMappedMemory(true));
     }
 
@@ -116,11 +110,8 @@ public final class AeronPeer implements Peer {
 
   @Override
   public Sender sender(Link link) throws Exception {
-    Ends here = enter(link.folder(), isThere(link) && link.isFirst());
-    Publication out =
-        link.how().equals("shared")
-            ? here.aeron.addPublication(channel(link), stream(link))
-            : here.aeron.addExclusivePublication(channel(link), stream(link));
+    Ends here = enter(link.folder(), isThere(link));
+    Publication out = here.aeron.addExclusivePublication(channel(link), stream(link));
     return link.how().equals("offer") || link.largest() > out.maxPayloadLength()
         ? new Offering(here, out, link.largest())
         : new Claiming(here, out);
@@ -137,7 +128,7 @@ public final class AeronPeer implements Peer {
 
     final void waitForRoom() {
       here.drive();
-      Pause.once();
+      Thread.onSpinWait();
     }
 
     @Override
@@ -215,15 +206,11 @@ public final class AeronPeer implements Peer {
       @Override
       public void poll(Tally tally) {
         this.tally = tally;
-        if (link.senders() > 1) {
-          if (subscription.poll(handler, MOST_FRAGMENTS) == 0) {
-            Pause.once();
-          }
-        } else if (image == null) {
+        if (image == null) {
           here.drive();
           image = subscription.imageCount() == 0 ? null : subscription.imageAtIndex(0);
         } else if (image.poll(handler, MOST_FRAGMENTS) == 0) {
-          Pause.once();
+          Thread.onSpinWait();
         }
       }
 

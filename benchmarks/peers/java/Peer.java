@@ -3,28 +3,14 @@ import java.nio.file.Path;
 /** A transport: its ends, each in a process of its own, meet in a folder. */
 interface Peer {
   /**
-   * What an end is told of the others.
+   * What an end is told of the other.
    *
-   * @param how of the ways that the transport has: `one`, `offer`, `shared`, `batch` or `block`
+   * @param how of the ways that the transport has: `one`, `offer`, `batch` or `block`
    * @param largest bytes of a message
-   * @param number of this end among those of its kind; the first sender makes what all need
-   * @param divided readers divide the messages among themselves; otherwise each has all of them
    */
-  record Link(
-      Path folder,
-      String channel,
-      String how,
-      int largest,
-      int number,
-      int senders,
-      boolean divided) {
-
+  record Link(Path folder, String channel, String how, int largest) {
     Link back() {
-      return new Link(folder, "back", "one", largest, number, senders, divided);
-    }
-
-    boolean isFirst() {
-      return number == 0;
+      return new Link(folder, "back", "one", largest);
     }
 
     /** Returns when there is this file. */
@@ -38,7 +24,7 @@ interface Peer {
   /** An end that sends. */
   Sender sender(Link link) throws Exception;
 
-  /** An end that reads; it waits until the first sender's is there. */
+  /** An end that reads; it waits until the sender is there. */
   Receiver receiver(Link link) throws Exception;
 
   /** What the transport wants done now and then, while the sender waits or between its trips. */
@@ -48,7 +34,7 @@ interface Peer {
     /** Copies so many messages of `length` bytes from `source` on; waits while there is no room. */
     void send(long source, int length, int times) throws Exception;
 
-    /** Lets every reader know that this sender has sent all. */
+    /** Lets the reader know that all has been sent. */
     default void end(long source) throws Exception {
       send(source, Tally.END, 1);
     }
@@ -56,11 +42,6 @@ interface Peer {
     /** How many messages are worth a look at the clock. */
     default int step() {
       return 1024;
-    }
-
-    /** How many messages there may be at all. */
-    default long most() {
-      return Long.MAX_VALUE;
     }
 
     /** What the other end adds up for one of them. */

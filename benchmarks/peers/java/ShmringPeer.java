@@ -1,24 +1,18 @@
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
-import io.shmring.EndOfStreamException;
 import io.shmring.MessageHandler;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import sun.misc.Unsafe;
 
-/**
- * This ring, by its Java API and with its defaults. It is polled, as the others are; where there are
- * more processes than cores, readers wait by its own waiting, which sleeps after a while.
- */
+/** This ring, by its Java API and with its defaults. It is polled, as the others are. */
 public final class ShmringPeer implements Peer {
   private static final int SLOTS = 65_536; // 19.7 MB
   private static final int SLOTS_OF_LARGE = 262_144; // 79 MB
   private static final int BATCH = 256;
   private static final int MOST_MESSAGES = 256; // as Aeron's and Agrona's readers
-  private static final Duration PATIENCE = Duration.ofSeconds(1);
 
   private static byte[] copy(long source, int length) {
     byte[] data = new byte[length];
@@ -33,13 +27,9 @@ public final class ShmringPeer implements Peer {
   @Override
   public Sender sender(Link link) throws Exception {
     String name = path(link).toString();
-    if (link.isFirst()) {
-      int slots = link.largest() > 1 << 23 ? SLOTS_OF_LARGE : SLOTS;
-      Ring.create(name + ".new", slots, new byte[0]);
-      Files.move(Path.of(name + ".new"), path(link));
-    } else {
-      link.await(path(link));
-    }
+    int slots = link.largest() > 1 << 23 ? SLOTS_OF_LARGE : SLOTS;
+    Ring.create(name + ".new", slots, new byte[0]);
+    Files.move(Path.of(name + ".new"), path(link));
     Ring ring = Ring.attach(name);
     Producer producer = ring.producer("bench");
     return link.how().equals("batch")
@@ -80,30 +70,6 @@ public final class ShmringPeer implements Peer {
       for (int i = 0; i < times; i++) {
         producer.push(data);
       }
-    }
-
-    /** Consumers of one branch hear of the end together, from the last sender. */
-    @Override
-    public void end(long source) throws Exception {
-      if (!link.divided()) {
-        super.end(source);
-      } else if (isLast()) {
-        producer.end();
-      }
-    }
-
-    private boolean isLast() throws Exception {
-      Files.createFile(done(link.number()));
-      for (int i = 0; i < link.senders(); i++) {
-        if (!Files.exists(done(i))) {
-          return false;
-        }
-      }
-      return true;
-    }
-
-    private Path done(int number) {
-      return link.folder().resolve("done." + number);
     }
 
     @Override
@@ -152,8 +118,7 @@ public final class ShmringPeer implements Peer {
   public Receiver receiver(Link link) throws Exception {
     link.await(path(link));
     Ring ring = Ring.attach(path(link).toString());
-    String branch = link.divided() ? "bench" : "bench " + link.number();
-    Consumer consumer = ring.consumer(branch, BranchOptions.EARLIEST);
+    Consumer consumer = ring.consumer("bench", BranchOptions.EARLIEST);
     return new Receiver() {
       private Tally tally;
       private final MessageHandler handler =
@@ -162,16 +127,8 @@ public final class ShmringPeer implements Peer {
       @Override
       public void poll(Tally tally) throws Exception {
         this.tally = tally;
-        if (!Pause.YIELDS) {
-          if (consumer.drain(handler, MOST_MESSAGES) == 0) {
-            Thread.onSpinWait();
-          }
-          return;
-        }
-        try {
-          consumer.drain(handler, MOST_MESSAGES, PATIENCE);
-        } catch (EndOfStreamException end) {
-          tally.ends = link.senders();
+        if (consumer.drain(handler, MOST_MESSAGES) == 0) {
+          Thread.onSpinWait();
         }
       }
 

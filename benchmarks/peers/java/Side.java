@@ -94,18 +94,12 @@ public final class Side {
     }
   }
 
-  private int number(String key, int otherwise) {
-    return options.containsKey(key) ? Integer.parseInt(options.get(key)) : otherwise;
-  }
-
-  private Peer.Link link(int number) {
-    boolean divided = number("divided", 0) > 0;
-    return new Peer.Link(
-        folder(), "there", options.get("how"), bytes(), number, number("senders", 1), divided);
+  private Peer.Link link() {
+    return new Peer.Link(folder(), "there", options.get("how"), bytes());
   }
 
   private void send() throws Exception {
-    try (Peer.Sender out = peer.sender(link(number("number", 0)))) {
+    try (Peer.Sender out = peer.sender(link())) {
       say("ready");
       say(stream(out, bytes(), nanos()));
     }
@@ -114,13 +108,12 @@ public final class Side {
   private static String stream(Peer.Sender out, int bytes, long nanos) throws Exception {
     long source = Tally.source(bytes);
     int step = out.step();
-    long most = out.most();
     long sent = 0;
     long start = System.nanoTime();
     do {
       out.send(source, bytes, step);
       sent += step;
-    } while (System.nanoTime() - start < nanos && sent < most);
+    } while (System.nanoTime() - start < nanos);
     out.end(source);
     long total = sent * out.sum(source, bytes);
     Tally.UNSAFE.freeMemory(source);
@@ -128,25 +121,20 @@ public final class Side {
   }
 
   private void receive() throws Exception {
-    Peer.Link link = link(number("number", 0));
-    try (Peer.Receiver in = peer.receiver(link)) {
+    try (Peer.Receiver in = peer.receiver(link())) {
       say("ready");
-      say(receiveAll(in, link.senders()));
+      Tally tally = new Tally();
+      while (!tally.ended) {
+        in.poll(tally);
+      }
+      say(result("end", System.nanoTime(), "bytes", tally.bytes, "sum", tally.sum));
     }
-  }
-
-  private static String receiveAll(Peer.Receiver in, int senders) throws Exception {
-    Tally tally = new Tally();
-    while (tally.ends < senders) {
-      in.poll(tally);
-    }
-    return result("end", System.nanoTime(), "bytes", tally.bytes, "sum", tally.sum);
   }
 
   private void ping() throws Exception {
     int bytes = bytes();
-    try (Peer.Sender out = peer.sender(link(0));
-        Peer.Receiver in = peer.receiver(link(0).back())) {
+    try (Peer.Sender out = peer.sender(link());
+        Peer.Receiver in = peer.receiver(link().back())) {
       say("ready");
       say(trips(out, in, bytes, nanos()));
     }
@@ -185,8 +173,8 @@ public final class Side {
 
   private void pong() throws Exception {
     int bytes = bytes();
-    try (Peer.Sender out = peer.sender(link(0).back());
-        Peer.Receiver in = peer.receiver(link(0))) {
+    try (Peer.Sender out = peer.sender(link().back());
+        Peer.Receiver in = peer.receiver(link())) {
       say("ready");
       say(echo(out, in, bytes));
     }
@@ -195,7 +183,7 @@ public final class Side {
   private static String echo(Peer.Sender out, Peer.Receiver in, int bytes) throws Exception {
     long source = Tally.source(bytes);
     Tally tally = new Tally();
-    while (tally.ends == 0) {
+    while (!tally.ended) {
       long before = tally.bytes;
       in.poll(tally);
       if (tally.bytes > before) {

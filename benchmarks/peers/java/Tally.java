@@ -9,12 +9,12 @@ final class Tally {
 
   long bytes;
   long sum;
-  int ends; // of senders who have sent all
+  boolean ended; // all has been sent
 
   /** A message, or several of MESSAGE bytes behind each other. */
   void take(long address, int length) {
     if (length == END) {
-      ends++;
+      ended = true;
       return;
     }
     sum += sum(address, length);
