@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from direct import DIRECT
 
 from shmring.sidecars import Sidecar
 
@@ -31,24 +34,34 @@ class Sessions:
     def __init__(self) -> None:
         self._session: SparkSession | None = None
         self._wanted: object = None
+        self._of_queries: dict[str, str] = {}
 
     def start(self, master: str, **options: str) -> SparkSession:
-        """The running session if it is like this, or else a new one; it has the jar."""
+        """The running session with these options, or a new one if it has to be; it has the jar."""
+        of_queries = {key: value for key, value in options.items() if _is_of_queries(key)}
+        wanted = (master, {key: options[key] for key in options.keys() - of_queries.keys()})
+        if self._session is None or wanted != self._wanted:
+            self.stop()
+            self._session, self._wanted = self._begin(*wanted), wanted
+        for key in self._of_queries:
+            self._session.conf.unset(key)
+        for key, value in of_queries.items():
+            self._session.conf.set(key, value)
+        self._of_queries = of_queries
+        return self._session
+
+    def _begin(self, master: str, options: Mapping[str, str]) -> SparkSession:
         from pyspark.sql import SparkSession
 
         from shmring.spark.jvm import configure
 
-        wanted = (master, options)
-        if self._session is not None and wanted == self._wanted:
-            return self._session
-        self.stop()
         self._start_jvm(configure(SparkSession.builder))
         builder = SparkSession.builder.master(master).appName("shmring-tests")
         for option, value in options.items():
             builder = builder.config(option, value)
-        self._session, self._wanted = configure(builder).getOrCreate(), wanted
-        self._session.sparkContext.setLogLevel("OFF")
-        return self._session
+        session = configure(builder).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        return session
 
     def _start_jvm(self, builder: SparkSession.Builder) -> None:
         """Start it with the jar alone: all of its sessions have the options that it is given."""
@@ -62,6 +75,7 @@ class Sessions:
         if self._session is not None:
             self._session.stop()
             self._session = None
+            self._of_queries = {}
 
     def close(self) -> None:
         """End both."""
@@ -75,6 +89,11 @@ class Sessions:
             gateway.proc.wait()
             SparkContext._gateway = None
             SparkContext._jvm = None
+
+
+def _is_of_queries(option: str) -> bool:
+    """Whether a session takes it for the queries to come."""
+    return option.startswith("spark.sql.") or option == DIRECT
 
 
 class Clusters:

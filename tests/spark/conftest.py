@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 @pytest.fixture
 def set_option(spark: SparkSession) -> Iterator[Callable[[str, Any], None]]:
     """Sets an option of the session for the length of the test."""
-    changed: list[str] = []
+    before: dict[str, str | None] = {}
 
     def set_to(option: str, value: Any) -> None:
-        changed.append(option)
+        before.setdefault(option, spark.conf.get(option, None))
         spark.conf.set(option, value)
 
     yield set_to
-    for option in changed:
-        spark.conf.unset(option)
+    for option, value in before.items():
+        spark.conf.unset(option) if value is None else spark.conf.set(option, value)

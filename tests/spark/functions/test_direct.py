@@ -31,22 +31,18 @@ def spark(start_spark):
     return start_spark("local[2]", **ZONED)
 
 
-@pytest.mark.parametrize("rows", [10, 10_000])
-@pytest.mark.parametrize("nulls", ["none", "some", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, served, own_rows, path, set_option, rows, nulls
-):
+@pytest.mark.parametrize(("rows", "nulls"), [(10, "none"), (10_000, "some"), (10, "all")])
+def test_every_type_comes_back_as_from_sparks_own_function(spark, served, set_option, rows, nulls):
     name = served("identity", workers=2)
     set_option(ROWS, rows)
     columns = columns_of(TYPES, nulls)
     frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*columns)
     result = frame.mapInArrow(through(name), frame.schema)
-    assert is_direct(result, name) == (path == "direct")
-    own = own_rows((rows, nulls), lambda: frame.mapInArrow(own_identity(), frame.schema))
-    assert result.collect() == own
+    assert is_direct(result, name)
+    assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
 
 
-def test_batches_of_100_000_rows_of_300_bytes(spark, served, path, set_option):
+def test_batches_of_100_000_rows_of_300_bytes(spark, served, set_option):
     name = served("identity")
     set_option(ROWS, 100_000)
     frame = spark.range(250_000, numPartitions=2).selectExpr("id", "repeat('x', 292) text")
@@ -55,7 +51,7 @@ def test_batches_of_100_000_rows_of_300_bytes(spark, served, path, set_option):
     assert tuple(totals) == (250_000, sum(range(250_000)), 292 * 250_000)
 
 
-def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, served, path):
+def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, served):
     name = served("identity")
     frame = spark.range(10, numPartitions=8).where("id > 100")
     assert frame.mapInArrow(through(name), "id long").collect() == []
@@ -63,7 +59,7 @@ def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, s
     assert frame.mapInArrow(through(name), frame.schema).collect() == frame.collect()
 
 
-def test_function_may_drop_or_multiply_rows(spark, serve, name, path):
+def test_function_may_drop_or_multiply_rows(spark, serve, name):
     sidecar = serve("twice")
     assert spark.range(1000).mapInArrow(through(name), "id long").count() == 2000
     sidecar.stop()
@@ -71,7 +67,7 @@ def test_function_may_drop_or_multiply_rows(spark, serve, name, path):
     assert spark.range(1000).mapInArrow(through(name), "id long").count() == 0
 
 
-def test_answers_larger_than_the_reply_ring(spark, served, path):
+def test_answers_larger_than_the_reply_ring(spark, served):
     name = served("many", workers=2)
     frame = spark.range(60, numPartitions=1)
     result = frame.mapInArrow(through(name, reply_slots=1024), "x long")
@@ -88,7 +84,7 @@ def test_rows_without_columns_are_cut_into_batches_too(spark, served, set_option
     assert (found["numInputRows"], found["requests"]) == (2**24 + 1, 2)
 
 
-def test_order_within_a_partition_is_kept(spark, served, path, set_option):
+def test_order_within_a_partition_is_kept(spark, served, set_option):
     name = served("with_pid", workers=3)
     set_option(ROWS, 50)
     result = spark.range(20_000, numPartitions=2).mapInArrow(
@@ -107,18 +103,17 @@ def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
     assert result.collect() == frame.collect()
 
 
-def test_texts_whose_usual_collation_is_named_go_straight(spark, served, path):
+def test_texts_whose_usual_collation_is_named_go_straight(spark, served):
     name = served("identity")
     text = "string collate UTF8_BINARY"  # what Spark Connect calls each text since 4.2
     columns = ("id", f"cast(id as {text}) text", f"array(cast(id as {text})) texts")
     frame = spark.range(10).selectExpr(*columns)
     schema = f"id long, text {text}, texts array<{text}>"
     result = frame.mapInArrow(through(name), schema)
-    assert is_direct(result, name) == (path == "direct")
+    assert is_direct(result, name)
     assert result.collect() == frame.collect()
-    if path == "direct":
-        texts = frame.select(pandas_udf(name, text)("text")).collect()
-        assert [row[0] for row in texts] == list(map(str, range(10)))
+    texts = frame.select(pandas_udf(name, text)("text")).collect()
+    assert [row[0] for row in texts] == list(map(str, range(10)))
 
 
 def test_functions_of_others_are_left_to_spark(spark, served):
@@ -140,7 +135,7 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     assert not is_direct(counted, name)
 
 
-def test_operators_in_a_row_joins_caches_and_barriers(spark, served, path):
+def test_operators_in_a_row_joins_caches_and_barriers(spark, served):
     name = served("identity", workers=2)
     through_it = through(name)
     frame = spark.range(5000, numPartitions=3).mapInArrow(through_it, "id long")
@@ -244,7 +239,7 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path):
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
     name = served("fail_on_seven")
     text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
     assert f'sidecar "{name}" raised:' in text
@@ -265,7 +260,7 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path):
     ],
 )
 def test_answer_that_spark_does_not_expect_is_told_with_both(
-    spark, served, path, function, schema, why, got
+    spark, served, function, schema, why, got
 ):
     name = served(function)
     text = failure_of(spark.range(10, numPartitions=1).mapInArrow(through(name), schema))
@@ -274,7 +269,7 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(
     assert f"got {got})" in text
 
 
-def test_function_that_returns_none_fails_the_job(spark, served, path):
+def test_function_that_returns_none_fails_the_job(spark, served):
     name = served("nothing")
     text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
     assert "functions:nothing returned None" in text
@@ -287,7 +282,7 @@ def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, served, path):
     assert "make it larger with `shmring sidecar --slots 8192`" in text
 
 
-def test_rows_of_many_sizes_fit_a_small_ring(spark, served, path):
+def test_rows_of_many_sizes_fit_a_small_ring(spark, served):
     name = served("identity", slots=1024)
     frame = spark.range(400, numPartitions=2).selectExpr("repeat('x', 1 + 300 * id) text")
     result = frame.mapInArrow(through(name, reply_slots=2048), "text string")
@@ -295,13 +290,13 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, served, path):
     assert lengths == sum(1 + 300 * i for i in range(400))
 
 
-def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name, path):
+def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
     frame = spark.range(10).mapInArrow(through(name, connect_timeout=0.1), "id long")
     assert f'no sidecar "{name}" on this host (waited 0.1 s' in failure_of(frame)
 
 
 def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
-    spark, serve, name, path, monkeypatch, tmp_path
+    spark, serve, name, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("wait_for_marker")
@@ -314,7 +309,7 @@ def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
 
 @pytest.mark.kill
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, path, set_option, outcome_under_kills
+    spark, serve, name, set_option, outcome_under_kills
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
@@ -336,7 +331,7 @@ def test_batch_that_kills_every_worker_fails_its_job_in_words(spark, serve, name
 
 @pytest.mark.kill
 def test_sidecar_that_ends_during_the_job_fails_it_in_words(
-    spark, serve, name, path, monkeypatch, tmp_path, thread, until, reply_rings
+    spark, serve, name, monkeypatch, tmp_path, thread, until, reply_rings
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
@@ -355,7 +350,7 @@ def test_sidecar_that_ends_during_the_job_fails_it_in_words(
 
 @pytest.mark.kill
 def test_sidecar_that_is_started_anew_gets_what_was_under_way(
-    spark, serve, name, path, monkeypatch, tmp_path, thread, until
+    spark, serve, name, monkeypatch, tmp_path, thread, until
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
@@ -374,7 +369,7 @@ def test_sidecar_that_is_started_anew_gets_what_was_under_way(
 
 @pytest.mark.kill
 def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
-    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))

@@ -17,6 +17,7 @@ NUMBERS = {column: text for column, text in FLAT.items() if column != "bytes"}
 # An answer lies where the ones before it lay: each row has another text.
 TEXTS = "repeat(hex(id * 7919), 8) text"
 FEW_SLOTS = 1024
+ANSWERS = ("map", "udf", "beside udf")
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +32,6 @@ def generated(request, set_option):
     return request.param == "generated"
 
 
-@pytest.fixture(params=[True, False], ids=["adaptive", "planned once"])
-def adaptive(request, set_option):
-    set_option(ADAPTIVE, request.param)
-
-
 def through_identity(frame, name, **options):
     return frame.mapInArrow(through(name, **options), frame.schema)
 
@@ -47,16 +43,31 @@ def lines_of(frame, name):
     return lines[at - 1] if at else "", lines[at + 1]
 
 
-@pytest.mark.parametrize("nulls", ["none", "some", "all"])
-@pytest.mark.parametrize("types", [FLAT, NUMBERS, TYPES], ids=["flat", "no binaries", "nested"])
+# Each pair of a kind of types, nulls, generated code and adaptive plans.
+@pytest.mark.parametrize(
+    ("types", "nulls", "generated", "adaptive"),
+    [
+        (FLAT, "none", True, True),
+        (FLAT, "some", False, False),
+        (FLAT, "all", True, False),
+        (NUMBERS, "none", False, True),
+        (NUMBERS, "some", True, True),
+        (NUMBERS, "all", False, False),
+        (TYPES, "none", False, False),
+        (TYPES, "some", True, True),
+        (TYPES, "all", False, True),
+    ],
+)
 def test_each_type_there_and_back(spark, served, set_option, generated, adaptive, types, nulls):
     name = served("identity", workers=2)
     set_option(ROWS, 700)
+    set_option(WHOLE_STAGE, generated)
+    set_option(ADAPTIVE, adaptive)
     frame = spark.range(3000, numPartitions=2).selectExpr("id", *columns_of(types, nulls))
     result = through_identity(frame, name)
     rows = result.collect()
     assert is_direct(result, name)
-    assert rows == frame.mapInArrow(own_identity(), frame.schema).collect()
+    assert rows == frame.collect()
     above, below = lines_of(result, name)
     assert ("RowsToArrow" in below) == (generated and types is not TYPES)
     assert ("ColumnarToRow" in above) == (generated and types is NUMBERS)
@@ -132,12 +143,21 @@ def test_each_kind_of_child(spark, served, generated, below):
     assert sorted(through_identity(frame, name).collect()) == sorted(frame.collect())
 
 
-@pytest.mark.parametrize("size", ["300 * (id % 400)", "if(id % 50 = 0, 100000, 10)", "120000"])
-@pytest.mark.parametrize("rows", [1, 10, 10_000])
+@pytest.mark.parametrize(
+    ("size", "rows", "generated"),
+    [
+        ("300 * (id % 400)", 10, False),
+        ("300 * (id % 400)", 10_000, True),
+        ("if(id % 50 = 0, 100000, 10)", 10, True),
+        ("if(id % 50 = 0, 100000, 10)", 10_000, False),
+        ("120000", 1, True),
+    ],
+)
 def test_rows_of_many_sizes_fit_a_small_ring(spark, served, set_option, generated, size, rows):
     """A row that does not fit its batch begins the next one; a large one goes alone."""
     name = served("identity", slots=FEW_SLOTS)
     set_option(ROWS, rows)
+    set_option(WHOLE_STAGE, generated)
     count = 400 if rows > 1 else 120
     frame = spark.range(count, numPartitions=2).selectExpr(
         "id", f"repeat('x', cast(1 + {size} as int)) text"
@@ -148,15 +168,21 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, served, set_option, generate
 
 
 @pytest.mark.parametrize(
-    "below",
+    ("below", "rows"),
     [
-        "select id, explode(transform(sequence(1, 20000), x -> concat(text, x))) from numbers",
-        "select a.id, b.id other, a.text from numbers a cross join range(20000) b",
-        "select /*+ merge(a, b) */ a.id, b.text from numbers a join many b on a.id % 2 = b.id % 2",
+        (
+            "select id, explode(transform(sequence(1, 20000), x -> concat(text, x))) from numbers",
+            10,
+        ),
+        ("select a.id, b.id other, a.text from numbers a cross join range(20000) b", 10_000),
+        (
+            "select /*+ merge(a, b) */ a.id, b.text"
+            " from numbers a join many b on a.id % 2 = b.id % 2",
+            10_000,
+        ),
     ],
     ids=["explode", "cross join", "merge join"],
 )
-@pytest.mark.parametrize("rows", [10, 10_000])
 def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, below, rows):
     """Spark's code does not stop between what one row gives."""
     name = served("with_rows", slots=FEW_SLOTS)
@@ -174,20 +200,29 @@ def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, be
 
 
 @pytest.mark.parametrize(
-    "below",
+    ("below", "rows"),
     [
-        "select a.id, b.id other from numbers a cross join range(3) b",
-        "select id, explode(array(id, id + 1, id + 2, id + 3)) other from numbers",
-        "select id, other from numbers lateral view outer explode(array(id, -id)) as other",
-        "select /*+ merge(a, b) */ a.id, b.id other"
-        " from numbers a join numbers b on a.id % 500 = b.id % 500",
-        "select id, id % 7 other, count(*) n from numbers group by id, 2 grouping sets ((id), (2))",
-        "select id, 1 other from numbers union all select -id, 2 from numbers where id % 3 = 0",
-        "select id, id other from numbers",
+        ("select a.id, b.id other from numbers a cross join range(3) b", 1000),
+        ("select id, explode(array(id, id + 1, id + 2, id + 3)) other from numbers", 7),
+        ("select id, other from numbers lateral view outer explode(array(id, -id)) as other", 1000),
+        (
+            "select /*+ merge(a, b) */ a.id, b.id other"
+            " from numbers a join numbers b on a.id % 500 = b.id % 500",
+            7,
+        ),
+        (
+            "select id, id % 7 other, count(*) n from numbers"
+            " group by id, 2 grouping sets ((id), (2))",
+            1000,
+        ),
+        (
+            "select id, 1 other from numbers union all select -id, 2 from numbers where id % 3 = 0",
+            7,
+        ),
+        ("select id, id other from numbers", 1000),
     ],
     ids=["cross join", "explode", "outer explode", "merge join", "expand", "union", "plain"],
 )
-@pytest.mark.parametrize("rows", [7, 1000])
 def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, rows):
     """Also where one row gives several, and where the code does not stop between them."""
     name = served("with_rows")
@@ -211,11 +246,11 @@ def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, r
 def plain(spark, tmp_path_factory):
     """Rows of a file, which has columns."""
     folder = str(tmp_path_factory.mktemp("rows") / "plain")
-    spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS).write.parquet(folder)
+    spark.range(8_000, numPartitions=2).selectExpr("id", TEXTS).write.parquet(folder)
     return spark.read.parquet(folder)
 
 
-@pytest.fixture(params=["map", "udf", "beside udf"])
+@pytest.fixture(params=ANSWERS)
 def answered(request, plain, served, set_option):
     """Rows whose answers lie where those after them will lie, and the same rows without."""
     set_option(ROWS, 50)
@@ -227,47 +262,45 @@ def answered(request, plain, served, set_option):
     return plain.withColumn(column, same(column)), plain
 
 
+KEEPERS = {
+    "sort": lambda frame: frame.orderBy(col("text").desc()),
+    "groups": lambda frame: frame.groupBy((col("id") % 7).alias("k")).agg(
+        functions.max("text"), functions.min("text"), functions.first("text", True).isNotNull()
+    ),
+    "all": lambda frame: frame.agg(functions.max("text"), functions.min("text")),
+    "keys": lambda frame: frame.groupBy("text").count(),
+    "window": lambda frame: frame.selectExpr(
+        "id", "lag(text) over (partition by id % 5 order by id) before"
+    ),
+    "broadcast": lambda frame: frame.join(
+        functions.broadcast(frame.withColumnRenamed("text", "other")), "id"
+    ),
+    "explode": lambda frame: frame.selectExpr("explode(array(text, lower(text))) text"),
+    "nested": lambda frame: frame.selectExpr("named_struct('a', text, 'b', array(text)) nested"),
+    "set": lambda frame: (
+        frame.groupBy()
+        .agg(functions.collect_set("text").alias("all"))
+        .selectExpr("size(all) n", "array_max(all) most")
+    ),
+    "limit": lambda frame: frame.limit(3333).agg(
+        functions.count("text"), functions.max("id") < 8_000
+    ),
+    "shuffle": lambda frame: frame.repartition(5).sortWithinPartitions("id").selectExpr("text"),
+}
+
+
+# Each after one kind of answer, the first after all.
 @pytest.mark.parametrize(
-    "query",
+    ("answered", "keeper"),
     [
-        lambda frame: frame.orderBy(col("text").desc()),
-        lambda frame: frame.groupBy((col("id") % 7).alias("k")).agg(
-            functions.max("text"), functions.min("text"), functions.first("text", True).isNotNull()
-        ),
-        lambda frame: frame.agg(functions.max("text"), functions.min("text")),
-        lambda frame: frame.groupBy("text").count(),
-        lambda frame: frame.selectExpr(
-            "id", "lag(text) over (partition by id % 5 order by id) before"
-        ),
-        lambda frame: frame.join(
-            functions.broadcast(frame.withColumnRenamed("text", "other")), "id"
-        ),
-        lambda frame: frame.selectExpr("explode(array(text, lower(text))) text"),
-        lambda frame: frame.selectExpr("named_struct('a', text, 'b', array(text)) nested"),
-        lambda frame: (
-            frame.groupBy()
-            .agg(functions.collect_set("text").alias("all"))
-            .selectExpr("size(all) n", "array_max(all) most")
-        ),
-        lambda frame: frame.limit(7777).agg(functions.count("text"), functions.max("id") < 20_000),
-        lambda frame: frame.repartition(5).sortWithinPartitions("id").selectExpr("text"),
+        *((answer, "sort") for answer in ANSWERS),
+        *((ANSWERS[i % len(ANSWERS)], keeper) for i, keeper in enumerate(KEEPERS) if i),
     ],
-    ids=[
-        "sort",
-        "groups",
-        "all",
-        "keys",
-        "window",
-        "broadcast",
-        "explode",
-        "nested",
-        "set",
-        "limit",
-        "shuffle",
-    ],
+    indirect=["answered"],
 )
-def test_what_keeps_values_has_them_when_their_place_is_used_again(answered, query):
+def test_what_keeps_values_has_them_when_their_place_is_used_again(answered, keeper):
     through_sidecar, plain = answered
+    query = KEEPERS[keeper]
     assert sorted(query(through_sidecar).collect()) == sorted(query(plain).collect())
 
 
@@ -287,17 +320,18 @@ def check_another_thread(spark, through_sidecar, plain):
     through_sidecar.createOrReplaceTempView("answered")
     by_cat = "select transform(id, text) using 'cat' as (id long, text string) from answered"
     assert sorted(spark.sql(by_cat).collect()) == sorted(plain.collect())
-    for _ in range(10):  # a limit ends a task that has more to read
+    for _ in range(5):  # a limit ends a task that has more to read
         own = through_sidecar.mapInArrow(own_identity(), plain.schema)
         assert len(own.limit(3).collect()) == 3
     assert sorted(through_sidecar.collect()) == sorted(plain.collect())
 
 
+@pytest.mark.parametrize("answered", ["map", "beside udf"], indirect=True)
 def test_another_thread_reads_the_answers(spark, answered):
     check_another_thread(spark, *answered)
 
 
-@pytest.mark.parametrize("columns", [90, 101, 2000])
+@pytest.mark.parametrize("columns", [90, 101])
 def test_many_columns(spark, served, columns):
     """Up to a hundred are generated; no class or method becomes too large."""
     name = served("identity")
@@ -309,7 +343,7 @@ def test_many_columns(spark, served, columns):
     assert ("RowsToArrow" in lines_of(result, name)[1]) == (columns <= 100)
 
 
-@pytest.mark.parametrize("columns", [101, 2000])
+@pytest.mark.parametrize("columns", [101, pytest.param(2000, marks=pytest.mark.long)])
 def test_udf_of_many_columns(spark, served, columns):
     """All of them are its arguments, and stay beside its result."""
     name = served("total")
@@ -321,21 +355,22 @@ def test_udf_of_many_columns(spark, served, columns):
     assert result.collect() == [(*row, sum(row)) for row in frame.collect()]
 
 
-def test_row_of_ten_thousand_fields(spark, served):
+@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_row_of_thousands_of_fields(spark, served, count):
     name = served("identity")
-    fields = ", ".join(f"id + {i} f{i}" for i in range(10_000))
+    fields = ", ".join(f"id + {i} f{i}" for i in range(count))
     frame = spark.range(3, numPartitions=1).selectExpr(f"struct({fields}) wide")
     same = pandas_udf(name, frame.schema["wide"].dataType)
     beside = frame.select("wide", pandas_udf(name, "long")(frame["wide.f0"]))
     for result in (through_identity(frame, name), frame.select(same("wide").alias("wide")), beside):
         assert is_direct(result, name)
-        ends = result.selectExpr("wide.f0", "wide.f9999")
-        assert ends.collect() == [(i, i + 9999) for i in range(3)]
+        ends = result.selectExpr("wide.f0", f"wide.f{count - 1}")
+        assert ends.collect() == [(i, i + count - 1) for i in range(3)]
 
 
 def test_threads_of_pipelined_workers_read_the_answers(start_spark, serve, name):
     options = {**ZONED, ROWS: "50", "spark.python.udf.pipelined.enabled": "true"}
     spark = start_spark("local[2]", **options)
     serve("identity", slots=FEW_SLOTS)
-    frame = spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS)
+    frame = spark.range(8_000, numPartitions=2).selectExpr("id", TEXTS)
     check_another_thread(spark, through_identity(frame, name, reply_slots=FEW_SLOTS), frame)

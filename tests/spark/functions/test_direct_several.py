@@ -19,19 +19,23 @@ def spark(start_spark):
     return start_spark("local[2]", **ZONED)
 
 
-@pytest.fixture(params=["rows", "columns"])
-def numbers(request, spark):
-    """Of which the operator has rows, or columns."""
-    frame = spark.range(2000, numPartitions=3).selectExpr(
+@pytest.fixture(scope="module")
+def numbers(spark):
+    return spark.range(2000, numPartitions=3).selectExpr(
         "id", "id * 10 tens", "if(id % 3 = 0, null, id) gaps", "repeat('x', cast(id % 50 as int)) s"
     )
+
+
+@pytest.fixture(params=["rows", "columns"])
+def either(request, numbers):
+    """Of which the operator has rows, or columns."""
     if request.param == "columns":
-        frame = frame.cache()
+        frame = numbers.cache()
         frame.count()
         yield frame
         frame.unpersist()
     else:
-        yield frame
+        yield numbers
 
 
 def own_sum(kind):
@@ -69,13 +73,13 @@ def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, served, se
     assert ours.collect() == results(own_identity).collect()
 
 
-def test_shared_arguments_nulls_and_different_types(served, own_rows, numbers):
+def test_shared_arguments_nulls_and_different_types(served, own_rows, either):
     name = served("total", workers=2)
     pairs = [("id", "tens"), ("tens", "gaps"), ("id", "tens"), ("gaps", "gaps"), ("id", "gaps")]
     kinds = ["long", "double", "string", "decimal(22, 2)", "long"]
 
     def results(make):
-        return numbers.select(
+        return either.select(
             "s", *(make(k)(*pair).alias(k[0]) for k, pair in zip(kinds, pairs, strict=True)), "id"
         )
 
@@ -84,11 +88,11 @@ def test_shared_arguments_nulls_and_different_types(served, own_rows, numbers):
     assert ours.collect() == own_rows("total", lambda: results(own_sum))
 
 
-def test_batch_is_one_request_with_each_argument_once(served, numbers):
+def test_batch_is_one_request_with_each_argument_once(served, either):
     name = served("total", workers=2)
     total = arrow_udf(name, "long")
-    one = numbers.select(total("id", "tens"))
-    three = numbers.select(total("id", "tens"), total("tens", "id"), total("id"))
+    one = either.select(total("id", "tens"))
+    three = either.select(total("id", "tens"), total("tens", "id"), total("id"))
     found = []
     for frame in (one, three):
         assert len(frame.collect()) == 2000

@@ -36,27 +36,15 @@ def numbers(spark, count=2000, parts=3):
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, served, own_rows, set_option, nulls
-):
+def test_every_type_comes_back(spark, served, set_option, nulls):
+    """As from Spark's own function: test_direct_several.py has that beside it."""
     name = served("identity", workers=2)
     set_option(ROWS, 70)
     frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, nulls))
-    kinds = {column: frame.schema[column].dataType for column in TYPES}
-    own = own_rows(
-        nulls, lambda: frame.select("id", *(own_identity(kinds[c])(c).alias(c) for c in kinds))
-    )
-    types = list(TYPES)
-    for first in range(0, len(types), 5):
-        columns = types[first : first + 5]
-        same = [arrow_udf(name, kinds[c])(c).alias(c) for c in columns]
-        ours = frame.select("id", *same)
-        nodes = plan_of(ours).count(f"Sidecar {name} udf, through(")
-        assert nodes == 1
-        rows = ours.collect()
-        for column in columns:
-            expected = [(row.id, row[column]) for row in own]
-            assert [(row.id, row[column]) for row in rows] == expected, column
+    same = [arrow_udf(name, frame.schema[c].dataType)(c).alias(c) for c in TYPES]
+    ours = frame.select("id", *same)
+    assert plan_of(ours).count(f"Sidecar {name} udf, through(") == 1
+    assert ours.collect() == frame.collect()
 
 
 def test_columns_beside_the_arguments_stay_with_their_rows(spark, served):
@@ -107,35 +95,36 @@ def test_large_offsets_where_the_session_wants_them(spark, served, set_option):
     name = served("identity", workers=2)
     frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
 
-    def results(make):
-        return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
-
-    ours = results(lambda kind: arrow_udf(name, kind))
+    ours = frame.select("id", *(arrow_udf(name, frame.schema[c].dataType)(c) for c in TYPES))
     assert is_direct(ours, name)
-    assert ours.collect() == results(own_identity).collect()
+    assert ours.collect() == frame.collect()
     seen = frame.select(arrow_udf(served("types"), "string")("text")).distinct().collect()
     assert seen == [("text large_string",)]
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [
-        ("cast(id as int)", "long"),
-        ("id", "int"),
-        ("id", "double"),
-        ("id", "string"),
-        ("cast(id as string)", "long"),
-        ("cast(id as decimal(10, 2))", "decimal(12, 3)"),
-        ("cast(id as double)", "long"),
-        ("cast(timestamp_seconds(id) as timestamp_ntz)", "timestamp"),
-        ("struct(cast(id as int) a)", "a long"),
-    ],
-)
-def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(spark, served, column, kind):
+CASTS = [
+    ("cast(id as int)", "long"),
+    ("id", "int"),
+    ("id", "double"),
+    ("id", "string"),
+    ("cast(id as string)", "long"),
+    ("cast(id as decimal(10, 2))", "decimal(12, 3)"),
+    ("cast(id as double)", "long"),
+    ("cast(timestamp_seconds(id) as timestamp_ntz)", "timestamp"),
+    ("struct(cast(id as int) a)", "a long"),
+]
+
+
+def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(spark, served):
     name = served("identity")
-    frame = spark.range(100, numPartitions=2).selectExpr(f"if(id % 3 = 0, null, {column}) x")
-    ours = frame.select(arrow_udf(name, kind)("x"))
-    assert ours.collect() == frame.select(own_identity(kind)("x")).collect()
+    frame = spark.range(100, numPartitions=2).selectExpr(
+        *(f"if(id % 3 = 0, null, {column}) c{i}" for i, (column, _) in enumerate(CASTS))
+    )
+
+    def results(make):
+        return frame.select(*(make(kind)(f"c{i}") for i, (_, kind) in enumerate(CASTS))).collect()
+
+    assert results(lambda kind: arrow_udf(name, kind)) == results(own_identity)
 
 
 @pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
