@@ -445,8 +445,6 @@ _ANSWERS: dict[str, dict[str, float]] = {
     "other case": {"ID": 2, "Risk": 0.5, "Score": -2.0},
     "no rows": {"id": 2, "a": 0.5, "b": -2.0},
     "no rows, swapped": {"id": 2, "score": -2.0, "risk": 0.5},
-    "numbered": {"0": 2, "1": 0.5, "2": -2.0},
-    "numbered and more": {"0": 2, "1": 0.5, "2": -2.0, "3": 1.0},
     "nothing": {},
 }
 ANSWERS = (*_ANSWERS, "twice")
@@ -464,22 +462,12 @@ def answer_named(kind: str) -> pa.RecordBatch:
     return batch.slice(0, 0) if kind.startswith("no rows") else batch
 
 
-def names(batch: pa.RecordBatch) -> object:
+def names(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The answer that its rows ask for."""
-    kind = batch["kind"][0].as_py()
-    answer = answer_named(kind)
-    if kind.startswith("numbered"):  # as a frame without names has it
-        frame = answer.to_pandas()
-        frame.columns = range(len(frame.columns))
-        return frame
-    return answer
+    return answer_named(batch["kind"][0].as_py())
 
 
-def numbers_as_names(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.record_batch({"0": [0], "1": [1]})
-
-
-def names_of_both(left: pa.RecordBatch, right: pa.RecordBatch) -> object:
+def names_of_both(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
     return names(left)
 
 

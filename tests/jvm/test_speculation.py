@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import shmring
 from shmring.sidecars import Sidecar
 from shmring.sidecars.wire import reply_ring_name
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
@@ -201,7 +201,7 @@ def test_attempt_that_waits_for_a_sidecar_loses_and_leaves_nothing(
     if kind == "map":
         frame = frame.mapInArrow(through(name), "id long")
     else:
-        frame = frame.select(pandas_udf(name, "long")("id").alias("id"))
+        frame = frame.select(arrow_udf(name, "long")("id").alias("id"))
     totals = frame.selectExpr("count(*)", "sum(id)")
     assert tuple(totals.first()) == (COUNT, sum(range(COUNT)))
     until(marker.with_suffix(".unwanted").exists, "the end of the first attempt's request")

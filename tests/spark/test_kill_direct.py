@@ -20,7 +20,7 @@ from direct import DIRECT, ROWS, plan_of
 import shmring
 from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -184,7 +184,7 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
     spark = start(shared=run % 2 == 1)
     numbers = spark.range(COUNT, numPartitions=8)
     numbers.write.parquet(str(tmp_path / "numbers"))
-    same = pandas_udf(name, "long", connect_timeout=120)
+    same = arrow_udf(name, "long", connect_timeout=120)
     frames = [
         numbers.mapInArrow(through(name, connect_timeout=120), "id long"),
         spark.read.parquet(str(tmp_path / "numbers")).select(same("id").alias("id")),

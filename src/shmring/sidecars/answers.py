@@ -18,9 +18,8 @@ from shmring.arrow.batches import Piece, decode_batch
 from shmring.arrow.known import learned
 from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge, ShmringError
-from shmring.sidecars.annotated import Annotated
 from shmring.sidecars.batching import Batching, WrongRows
-from shmring.sidecars.calls import Call, Calls
+from shmring.sidecars.calls import Calls
 from shmring.sidecars.functions import Function, batches_from
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
@@ -29,7 +28,6 @@ from shmring.sidecars.raised import raised
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import batches_wanted, in_turn, slices, together
 from shmring.sidecars.timed import Timed
-from shmring.sidecars.told import without_told
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -71,14 +69,13 @@ class Answers:
         batching: Batching | None = None,
     ) -> None:
         self._function = function
-        self._annotated = function if isinstance(function, Annotated) else None
         self._target = target
         self._described = f'{target} of sidecar "{sidecar}"'
         self._ring = ring
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
-        """The batch of a client's request, where it lies, as the function is to see it.
+        """The batch of a client's request, where it lies.
 
         Raises
         ------
@@ -90,7 +87,7 @@ class Answers:
             message = pa.py_buffer(lease).slice(HEAD_BYTES)
             batch = decode_batch(message, None, ring=self._ring, message_id=lease.message_id)
             client.known = learned(message)
-        return without_told(batch) if self._annotated is None else batch
+        return batch
 
     def work_on(
         self,
@@ -217,10 +214,8 @@ class Answers:
         if batching is not None:
             batching.check(self._target, rows, answered)
 
-    def _called(self, batch: pa.RecordBatch, call: Call) -> Iterator[pa.RecordBatch]:
-        annotated = self._annotated
-        result = self._function(batch) if annotated is None else annotated.of_udf(batch, call)
-        return batches_from(result, self._target)
+    def _called(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return batches_from(self._function(batch), self._target)
 
     def _check_rows(self, rows: int, answered: int) -> None:
         if self._batching is not None:

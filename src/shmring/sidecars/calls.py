@@ -57,7 +57,6 @@ class Call:
     names: tuple[str, ...]
     columns: tuple[int, ...]
     type: pa.DataType
-    positional: int  # so many of the arguments had no keyword
 
     def arguments(self, request: pa.RecordBatch) -> pa.RecordBatch:
         """Those of the request's columns, as the function is to see them."""
@@ -137,7 +136,7 @@ class Calls:
     def results(
         self,
         given: Sequence[pa.RecordBatch],
-        called: Callable[[pa.RecordBatch, Call], Iterable[pa.RecordBatch]],
+        called: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
         check: Callable[[int, int], None],
         function: str,
     ) -> Iterator[pa.RecordBatch | None]:
@@ -154,7 +153,7 @@ class Calls:
         for number, (batch, call) in enumerate(zip(given, self.each, strict=True), 1):
             result: list[Any] = []
             try:
-                for answer in called(batch, call):
+                for answer in called(batch):
                     if results or result:
                         yield None  # the client may have to see that something happens
                     result.append(call.result(answer, function))
@@ -217,21 +216,17 @@ def _read(calls: bytes, answer: bytes, columns: int) -> tuple[tuple[Call, ...], 
 def _call(said: Any, kind: pa.DataType, columns: int) -> Call:
     names: list[str] = []
     places: list[int] = []
-    positional = 0
     listed = cast("list[Any]", said) if isinstance(said, list) else []
     if not listed:
         raise _damaged(f"not a list of a call's arguments: {_shown(said)}")
     for argument in listed:
         match argument:
-            case [str(name), int(place), *keyword] if (
-                type(place) is int and 0 <= place < columns and keyword in ([], [True])
-            ):
+            case [str(name), int(place)] if type(place) is int and 0 <= place < columns:
                 names.append(name)
                 places.append(place)
-                positional += not keyword
             case _:
                 raise _damaged(f"no name with one of {columns} columns: {_shown(argument)}")
-    return Call(tuple(names), tuple(places), kind, positional)
+    return Call(tuple(names), tuple(places), kind)
 
 
 def _shown(said: Any) -> str:

@@ -38,9 +38,6 @@ has a field for each call, in order, and the answer is of that schema. A call's 
 only column of what the function returns, as many rows as it was given, cast to the field's type.
 If one call fails, so does the request; a client refuses answers of another schema or with other
 numbers of rows.
-An argument that had a keyword is followed by ``true``: ``["price", 0, true]``.
-With ``shmring.spark`` a request tells functions with Spark's annotations which of its methods it is
-for (told.py has what that says, in JSON); other functions do not see it.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
 is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 

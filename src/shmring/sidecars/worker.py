@@ -34,7 +34,6 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.names import REQUESTS
-from shmring.sidecars.annotated import annotated
 from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import PIN, Batching
 from shmring.sidecars.calls import Calls
@@ -286,7 +285,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) 
         if options[:1] == [PIN]:
             ring.pin()
         batching = _batching(function, [option for option in options if option != PIN])
-        worker = Worker(annotated(function, target), target, ring, parent, batching)
+        worker = Worker(function, target, ring, parent, batching)
 
     def stop(number: int, frame: object) -> None:
         worker.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from direct import DIRECT, TYPES, columns_of, is_direct, shown_of
@@ -14,11 +13,6 @@ from shmring.spark import through
 SIDES = "left long, right long, names string"
 
 
-@pytest.fixture(params=["applyInArrow", "applyInPandas"])
-def method(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def spark(start_spark):
     return start_spark(
@@ -27,13 +21,13 @@ def spark(start_spark):
 
 
 @pytest.fixture
-def cogrouped(method):
+def cogrouped():
     """Both frames' rows of a key through this sidecar."""
 
     def cogrouped(name, left, right, schema, keys="k", function=None, **options):
         by = [expr(key) for key in keys.split(", ")]
         groups = left.groupBy(*by).cogroup(right.groupBy(*by))
-        result = getattr(groups, method)(function or through(name, **options), schema)
+        result = groups.applyInArrow(function or through(name, **options), schema)
         assert is_direct(result, name) == (function is None)
         return result
 
@@ -44,12 +38,9 @@ def own_sides():
     """Spark's own function, pickled by value, which does what functions.sides() does."""
 
     def sides(left, right):
-        if isinstance(left, pa.Table):
-            names = " | ".join(" ".join(side.schema.names) for side in (left, right))
-            counts = {"left": [left.num_rows], "right": [right.num_rows]}
-            return pa.table({**counts, "names": [names]})
-        names = " | ".join(" ".join(side.columns) for side in (left, right))
-        return pd.DataFrame({"left": [len(left)], "right": [len(right)], "names": [names]})
+        names = " | ".join(" ".join(side.schema.names) for side in (left, right))
+        counts = {"left": [left.num_rows], "right": [right.num_rows]}
+        return pa.table({**counts, "names": [names]})
 
     return sides
 
@@ -67,30 +58,26 @@ def found(frame):
 
 
 @pytest.mark.parametrize("sides", ["both", "left", "right", "none"])
-def test_either_side_may_have_no_rows(spark, served, own_rows, method, cogrouped, sides):
+def test_either_side_may_have_no_rows(spark, served, own_rows, cogrouped, sides):
     name = served("sides", workers=2)
     left = numbers(spark, 100).where("k < 5" if sides in ("both", "left") else "k < 0")
     right = spark.range(50, numPartitions=2).selectExpr("id % 10 k", "repeat('x', 3) s")
     right = right.where("k > 2" if sides in ("both", "right") else "k < 0")
     ours = found(cogrouped(name, left, right, SIDES))
-    own = own_rows(
-        (method, sides), lambda: cogrouped(name, left, right, SIDES, function=own_sides())
-    )
+    own = own_rows(sides, lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
     assert ours == in_order(own)
     assert len(ours) == {"both": 10, "left": 5, "right": 7, "none": 0}[sides]
     assert {row[2] for row in ours} <= {"k id tens | k s"}
 
 
 @pytest.mark.parametrize("keys", ["k", "k, s", "id % 3, s"])
-def test_keys_may_be_null_several_or_expressions(spark, served, own_rows, method, cogrouped, keys):
+def test_keys_may_be_null_several_or_expressions(spark, served, own_rows, cogrouped, keys):
     name = served("sides", workers=2)
     made = "if(id % 4 = 0, null, id % 4) k", "id", "if(id % 3 = 0, null, repeat('é', 1)) s"
     left = spark.range(600, numPartitions=3).selectExpr(*made)
     right = spark.range(20, numPartitions=2).selectExpr(*made)
     ours = found(cogrouped(name, left, right, SIDES, keys))
-    own = own_rows(
-        (method, keys), lambda: cogrouped(name, left, right, SIDES, keys, function=own_sides())
-    )
+    own = own_rows(keys, lambda: cogrouped(name, left, right, SIDES, keys, function=own_sides()))
     assert ours == in_order(own)
     assert len(ours) >= 3
 
@@ -107,7 +94,7 @@ def test_every_type_reaches_the_function_and_comes_back(spark, served, cogrouped
     assert sorted(row.k for row in reverse.collect()) == list(range(5))
 
 
-def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, method, cogrouped):
+def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, cogrouped):
     name = served("sides", workers=2)
     left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
     right = spark.range(20_000, numPartitions=2).selectExpr("9 k", "repeat('x', 20) s")
@@ -116,7 +103,7 @@ def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, method, cogro
     (shown,) = shown_of(result, name)
     assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
     assert (49_500, 20_000, "k id | k s") in ours
-    own = own_rows(method, lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
+    own = own_rows("all", lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
     assert ours == in_order(own)
 
 
@@ -164,12 +151,12 @@ def test_function_of_one_side_that_is_given_two_says_so(spark, served, cogrouped
     )
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, method, cogrouped):
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, cogrouped):
     name = served("sides", workers=2)
     frame = spark.range(3).withColumnRenamed("id", "k")
     text = failure_of(cogrouped(name, frame, frame, "k long"))
     assert f'functions:sides of sidecar "{name}" answered with other columns' in text
-    assert f"{method} was declared with: k is missing, left is not declared" in text
+    assert "applyInArrow was declared with: k is missing, left is not declared" in text
 
 
 def test_cogroup_that_fits_no_request_is_told_with_what_to_set(spark, served, cogrouped):

@@ -23,7 +23,7 @@ from direct import (
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
-from shmring.spark import metrics, pandas_udf, through
+from shmring.spark import arrow_udf, metrics, through
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_texts_whose_usual_collation_is_named_go_straight(spark, served):
     result = frame.mapInArrow(through(name), schema)
     assert is_direct(result, name)
     assert result.collect() == frame.collect()
-    texts = frame.select(pandas_udf(name, text)("text")).collect()
+    texts = frame.select(arrow_udf(name, text)("text")).collect()
     assert [row[0] for row in texts] == list(map(str, range(10)))
 
 
@@ -178,16 +178,16 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
 
 def test_explain_tells_inputs_and_arguments_as_of_sparks_own_nodes(spark, serve, name):
     frame = spark.range(3).selectExpr("id k", "-id v")
-    mapped = frame.mapInPandas(through(name), "k long")
+    mapped = frame.mapInArrow(through(name), "k long")
     groups = frame.groupBy("k")
     grouped = groups.applyInArrow(through(name), "k long")
     other = spark.range(3).groupBy("id")
     cogrouped = groups.cogroup(other).applyInArrow(through(name), "k long")
     for result, method, inputs in (
-        (mapped, "mapInPandas", [r"Input \[2\]: \[k#"]),
+        (mapped, "mapInArrow", [r"Input \[2\]: \[k#"]),
         (grouped, "applyInArrow", [r"Input \[3\]: \[k#"]),
         (cogrouped, "applyInArrow", [r"Left output \[3\]: \[k#", r"Right output \[2\]: \[id#"]),
-        (frame.select(pandas_udf(name, "long")("v")), "udf", [r"Input \[1\]: \[id#"]),
+        (frame.select(arrow_udf(name, "long")("v")), "udf", [r"Input \[1\]: \[id#"]),
     ):
         text = result._jdf.queryExecution().explainString(
             spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")

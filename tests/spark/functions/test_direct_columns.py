@@ -9,7 +9,7 @@ from pyspark.sql import functions
 from pyspark.sql.functions import col
 
 import shmring
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 NESTED = {"list", "texts", "map", "struct", "deep"}
 FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
@@ -194,7 +194,7 @@ def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
 ):
     name = served("total", workers=2)
     set_option(ROWS, rows)
-    total = pandas_udf(name, "long")
+    total = arrow_udf(name, "long")
     frame = written(spark, made(spark, FLAT, nulls, 300 if rows == 10 else 6000), tmp_path / "rows")
     result = frame.withColumn("t", total("id", "number", "big"))
     found = result.collect()
@@ -210,7 +210,7 @@ def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
     spark, served, tmp_path
 ):
     name = served("double", workers=2)
-    double = pandas_udf(name, "long")
+    double = arrow_udf(name, "long")
     rows = spark.range(5000, numPartitions=2).selectExpr("id", "10 * id tens", "array(id) list")
     flat = written(spark, rows.drop("list"), tmp_path / "flat")
     nested = written(spark, rows, tmp_path / "nested")
@@ -239,7 +239,7 @@ def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
     set_option(ROWS, 300)
     set_option("spark.sql.codegen.wholeStage", generated)
     frame = written(spark, made(spark, FLAT, nulls=True, rows=1000), tmp_path / "rows")
-    result = frame.select("*", pandas_udf(name, "long")("id").alias("i"))
+    result = frame.select("*", arrow_udf(name, "long")("id").alias("i"))
     rows = result.collect()
     assert sends_columns(result, name)
     assert [row.i for row in rows] == [row.id for row in rows]
@@ -253,7 +253,7 @@ def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
 def test_rows_that_another_rule_puts_below_a_udf_of_columns_are_refused(spark, served, tmp_path):
     name = served("double")
     rows = written(spark, spark.range(10), tmp_path / "rows")
-    result = rows.select("id", pandas_udf(name, "long")("id"))
+    result = rows.select("id", arrow_udf(name, "long")("id"))
     result.collect()
     java = spark._jvm.org.apache.spark
     node = result._jdf.queryExecution().executedPlan()

@@ -6,7 +6,7 @@ import pytest
 from direct import DIRECT, is_direct
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 LONGS = ArrayType(LongType(), containsNull=False)
 
@@ -43,7 +43,7 @@ def test_type_that_spark_has_no_vectors_for_is_named(spark, serve, served, name)
         spark.conf.set(DIRECT, "true")
 
 
-@pytest.mark.parametrize("method", ["mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"])
+@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow"])
 @pytest.mark.parametrize(
     ("values", "kind", "nullable"),
     [
@@ -77,7 +77,7 @@ def test_null_where_none_was_declared_is_an_error(spark, served, method, values,
 
 
 def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, served):
-    udf = pandas_udf(served("identity"), LONGS)
+    udf = arrow_udf(served("identity"), LONGS)
     frame = spark.range(6).selectExpr("id", "array(if(id = 3, null, id)) x")
     with pytest.raises(Exception, match="a null in a part of _0 that was declared without nulls"):
         frame.select(udf("x")).collect()

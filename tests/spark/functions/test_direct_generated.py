@@ -7,7 +7,7 @@ from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, own_id
 from pyspark.sql import functions
 from pyspark.sql.functions import col
 
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -107,7 +107,7 @@ def test_udf_over_columns_gives_columns(spark, plain, served):
     name, other = served("identity"), served("identity", workers=2)
 
     def udf(frame, sidecar, column, kind):
-        return frame.withColumn(column, pandas_udf(sidecar, kind)(column))
+        return frame.withColumn(column, arrow_udf(sidecar, kind)(column))
 
     total = ["sum(id)", "max(text)"]
     result = udf(plain, name, "id", "long").selectExpr(*total)
@@ -258,7 +258,7 @@ def answered(request, plain, served, set_option):
     if request.param == "map":
         return through_identity(plain, name, reply_slots=FEW_SLOTS), plain
     column = "text" if request.param == "udf" else "id"
-    same = pandas_udf(name, plain.schema[column].dataType, reply_slots=FEW_SLOTS)
+    same = arrow_udf(name, plain.schema[column].dataType, reply_slots=FEW_SLOTS)
     return plain.withColumn(column, same(column)), plain
 
 
@@ -350,7 +350,7 @@ def test_udf_of_many_columns(spark, served, columns):
     frame = spark.range(300, numPartitions=2).select(
         *((col("id") * i).alias(f"c{i}") for i in range(columns))
     )
-    result = frame.select("*", pandas_udf(name, "long")(*frame.columns))
+    result = frame.select("*", arrow_udf(name, "long")(*frame.columns))
     assert is_direct(result, name)
     assert result.collect() == [(*row, sum(row)) for row in frame.collect()]
 
@@ -360,8 +360,8 @@ def test_row_of_thousands_of_fields(spark, served, count):
     name = served("identity")
     fields = ", ".join(f"id + {i} f{i}" for i in range(count))
     frame = spark.range(3, numPartitions=1).selectExpr(f"struct({fields}) wide")
-    same = pandas_udf(name, frame.schema["wide"].dataType)
-    beside = frame.select("wide", pandas_udf(name, "long")(frame["wide.f0"]))
+    same = arrow_udf(name, frame.schema["wide"].dataType)
+    beside = frame.select("wide", arrow_udf(name, "long")(frame["wide.f0"]))
     for result in (through_identity(frame, name), frame.select(same("wide").alias("wide")), beside):
         assert is_direct(result, name)
         ends = result.selectExpr("wide.f0", f"wide.f{count - 1}")

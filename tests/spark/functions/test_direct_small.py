@@ -9,7 +9,7 @@ from direct import DIRECT, ROWS, is_direct, metrics_of
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 COUNT = 4005  # the last batch of a partition is a short one
 
@@ -101,7 +101,7 @@ def test_answer_of_another_type_in_the_middle_is_refused(served, spark):
 
 def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, served, numbers):
     name = served("identity", workers=2)
-    once = pandas_udf(name, "long")
+    once = arrow_udf(name, "long")
     frame = numbers.select("x", once("x").alias("y"), once(functions.expr("x + 1")).alias("z"))
     assert is_direct(frame, name)
     rows = frame.collect()
@@ -112,7 +112,7 @@ def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, served, numbe
 def test_udf_that_loses_a_row_of_one_batch_fails_in_words(served, numbers):
     name = served("without_seven")
     with pytest.raises(Exception, match="another number of rows than a UDF must: expected 10, got"):
-        numbers.select("x", pandas_udf(name, "long")("x")).collect()
+        numbers.select("x", arrow_udf(name, "long")("x")).collect()
 
 
 def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):

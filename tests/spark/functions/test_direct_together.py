@@ -10,7 +10,7 @@ from direct import DIRECT, is_direct, plan_of
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
-from shmring.spark import pandas_udf, through
+from shmring.spark import arrow_udf, through
 
 ROWS = 20_000
 TOTAL = sum(range(ROWS))
@@ -29,7 +29,7 @@ def double(request):
         if request.param == "map":
             done = frame.withColumnRenamed("id", "x").mapInArrow(through(name), "x long")
         else:
-            done = frame.select(pandas_udf(name, "long")("id").alias("x"))
+            done = frame.select(arrow_udf(name, "long")("id").alias("x"))
         assert is_direct(done, name)
         return done
 
@@ -59,7 +59,7 @@ def test_threads_share_one_frame(spark, served, double, thread):
 
 def test_one_failing_query_leaves_the_other_alone(spark, served, thread):
     name = served("fail_on_seven", workers=2)
-    bad = spark.range(8, numPartitions=4).select(pandas_udf(name, "long")("id"))
+    bad = spark.range(8, numPartitions=4).select(arrow_udf(name, "long")("id"))
     good = spark.range(8, ROWS, numPartitions=4).mapInArrow(through(name), "id long")
     jobs = [thread(lambda: good.agg(functions.sum("id")).first()[0]) for _ in range(3)]
     for _ in range(3):
@@ -152,7 +152,7 @@ def test_a_hundred_jobs_of_a_session_leave_no_more_than_twenty(
             assert len(mapped(8, ROWS).collect()) == ROWS
         else:
             frame = spark.range(8, 108, numPartitions=4)
-            assert len(frame.select(pandas_udf(name, "long")("id")).collect()) == 100
+            assert len(frame.select(arrow_udf(name, "long")("id")).collect()) == 100
 
     assert mapped(8, 10, tasks=1).count() == 10
     assert len(reply_rings()) == 1

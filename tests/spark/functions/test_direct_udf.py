@@ -11,7 +11,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
-from shmring.spark import arrow_udf, pandas_udf
+from shmring.spark import arrow_udf
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +163,10 @@ def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
     name = served("double")
     wide = numbers(spark).selectExpr("*", "repeat('y', 1000) y")
     wide.write.parquet(str(tmp_path / "wide"))
-    frame = spark.read.parquet(str(tmp_path / "wide")).select(pandas_udf(name, "long")("tens"))
+    frame = spark.read.parquet(str(tmp_path / "wide")).select(arrow_udf(name, "long")("tens"))
     assert frame.agg(expr("sum(`" + frame.columns[0] + "`)")).first()[0] == 20 * sum(range(2000))
     assert "ReadSchema: struct<tens:bigint>" in plan_of(frame)
-    beside = wide.select("y", pandas_udf(name, "long")("tens"))
+    beside = wide.select("y", arrow_udf(name, "long")("tens"))
     assert len(beside.collect()) == 2000
     assert metrics_of(beside)["answerBytes"] < 2000 * 100
 
@@ -175,7 +175,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served):
     name = served("double", slots=4096)
     rows = [(i, "x" * 20_000) for i in range(300)]
     frame = spark.createDataFrame(rows, "id long, large string").coalesce(1)
-    result = frame.select("large", pandas_udf(name, "long")("id").alias("d"))
+    result = frame.select("large", arrow_udf(name, "long")("id").alias("d"))
     assert [(row.d, len(row.large)) for row in result.collect()] == [
         (2 * i, 20_000) for i in range(300)
     ]
@@ -184,7 +184,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served):
 
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     name = served("identity")
-    frame = spark.range(30_000, numPartitions=3).select(pandas_udf(name, "long", in_flight=2)("id"))
+    frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
     assert f"Sidecar {name} udf, through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
     found = metrics_of(frame)
@@ -205,7 +205,7 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     run.__annotations__ = inner.__annotations__
     frame = spark.range(10).select(functions.arrow_udf(run, returnType="long")("id"))
     assert not is_direct(frame, name)
-    with pytest.raises(Exception, match=f'sidecar "{name}": without the jar Spark sends it'):
+    with pytest.raises(Exception, match=f'sidecar "{name}": Spark.s Python workers send it'):
         frame.collect()
     mixed = spark.range(10).select(arrow_udf(name, "long")(own_identity("long")("id")))
     assert [row[0] for row in mixed.collect()] == list(range(10))
@@ -227,7 +227,7 @@ def test_types_that_no_sidecar_has_are_named_and_stay_beside_the_arguments(spark
 
 def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served):
     name = served("double", workers=2)
-    double = pandas_udf(name, "long")
+    double = arrow_udf(name, "long")
     frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
     assert frame.where("id < 0").collect() == []
     assert [tuple(row) for row in frame.limit(3).collect()] == [(0, 0), (1, 2), (2, 4)]
@@ -249,7 +249,7 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    same = pandas_udf(name, "long", connect_timeout=60)
+    same = arrow_udf(name, "long", connect_timeout=60)
     frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
     sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))")
     found = outcome_under_kills(sidecar, sums.first)
@@ -263,7 +263,7 @@ def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    frame = spark.range(1000, numPartitions=2).select("id", pandas_udf(name, "long")("id"))
+    frame = spark.range(1000, numPartitions=2).select("id", arrow_udf(name, "long")("id"))
     cancel = start_job(frame)
     until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
     cancel()

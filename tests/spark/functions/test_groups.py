@@ -13,26 +13,15 @@ from shmring.spark import through
 DECLARED = "s string, d double, id long"
 
 
-@pytest.fixture(params=["applyInArrow", "applyInPandas"])
-def method(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def spark(start_spark):
     return start_spark("local[2]", **ZONED)
-
-
-def apply(groups, method, function, schema):
-    return getattr(groups, method)(function, schema)
 
 
 def own_identity():
     """Spark's own function, pickled by value; of Arrow it takes no zone but UTC back."""
 
     def identity(group):
-        if not isinstance(group, pa.Table):
-            return group
         place = group.schema.names.index("time")
         return group.set_column(place, "time", group["time"].cast(pa.timestamp("us", "UTC")))
 
@@ -44,78 +33,78 @@ def numbers(spark, count=2000):
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(spark, served, own_rows, method, nulls):
+def test_every_type_comes_back_as_from_sparks_own_function(spark, served, own_rows, nulls):
     name = served("identity", workers=2)
     columns = columns_of(TYPES, nulls)
     frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
     groups = frame.groupBy("k")
-    ours = apply(groups, method, through(name), frame.schema).orderBy("id")
+    ours = groups.applyInArrow(through(name), frame.schema).orderBy("id")
     own = own_rows(
-        (method, nulls),
-        lambda: apply(groups, method, own_identity(), frame.schema).orderBy("id"),
+        nulls,
+        lambda: groups.applyInArrow(own_identity(), frame.schema).orderBy("id"),
     )
     assert is_direct(ours, name)
     assert ours.collect() == own
 
 
-def test_function_is_called_once_a_group(spark, served, method):
+def test_function_is_called_once_a_group(spark, served):
     name = served("with_rows")
     frame = numbers(spark)
     schema = "k long, id long, tens long, rows long"
-    counted = apply(frame.groupBy("k"), method, through(name), schema)
+    counted = frame.groupBy("k").applyInArrow(through(name), schema)
     found = counted.groupBy("k", "rows").count().orderBy("k").collect()
     assert [(row.k, row.rows) for row in found] == [(k, len(range(k, 2000, 7))) for k in range(7)]
     assert all(row.rows == row["count"] for row in found)
-    by_expression = apply(frame.groupBy(expr("id % 2"), "k"), method, through(name), schema)
+    by_expression = frame.groupBy(expr("id % 2"), "k").applyInArrow(through(name), schema)
     assert by_expression.select("rows").distinct().count() == 2
     assert is_direct(by_expression, name)
-    whole = apply(frame.groupBy(), method, through(name), schema)
+    whole = frame.groupBy().applyInArrow(through(name), schema)
     assert whole.select("rows").distinct().collect()[0].rows == 2000
 
 
-def test_groups_are_never_joined_nor_counted(spark, served, method):
+def test_groups_are_never_joined_nor_counted(spark, served):
     name = served("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
     schema = "k long, id long, tens long, rows long"
-    counted = apply(numbers(spark).groupBy("k"), method, through(name), schema)
+    counted = numbers(spark).groupBy("k").applyInArrow(through(name), schema)
     assert counted.select("k", "rows").distinct().count() == 7
 
 
-def test_answers_may_have_any_number_of_rows(spark, serve, name, method):
+def test_answers_may_have_any_number_of_rows(spark, serve, name):
     sidecar = serve("twice")
     frame = numbers(spark, 100)
-    assert apply(frame.groupBy("k"), method, through(name), frame.schema).count() == 200
+    assert frame.groupBy("k").applyInArrow(through(name), frame.schema).count() == 200
     sidecar.stop()
     serve("no_batches")
-    assert apply(frame.groupBy("k"), method, through(name), frame.schema).collect() == []
+    assert frame.groupBy("k").applyInArrow(through(name), frame.schema).collect() == []
     none = frame.where("id < 0").groupBy("k")
-    assert apply(none, method, through(name), frame.schema).collect() == []
+    assert none.applyInArrow(through(name), frame.schema).collect() == []
 
 
-def test_keys_may_be_null_text_or_several(spark, served, method):
+def test_keys_may_be_null_text_or_several(spark, served):
     name = served("with_rows", workers=2)
     frame = spark.range(600, numPartitions=3).selectExpr(
         "if(id % 4 = 0, null, repeat('é', cast(id % 4 as int))) s", "(id % 3) / 2 d", "id"
     )
-    counted = apply(frame.groupBy("s", "d"), method, through(name), f"{DECLARED}, rows long")
+    counted = frame.groupBy("s", "d").applyInArrow(through(name), f"{DECLARED}, rows long")
     assert [tuple(row) for row in counted.orderBy("id").collect()] == [
         (*row, 50) for row in frame.orderBy("id").collect()
     ]
 
 
-def test_groups_of_groups_and_beside_a_join(spark, served, method):
+def test_groups_of_groups_and_beside_a_join(spark, served):
     name = served("identity", workers=2)
     frame = numbers(spark)
-    once = apply(frame.groupBy("k"), method, through(name), frame.schema)
-    twice = apply(once.groupBy("k"), method, through(name), frame.schema)
+    once = frame.groupBy("k").applyInArrow(through(name), frame.schema)
+    twice = once.groupBy("k").applyInArrow(through(name), frame.schema)
     joined = twice.join(once.withColumnRenamed("id", "other"), expr("id = other + 7"))
     assert joined.count() == 1993
     assert once.limit(3).count() == 3
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, method, thread):
+def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, thread):
     name = served("identity", workers=2)
     frame = numbers(spark)
-    result = apply(frame.groupBy("k"), method, through(name), frame.schema)
+    result = frame.groupBy("k").applyInArrow(through(name), frame.schema)
     jobs = [thread(lambda: result.agg(functions.sum("id")).first()[0]) for _ in range(3)]
     assert [job.outcome() for job in jobs] == [sum(range(2000))] * 3
 
@@ -129,41 +118,40 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, method):
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
     name = served("fail_on_seven")
     frame = spark.range(10, numPartitions=1)
-    text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
+    text = failure_of(frame.groupBy("id").applyInArrow(through(name), "id long"))
     assert f'sidecar "{name}" raised:' in text
     assert "seven is not allowed" in text
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, method):
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served):
     name = served("with_pid")
     frame = spark.range(10, numPartitions=1)
-    text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
+    text = failure_of(frame.groupBy("id").applyInArrow(through(name), "id long"))
     assert f'functions:with_pid of sidecar "{name}" answered with other columns' in text
-    assert f"{method} was declared with: pid is not declared" in text
+    assert "applyInArrow was declared with: pid is not declared" in text
 
 
-def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served, method):
+def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served):
     name = served("identity", slots=1024)
     frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
-    text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
+    text = failure_of(frame.groupBy("k").applyInArrow(through(name), frame.schema))
     assert "5000 rows" in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
 
 
 @pytest.mark.kill
 def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
-    spark, serve, name, method, monkeypatch, tmp_path
+    spark, serve, name, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("die_once", workers=2)
-    result = apply(
-        numbers(spark).groupBy("k"),
-        method,
-        through(name, connect_timeout=60),
-        "k long, id long, tens long",
+    result = (
+        numbers(spark)
+        .groupBy("k")
+        .applyInArrow(through(name, connect_timeout=60), "k long, id long, tens long")
     )
     assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))
     assert (tmp_path / "marker").exists()
@@ -171,13 +159,13 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
 
 @pytest.mark.kill
 def test_cancelled_job_leaves_nothing(
-    spark, serve, name, method, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
     frame = numbers(spark)
-    result = apply(frame.groupBy("k"), method, through(name), frame.schema)
+    result = frame.groupBy("k").applyInArrow(through(name), frame.schema)
     cancel = start_job(result)
     until(lambda: marker.with_suffix(".begun").exists() and reply_rings())
     cancel()

@@ -19,19 +19,8 @@ REFUSED_THOUGH_SPARK_TAKES = {
     ("mapInArrow", "swapped"),
     ("mapInArrow", "no rows, swapped"),
     ("mapInArrow", "extra"),
-    ("mapInArrow", "numbered and more"),
-    ("applyInPandas", "twice"),
-    ("cogroups' applyInPandas", "twice"),
 }
-METHODS = [
-    "mapInArrow",
-    "mapInPandas",
-    "applyInArrow",
-    "applyInPandas",
-    "cogroups' applyInArrow",
-    "cogroups' applyInPandas",
-]
-way, path, method = way_fixtures(*METHODS)
+way, path, method = way_fixtures("mapInArrow", "applyInArrow", "cogroups' applyInArrow")
 
 
 def asked(spark, method, function, kind, declared=DECLARED):
@@ -49,28 +38,15 @@ def own(method, kind):
     batch = answer_named(kind)
     table = pa.Table.from_batches([batch])
 
-    def answer():
-        if method.endswith("Arrow"):
-            return batch if method.startswith("map") else table
-        frame = table.to_pandas(ignore_metadata=True) if kind != "twice" else twice()
-        if kind.startswith("numbered"):
-            frame.columns = range(len(frame.columns))
-        return frame
-
-    def twice():
-        import pandas as pd
-
-        return pd.DataFrame([[2, 0.5, 0.5, -2.0]], columns=batch.schema.names)
-
     def mapped(batches):
         for _ in batches:
-            yield answer()
+            yield batch
 
     def grouped(group):
-        return answer()
+        return table
 
     def cogrouped(left, right):
-        return answer()
+        return table
 
     if method.startswith("map"):
         return mapped
@@ -107,53 +83,33 @@ def test_columns_are_assigned_as_by_sparks_own_method(
         stricter = stricter or (
             not by_name and kind in ("swapped", "reordered", "no rows, swapped")
         )
-        if isinstance(theirs, str) or (stricter and method != "mapInPandas"):
+        if isinstance(theirs, str) or stricter:
             assert isinstance(ours, str), (case, ours)
             assert REFUSED in ours, (case, ours)
-        elif not by_name and method == "mapInPandas":
-            assert theirs == [(2, -2.0, 0.5)]  # names are compared, and places taken
-            assert ours == [(2, 0.5, -2.0)]
         else:
             assert ours == theirs, case
 
 
-@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow"), ids="-".join)
+@pytest.mark.parametrize("way", ways("applyInArrow"), ids="-".join)
 def test_what_is_wrong_with_the_names_is_all_told(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("names")), "renamed"))
     assert "risk is missing, score is missing, score_v2 is not declared, risk_v2 is not" in told
 
 
-@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join)
+@pytest.mark.parametrize("way", ways("applyInArrow"), ids="-".join)
 def test_each_batch_of_an_answer_has_an_order_of_its_own(spark, served, path, method):
     name = served("two_orders")
     assert outcome(asked(spark, method, through(name), "")) == [(2, 0.5, -2.0)] * 4
 
 
-@pytest.mark.parametrize("way", ways("mapInPandas", "applyInPandas"), ids="-".join)
-def test_numbers_that_are_declared_are_names(spark, served, path, method):
-    """The answer has the columns "0" and "1", as has that of Spark's own function."""
-
-    def own_numbers(given):
-        import pandas as pd
-
-        frame = pd.DataFrame({"0": [0], "1": [1]})
-        return iter([frame]) if method == "mapInPandas" else frame
-
-    frame = asked(spark, method, own_numbers, "", "`1` long, `0` long")
-    ours = asked(spark, method, through(served("numbers_as_names")), "", "`1` long, `0` long")
-    assert outcome(ours) == outcome(frame) == [(1, 0)]
-
-
-@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join)
+@pytest.mark.parametrize("way", ways("applyInArrow"), ids="-".join)
 def test_fields_of_a_struct_have_the_declared_names(spark, served, path, method):
     declared = "s struct<risk: double, score: double>"
     told = outcome(asked(spark, method, through(served("nested")), "", declared))
     assert "s is struct<risk_v2: double, score: double>, not struct<risk:double,score" in told
 
 
-@pytest.mark.parametrize(
-    "way", ways("mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join
-)
+@pytest.mark.parametrize("way", ways("mapInArrow", "applyInArrow"), ids="-".join)
 def test_rows_without_columns_are_no_answer(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("rows_without_columns")), ""))
     assert isinstance(told, str)

@@ -11,20 +11,19 @@ ZONE = "spark.sql.session.timeZone"
 
 
 def applied(frame, method, function):
-    if method == "mapInPandas":
-        return frame.mapInPandas(function, frame.schema)
+    if method == "mapInArrow":
+        return frame.mapInArrow(function, frame.schema)
     groups = frame.groupBy("k")
     if method == "cogroup":
         groups = groups.cogroup(frame.where("id < 0").groupBy("k"))
-        method = "applyInPandas"
-    return getattr(groups, method)(function, frame.schema)
+    return groups.applyInArrow(function, frame.schema)
 
 
 def rows(frame):
     return sorted(map(tuple, frame.collect()))
 
 
-@pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", "cogroup"])
+@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow", "cogroup"])
 def test_instants_stay_when_the_zone_changes(spark, served, set_option, method):
     name = served("left_side" if method == "cogroup" else "identity")
     set_option(DIRECT, "true")

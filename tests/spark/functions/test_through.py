@@ -149,7 +149,7 @@ def test_through_is_refused_by_name_where_it_cannot_work(spark, served):
     with pytest.raises(Exception, match="mapInArrow") as caught:
         spark.range(10, numPartitions=1).rdd.mapPartitions(through(name)).collect()
     text = str(caught.value)
-    assert f'sidecar "{name}": without the jar Spark sends it the batches of mapInArrow' in text
+    assert f'sidecar "{name}": Spark\'s Python workers send it the batches of mapInArrow' in text
     assert "this is pyspark.sql.types.Row" in text
 
 

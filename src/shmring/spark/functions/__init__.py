@@ -1,6 +1,6 @@
-"""Sending Spark's batches through a sidecar: mapInArrow's function, and the two kinds of UDF."""
+"""Sending Spark's batches through a sidecar: a function for Spark's methods, and a UDF."""
 
 from shmring.spark.functions.bridge import metrics, through
-from shmring.spark.functions.udf import arrow_udf, pandas_udf
+from shmring.spark.functions.udf import arrow_udf
 
-__all__ = ["arrow_udf", "metrics", "pandas_udf", "through"]
+__all__ = ["arrow_udf", "metrics", "through"]

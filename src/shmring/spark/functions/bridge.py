@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shmring.sidecars import Metrics, Task
 
-__all__ = ["Through", "metrics", "needs_the_jar", "through"]
+__all__ = ["Through", "metrics", "refused", "through"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Through:
     def __call__(self, given: Any, *others: Any) -> Any:
         """Return the answers to the batches of mapInArrow, in order."""
         if others or not isinstance(given, Iterator):
-            raise needs_the_jar(self.name, given)
+            raise refused(self.name, given)
         return self._answers(cast("Iterator[Any]", given))
 
     def _answers(self, given: Iterator[Any]) -> Generator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ class Through:
         import pyarrow as pa
 
         if not isinstance(given, pa.RecordBatch):
-            raise needs_the_jar(self.name, given)
+            raise refused(self.name, given)
         return given
 
     def _checked(self, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -115,14 +115,15 @@ class Through:
         return {name: getattr(self, name) for name in names}
 
 
-def needs_the_jar(sidecar: str, given: object) -> ShmringError:
+def refused(sidecar: str, given: object) -> ShmringError:
     """The error when Spark's Python worker was to ask a sidecar for more than mapInArrow."""
-    from shmring.sidecars.told import WITH_THE_JAR
-
     kind = type(given)
     return ShmringError(
-        f'sidecar "{sidecar}": without the jar Spark sends it the batches of mapInArrow alone, and '
-        f"this is {kind.__module__}.{kind.__name__}; for other methods and for UDFs {WITH_THE_JAR}"
+        f'sidecar "{sidecar}": Spark\'s Python workers send it the batches of mapInArrow alone, '
+        f"and this is {kind.__module__}.{kind.__name__}. For applyInArrow and arrow_udf start the "
+        f"session with shmring.spark.configure(), and leave out metrics=, resource profiles and "
+        f"columns of types that the jar leaves to Spark. Instead of a method for pandas call the "
+        f"one for Arrow: the sidecar's function may call to_pandas()"
     )
 
 
@@ -155,9 +156,9 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    With the jar ``mapInPandas`` takes it, too: the sidecar sees the same batches; ``applyInArrow``
-    and ``applyInPandas`` call the sidecar's function with each group as one batch, or with each
-    cogroup as two batches, one for each side. An error fails the task, and so the job.
+    With the jar ``applyInArrow`` takes it, too: it calls the sidecar's function with each group as
+    one batch, or with each cogroup as two batches, one for each side. An error fails the task, and
+    so the job. Methods for pandas do not take it: the sidecar's function may call ``to_pandas()``.
 
     Parameters
     ----------
@@ -178,11 +179,11 @@ def through(
     ------
     SidecarUnavailable : no sidecar of this name answered in time
     SidecarError : the sidecar's function raised; the text has its traceback
-    ShmringError : pandas data came without the jar
+    ShmringError : it was given to another method, or without the jar
     SchemaMismatch : an answer has other columns or types than the schema that Spark's method was
         given. Columns are assigned as by Spark's own method: ``mapInArrow`` takes them by position
-        and ignores other names, but refuses a declared name at another place. The others take
-        them by name
+        and ignores other names, but refuses a declared name at another place; ``applyInArrow``
+        takes them by name
     """
     return Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
 

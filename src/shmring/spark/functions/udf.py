@@ -9,15 +9,15 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shmring.spark.functions.bridge import Through, needs_the_jar, through
+from shmring.spark.functions.bridge import Through, refused, through
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["arrow_udf", "pandas_udf"]
+__all__ = ["arrow_udf"]
 
-# Makes Spark's UDF with these names of arguments, of which so many are no keywords.
-Maker = Callable[[tuple[str, ...], int], Any]
+# Makes Spark's UDF with these names of arguments.
+Maker = Callable[[tuple[str, ...]], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
@@ -40,28 +40,20 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     """
     run = through(name, **options)
     spark: Any = import_module("pyspark.sql.functions")
-    return _with_names(
-        lambda names, count: spark.arrow_udf(_Function(run, names, count), return_type)
-    )
-
-
-def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """Return :func:`arrow_udf`: to a sidecar's function both are the same."""
-    return arrow_udf(name, return_type, **options)
+    return _with_names(lambda names: spark.arrow_udf(_Function(run, names), return_type))
 
 
 def _with_names(make: Maker) -> Any:
     """Return Spark's UDF, whose arguments get their names from each call."""
-    plain = make((), 0)
+    plain = make(())
 
     @wraps(plain)
     def call(*columns: Any, **named: Any) -> Any:
-        names = _names(columns, tuple(named))
-        return make(names, len(columns))(*columns, *named.values())
+        return make(_names(columns, tuple(named)))(*columns, *named.values())
 
     like_sparks: Any = call
     like_sparks.asNondeterministic = lambda: _with_names(
-        lambda names, count: make(names, count).asNondeterministic()
+        lambda names: make(names).asNondeterministic()
     )
     return like_sparks
 
@@ -90,10 +82,9 @@ def _name(column: Any) -> str | None:
 class _Function:
     """What Spark pickles; only the jar can do its work."""
 
-    def __init__(self, run: Through, names: tuple[str, ...], positional: int) -> None:
+    def __init__(self, run: Through, names: tuple[str, ...]) -> None:
         self._run = run
         self._names = names
-        self._positional = positional
         self.__name__ = run.name  # the name of the result's column
         # The annotations tell Spark to pass an iterator; this one serves for several columns, too.
         import pyarrow as pa
@@ -103,12 +94,11 @@ class _Function:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # UdfCall.java looks for this text in a pickle that begins with a name of this module.
-        names = json.dumps([self._names, self._positional])
-        text = f"{self._run.__name__} {names}"
-        return _unpickled, (text, type(self), self._run, self._names, self._positional)
+        text = f"{self._run.__name__} {json.dumps(self._names)}"
+        return _unpickled, (text, type(self), self._run, self._names)
 
     def __call__(self, arguments: Any) -> Any:
-        raise needs_the_jar(self._run.name, arguments)
+        raise refused(self._run.name, arguments)
 
 
 def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:

@@ -4,7 +4,6 @@ import java.io.Serializable;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.execution.GroupedIterator;
@@ -30,11 +29,6 @@ public record CogroupSide(Seq<Attribute> keys, Seq<Attribute> output) implements
   /** The types of the columns that go. */
   public StructType sent() {
     return types(columns());
-  }
-
-  /** The columns that go. */
-  public List<ExprId> ids() {
-    return columns().stream().map(Attribute::exprId).toList();
   }
 
   /**

@@ -3,7 +3,6 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.StructType;
@@ -12,18 +11,14 @@ import org.apache.spark.sql.types.StructType;
  * The two sides of a cogroup go as one row with two lists, whose elements are their rows, and the
  * answer's columns come instead.
  *
- * @param method of the cogroups, as the user called it
- * @param assigned how answers' columns become those of the output
- * @param told what the sidecar is told of the method
+ * @param mapping how answers' columns become those of the output
  */
 public record CogroupSignature(
-    String method,
-    Assigned assigned,
+    ColumnMapping mapping,
     StructType left,
     StructType right,
     StructType output,
-    SparkTypes types,
-    Map<String, String> told)
+    SparkTypes types)
     implements Signature {
   /** Of the schema: sidecars/groups.py says what it means. */
   private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
@@ -39,13 +34,11 @@ public record CogroupSignature(
 
   @Override
   public Sent sent() {
-    Map<String, String> metadata = new TreeMap<>(COGROUP);
-    metadata.putAll(told);
-    return new Sent(List.of(0, 1), new Schema(columns().getFields(), metadata));
+    return new Sent(List.of(0, 1), new Schema(columns().getFields(), COGROUP));
   }
 
   @Override
   public Passage begin(int partition) {
-    return new MapSignature.Answers(method, assigned, output);
+    return new MapSignature.Answers("applyInArrow", mapping, output);
   }
 }

@@ -33,18 +33,18 @@ final class Expected {
 
   /** Why Spark cannot take such columns, or would take one for another; empty: it can. */
   static Optional<String> difference(Schema got, StructType expected) {
-    return difference(got.getFields(), expected, Assigned.BY_PLACE);
+    return difference(got.getFields(), expected, ColumnMapping.BY_PLACE);
   }
 
   /**
    * Why Spark cannot take these columns, each as the declared one at its place.
    *
-   * @param assigned how fields inside them are told apart
+   * @param mapping how fields inside them are told apart
    */
-  static Optional<String> difference(List<Field> got, StructField[] fields, Assigned assigned) {
+  static Optional<String> difference(List<Field> got, StructField[] fields, ColumnMapping mapping) {
     for (int i = 0; i < fields.length; i++) {
       DataType type = fields[i].dataType();
-      if (!isTakenFor(got.get(i), type, assigned)) {
+      if (!isTakenFor(got.get(i), type, mapping)) {
         return Optional.of(
             String.format(
                 "%s is %s, not %s",
@@ -71,14 +71,14 @@ final class Expected {
   }
 
   private static Optional<String> difference(
-      List<Field> got, StructType expected, Assigned assigned) {
-    return assigned
+      List<Field> got, StructType expected, ColumnMapping mapping) {
+    return mapping
         .objection(got.stream().map(Field::getName).toList(), List.of(expected.fieldNames()))
-        .or(() -> difference(got, expected.fields(), assigned));
+        .or(() -> difference(got, expected.fields(), mapping));
   }
 
   /** Whether Spark reads such a column as this type, without losing anything. */
-  private static boolean isTakenFor(Field got, DataType expected, Assigned assigned) {
+  private static boolean isTakenFor(Field got, DataType expected, ColumnMapping mapping) {
     ArrowType type = got.getType();
     List<Field> children = got.getChildren();
     if (got.getDictionary() != null) {
@@ -95,17 +95,17 @@ final class Expected {
     }
     if (expected instanceof ArrayType array) {
       return type instanceof ArrowType.List
-          && isTakenFor(children.get(0), array.elementType(), assigned);
+          && isTakenFor(children.get(0), array.elementType(), mapping);
     }
     if (expected instanceof MapType map) {
       List<Field> entry = type instanceof ArrowType.Map ? children.get(0).getChildren() : List.of();
       return entry.size() == 2
-          && isTakenFor(entry.get(0), map.keyType(), assigned)
-          && isTakenFor(entry.get(1), map.valueType(), assigned);
+          && isTakenFor(entry.get(0), map.keyType(), mapping)
+          && isTakenFor(entry.get(1), map.valueType(), mapping);
     }
     if (expected instanceof StructType struct) {
       return type instanceof ArrowType.Struct
-          && difference(children, struct, assigned.inside()).isEmpty();
+          && difference(children, struct, mapping.inside()).isEmpty();
     }
     if (expected instanceof DayTimeIntervalType) {
       return type instanceof ArrowType.Duration duration

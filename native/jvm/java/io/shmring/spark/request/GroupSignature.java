@@ -1,7 +1,6 @@
 package io.shmring.spark.request;
 
 import java.util.Map;
-import java.util.TreeMap;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -28,9 +27,7 @@ public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attri
   @Override
   public Sent sent() {
     Sent sent = map.sent();
-    Map<String, String> metadata = new TreeMap<>(GROUP);
-    metadata.putAll(map.told());
-    return new Sent(sent.columns(), new Schema(sent.schema().getFields(), metadata));
+    return new Sent(sent.columns(), new Schema(sent.schema().getFields(), GROUP));
   }
 
   @Override

@@ -7,7 +7,6 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -24,16 +23,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * All columns go, and the answer's columns come instead of them.
  *
  * @param method of Spark's that the user called, for the text of an error
- * @param assigned how answers' columns become those of the output
- * @param told what the sidecar is told of the method
+ * @param mapping how answers' columns become those of the output
  */
 public record MapSignature(
-    String method,
-    Assigned assigned,
-    StructType input,
-    StructType output,
-    SparkTypes types,
-    Map<String, String> told)
+    String method, ColumnMapping mapping, StructType input, StructType output, SparkTypes types)
     implements Signature {
   @Override
   public Schema columns() {
@@ -42,8 +35,7 @@ public record MapSignature(
 
   @Override
   public Sent sent() {
-    return new Sent(
-        IntStream.range(0, input.size()).boxed().toList(), new Schema(columns().getFields(), told));
+    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
   }
 
   @Override
@@ -55,21 +47,21 @@ public record MapSignature(
    * @param send what goes of a row, good until the next one
    */
   Passage begin(Function<InternalRow, UnsafeRow> send) {
-    return new Rows(method, assigned, output, send);
+    return new Rows(method, mapping, output, send);
   }
 
   /** What comes of the answers, also for one that sends something else. */
   static class Answers implements Passage {
     private final String method;
     final StructType output;
-    private final Assigned assigned;
+    private final ColumnMapping mapping;
     private final List<String> names;
     private final ColumnRows answers;
     private int[] places = {}; // of the output's columns, in the answers that come now
 
-    Answers(String method, Assigned assigned, StructType output) {
+    Answers(String method, ColumnMapping mapping, StructType output) {
       this.method = method;
-      this.assigned = assigned;
+      this.mapping = mapping;
       this.names = List.of(output.fieldNames());
       this.output = output;
       this.answers = new ColumnRows(output);
@@ -94,13 +86,13 @@ public record MapSignature(
         places = new int[] {};
         return Optional.empty();
       }
-      return assigned
+      return mapping
           .objection(gotNames, names)
           .or(
               () -> {
-                places = assigned.places(gotNames, names);
+                places = mapping.places(gotNames, names);
                 List<Field> chosen = Arrays.stream(places).mapToObj(got::get).toList();
-                return Expected.difference(chosen, output.fields(), assigned);
+                return Expected.difference(chosen, output.fields(), mapping);
               });
     }
 
@@ -141,10 +133,10 @@ public record MapSignature(
 
     Rows(
         String method,
-        Assigned assigned,
+        ColumnMapping mapping,
         StructType output,
         Function<InternalRow, UnsafeRow> send) {
-      super(method, assigned, output);
+      super(method, mapping, output);
       this.send = send;
     }
 

@@ -39,7 +39,7 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
     Rows(PythonMapSignature signature) {
       super(
           "mapInArrow",
-          Assigned.BY_PLACE,
+          ColumnMapping.BY_PLACE,
           signature.output,
           new UnsafeRows(signature.input)::of);
     }
@@ -49,7 +49,7 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
       int columns = got.getFields().size();
       isDeclared =
           columns >= output.size()
-              && Expected.difference(got.getFields(), output.fields(), Assigned.BY_PLACE).isEmpty();
+              && Expected.difference(got.getFields(), output.fields(), ColumnMapping.BY_PLACE).isEmpty();
       return Optional.empty();
     }
 

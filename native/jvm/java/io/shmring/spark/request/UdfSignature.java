@@ -25,7 +25,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
  * @param results a column for each of the UDFs
- * @param told what the sidecar is told of the session
  */
 public record UdfSignature(
     List<UdfUse> uses,
@@ -34,8 +33,7 @@ public record UdfSignature(
     Seq<Attribute> input,
     StructType rows,
     StructType results,
-    SparkTypes types,
-    Map<String, String> told)
+    SparkTypes types)
     implements Signature {
   /** Of the schema: sidecars/wire.py says what both mean. */
   private static final String CALLS = "shmring.calls";
@@ -52,9 +50,9 @@ public record UdfSignature(
   public Sent sent() {
     SparkTypes cast = new SparkTypes("UTC", types.large()); // theirs is of this zone
     byte[] answer = EncodedBatch.schemaBytes(cast.schema(results));
-    Map<String, String> metadata = new TreeMap<>(told);
-    metadata.put(CALLS, calls());
-    metadata.put(ANSWER, Base64.getEncoder().encodeToString(answer));
+    Map<String, String> metadata = // in order: requests of one schema may be joined
+        new TreeMap<>(
+            Map.of(CALLS, calls(), ANSWER, Base64.getEncoder().encodeToString(answer)));
     return new Sent(
         isOfColumns() ? places : IntStream.range(0, arguments.size()).boxed().toList(),
         new Schema(schema(arguments).getFields(), metadata));
@@ -82,10 +80,7 @@ public record UdfSignature(
     for (UdfUse use : uses) {
       ArrayNode call = calls.addArray();
       for (int i = 0; i < use.arguments().size(); i++) {
-        ArrayNode argument = call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
-        if (i >= use.positional()) {
-          argument.add(true);
-        }
+        call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
       }
     }
     return calls.toString();

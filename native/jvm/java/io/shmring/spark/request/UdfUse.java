@@ -8,7 +8,6 @@ import java.util.List;
  *
  * @param arguments which of these it takes, in order
  * @param names what the sidecar's function sees them as
- * @param positional so many of the names are no keywords
  */
-public record UdfUse(List<Integer> arguments, List<String> names, int positional)
+public record UdfUse(List<Integer> arguments, List<String> names)
     implements Serializable {}

@@ -5,7 +5,6 @@ import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
@@ -50,8 +49,7 @@ public final class PythonUdfExec extends UdfNode {
         child().output(),
         child().schema(),
         UdfSignature.types(results),
-        types,
-        Map.of());
+        types);
   }
 
   @Override

@@ -8,10 +8,8 @@ import io.shmring.spark.request.CogroupSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
-import io.shmring.spark.request.Told;
 import java.io.Serializable;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -29,12 +27,11 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 import scala.runtime.AbstractFunction2;
 
-/** applyInArrow or applyInPandas of cogroups, by a sidecar. */
+/** applyInArrow of cogroups, by a sidecar. */
 public final class SidecarCogroupsExec extends SidecarNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
-  private final String method;
   private final Seq<Attribute> leftKeys;
   private final Seq<Attribute> rightKeys;
   private final PythonUDF function;
@@ -42,12 +39,8 @@ public final class SidecarCogroupsExec extends SidecarNode {
   private final SparkPlan left;
   private final SparkPlan right;
 
-  /**
-   * @param method of the cogroups, as the user called it
-   */
   public SidecarCogroupsExec(
       SidecarCall call,
-      String method,
       Seq<Attribute> leftKeys,
       Seq<Attribute> rightKeys,
       PythonUDF function,
@@ -57,7 +50,6 @@ public final class SidecarCogroupsExec extends SidecarNode {
       SparkPlan right) {
     super(call.nodeName(), givesColumns);
     this.call = call;
-    this.method = method;
     this.leftKeys = leftKeys;
     this.rightKeys = rightKeys;
     this.function = function;
@@ -73,16 +65,8 @@ public final class SidecarCogroupsExec extends SidecarNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    Map<String, String> told =
-        Told.of(
-            method,
-            conf(),
-            schema(),
-            types,
-            List.of(leftKeys, rightKeys),
-            List.of(leftSide().ids(), rightSide().ids()));
     return new CogroupSignature(
-        method, assigned(method), leftSide().sent(), rightSide().sent(), schema(), types, told);
+        mappingOfGroups(), leftSide().sent(), rightSide().sent(), schema(), types);
   }
 
   private CogroupSide leftSide() {
@@ -160,7 +144,6 @@ public final class SidecarCogroupsExec extends SidecarNode {
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
     return new SidecarCogroupsExec(
         call,
-        method,
         leftKeys,
         rightKeys,
         function,
@@ -174,17 +157,17 @@ public final class SidecarCogroupsExec extends SidecarNode {
   Optional<SparkPlan> givingColumns() {
     return Optional.of(
         new SidecarCogroupsExec(
-            call, method, leftKeys, rightKeys, function, output, true, left, right));
+            call, leftKeys, rightKeys, function, output, true, left, right));
   }
 
   @Override
   public Iterator<Object> stringArgs() {
     return CollectionConverters.asScala(
-        List.<Object>of(method, call, leftKeys, rightKeys, output).iterator());
+        List.<Object>of("applyInArrow", call, leftKeys, rightKeys, output).iterator());
   }
 
   @Override
   List<Object> elements() {
-    return List.of(call, method, leftKeys, rightKeys, function, output, givesColumns, left, right);
+    return List.of(call, leftKeys, rightKeys, function, output, givesColumns, left, right);
   }
 }

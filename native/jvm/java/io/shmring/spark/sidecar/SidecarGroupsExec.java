@@ -9,13 +9,10 @@ import io.shmring.spark.request.Input;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
-import io.shmring.spark.request.Told;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
@@ -29,23 +26,20 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** applyInArrow or applyInPandas of groups, by a sidecar. */
+/** applyInArrow of groups, by a sidecar. */
 public final class SidecarGroupsExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
-  private final String method;
   private final Seq<Attribute> keys;
   private final PythonUDF function;
   private final Seq<Attribute> output;
 
   /**
-   * @param method of the groups, as the user called it
    * @param function whose arguments are the columns that go
    */
   public SidecarGroupsExec(
       SidecarCall call,
-      String method,
       Seq<Attribute> keys,
       PythonUDF function,
       Seq<Attribute> output,
@@ -53,7 +47,6 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
       SparkPlan child) {
     super(call.nodeName(), givesColumns, child);
     this.call = call;
-    this.method = method;
     this.keys = keys;
     this.function = function;
     this.output = output;
@@ -71,14 +64,8 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    List<ExprId> columns =
-        CollectionConverters.asJava(function.children()).stream()
-            .map(column -> ((Attribute) column).exprId())
-            .toList();
-    Map<String, String> told =
-        Told.of(method, conf(), schema(), types, List.of(keys), List.of(columns));
     MapSignature map =
-        new MapSignature(method, assigned(method), sent(function), schema(), types, told);
+        new MapSignature("applyInArrow", mappingOfGroups(), sent(function), schema(), types);
     return new GroupSignature(map, function.children(), child().output());
   }
 
@@ -116,22 +103,22 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
     return new SidecarGroupsExec(
-        call, method, keys, function, output, givesColumns, children.head());
+        call, keys, function, output, givesColumns, children.head());
   }
 
   @Override
   Optional<SparkPlan> givingColumns() {
     return Optional.of(
-        new SidecarGroupsExec(call, method, keys, function, output, true, child()));
+        new SidecarGroupsExec(call, keys, function, output, true, child()));
   }
 
   @Override
   public Iterator<Object> stringArgs() {
-    return CollectionConverters.asScala(List.<Object>of(method, call, keys, output).iterator());
+    return CollectionConverters.asScala(List.<Object>of("applyInArrow", call, keys, output).iterator());
   }
 
   @Override
   List<Object> elements() {
-    return List.of(call, method, keys, function, output, givesColumns, child());
+    return List.of(call, keys, function, output, givesColumns, child());
   }
 }

@@ -1,7 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.Assigned;
+import io.shmring.spark.request.ColumnMapping;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarMetrics;
@@ -95,9 +95,11 @@ abstract class SidecarNode extends SparkPlan {
         call(), signature(types), kind, output, conf.arrowMaxRecordsPerBatch(), known());
   }
 
-  /** How the answers' columns find their places. */
-  final Assigned assigned(String method) {
-    return Assigned.by(method, conf().pandasGroupedMapAssignColumnsByName());
+  /** How the columns of groups' answers find their places. */
+  final ColumnMapping mappingOfGroups() {
+    return conf().pandasGroupedMapAssignColumnsByName()
+        ? ColumnMapping.BY_NAME
+        : ColumnMapping.BY_PLACE;
   }
 
   private synchronized SidecarMetrics known() {

@@ -7,7 +7,6 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -15,12 +14,9 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInArrow;
-import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
-import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
-import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -38,37 +34,15 @@ public final class SidecarStrategy extends SparkStrategy {
   /** Set to false, all is left alone. */
   static final String DIRECT = "spark.shmring.direct";
 
-  private static final Set<Integer> MAP_TYPES =
-      Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
-
-  private static final Set<Integer> GROUP_TYPES =
-      Set.of(
-          PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF());
-
-  private static final Set<Integer> COGROUP_TYPES =
-      Set.of(
-          PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
-          PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
-
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
     if (plan instanceof MapInArrow map && isWanted() && map.profile().isEmpty()) {
-      planned = planMap("mapInArrow", map, map.functionExpr(), map.isBarrier());
-    } else if (plan instanceof MapInPandas map && isWanted() && map.profile().isEmpty()) {
-      planned = planMap("mapInPandas", map, map.functionExpr(), map.isBarrier());
+      planned = planMap(map);
     } else if (plan instanceof FlatMapGroupsInArrow map && isWanted()) {
-      planned = planGroups("applyInArrow", map, map.functionExpr(), map.groupingAttributes());
-    } else if (plan instanceof FlatMapGroupsInPandas map && isWanted()) {
-      planned = planGroups("applyInPandas", map, map.functionExpr(), map.groupingAttributes());
+      planned = planGroups(map);
     } else if (plan instanceof FlatMapCoGroupsInArrow map && isWanted()) {
-      planned =
-          planCogroups(
-              "applyInArrow", map, map.functionExpr(), map.leftAttributes(), map.rightAttributes());
-    } else if (plan instanceof FlatMapCoGroupsInPandas map && isWanted()) {
-      planned =
-          planCogroups(
-              "applyInPandas", map, map.functionExpr(), map.leftAttributes(), map.rightAttributes());
+      planned = planCogroups(map);
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -79,33 +53,33 @@ public final class SidecarStrategy extends SparkStrategy {
     return Boolean.parseBoolean(SQLConf.get().getConfString(DIRECT, "true"));
   }
 
-  /** Arrow's columns go either way, and come: pandas' frames are only what a Python function sees. */
-  private Optional<SparkPlan> planMap(
-      String method, LogicalPlan map, Expression function, boolean isBarrier) {
-    LogicalPlan child = map.children().head();
-    boolean isArrow = method.equals("mapInArrow");
-    boolean isSupported =
-        SparkTypes.unsupported(child.schema()).isEmpty()
-            && SparkTypes.unsupported(map.schema()).isEmpty();
-    if (isArrow && !isSupported) {
+  private Optional<SparkPlan> planMap(MapInArrow map) {
+    LogicalPlan child = map.child();
+    if (SparkTypes.unsupported(child.schema()).isPresent()
+        || SparkTypes.unsupported(map.schema()).isPresent()) {
       return Optional.empty();
     }
-    Optional<SidecarCall> call = called(function, MAP_TYPES);
+    Expression function = map.functionExpr();
+    Optional<SidecarCall> call = called(function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF());
     if (call.isPresent()) {
-      check(call.get(), method, child.schema(), map.schema());
       return Optional.of(
-          new SidecarExec(call.get(), method, map.output(), isBarrier, false, planLater(child)));
+          new SidecarExec(call.get(), map.output(), map.isBarrier(), false, planLater(child)));
     }
-    return isArrow && function instanceof PythonUDF udf && PythonCalls.areTaken()
+    return function instanceof PythonUDF udf && PythonCalls.areTaken()
         ? Optional.of(
             new PythonMapExec(
-                udf, map.output(), isBarrier, PythonCalls.artifacts(), false, planLater(child)))
+                udf,
+                map.output(),
+                map.isBarrier(),
+                PythonCalls.artifacts(),
+                false,
+                planLater(child)))
         : Optional.empty();
   }
 
-  /** What a function of one of these types asks a sidecar for; empty if it is somebody else's. */
-  private static Optional<SidecarCall> called(Expression function, Set<Integer> types) {
-    return function instanceof PythonUDF udf && types.contains(udf.evalType())
+  /** What a function of this type asks a sidecar for; empty if it is somebody else's. */
+  private static Optional<SidecarCall> called(Expression function, int type) {
+    return function instanceof PythonUDF udf && udf.evalType() == type
         ? SidecarCall.of(udf)
         : Optional.empty();
   }
@@ -124,49 +98,46 @@ public final class SidecarStrategy extends SparkStrategy {
     }
   }
 
-  private Optional<SparkPlan> planGroups(
-      String method, LogicalPlan map, Expression function, Seq<Attribute> keys) {
-    LogicalPlan child = map.children().head();
-    Optional<SidecarCall> call = called(function, GROUP_TYPES);
+  private Optional<SparkPlan> planGroups(FlatMapGroupsInArrow map) {
+    Optional<SidecarCall> call =
+        called(map.functionExpr(), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF());
     if (call.isEmpty()) {
       return Optional.empty();
     }
-    PythonUDF udf = (PythonUDF) function;
-    check(call.get(), method, SidecarGroupsExec.sent(udf), map.schema());
+    PythonUDF udf = (PythonUDF) map.functionExpr();
+    check(call.get(), "applyInArrow", SidecarGroupsExec.sent(udf), map.schema());
     return Optional.of(
         new SidecarGroupsExec(
-            call.get(), method, keys, udf, map.output(), false, planLater(child)));
+            call.get(),
+            map.groupingAttributes(),
+            udf,
+            map.output(),
+            false,
+            planLater(map.child())));
   }
 
-  private Optional<SparkPlan> planCogroups(
-      String method,
-      LogicalPlan map,
-      Expression function,
-      Seq<Attribute> leftKeys,
-      Seq<Attribute> rightKeys) {
-    LogicalPlan left = map.children().head();
-    LogicalPlan right = map.children().last();
-    Optional<SidecarCall> call = called(function, COGROUP_TYPES);
+  private Optional<SparkPlan> planCogroups(FlatMapCoGroupsInArrow map) {
+    Optional<SidecarCall> call =
+        called(map.functionExpr(), PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF());
     if (call.isEmpty()) {
       return Optional.empty();
     }
     check(
         call.get(),
-        method,
-        new CogroupSide(leftKeys, left.output()).sent(),
-        new CogroupSide(rightKeys, right.output()).sent(),
+        "applyInArrow",
+        new CogroupSide(map.leftAttributes(), map.left().output()).sent(),
+        new CogroupSide(map.rightAttributes(), map.right().output()).sent(),
         map.schema());
     return Optional.of(
         new SidecarCogroupsExec(
             call.get(),
-            method,
-            leftKeys,
-            rightKeys,
-            (PythonUDF) function,
+            map.leftAttributes(),
+            map.rightAttributes(),
+            (PythonUDF) map.functionExpr(),
             map.output(),
             false,
-            planLater(left),
-            planLater(right)));
+            planLater(map.left()),
+            planLater(map.right())));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

@@ -4,7 +4,6 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
-import io.shmring.spark.request.Told;
 import io.shmring.spark.request.UdfSignature;
 import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
@@ -51,8 +50,7 @@ public final class SidecarUdfExec extends UdfNode {
         child().output(),
         child().schema(),
         UdfSignature.types(results),
-        types,
-        Told.ofUdfs(conf()));
+        types);
   }
 
   @Override

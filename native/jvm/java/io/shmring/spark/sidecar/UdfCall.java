@@ -11,13 +11,12 @@ import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 
 /**
- * What a UDF that shmring.spark.arrow_udf() or pandas_udf() made says of itself. Its name is that of
+ * What a UDF that shmring.spark.arrow_udf() made says of itself. Its name is that of
  * the result's column, so that it stands in what was pickled.
  *
  * @param names of the arguments, as the user gave them; none if he gave no names
- * @param positional so many of the names are no keywords
  */
-record UdfCall(SidecarCall call, List<String> names, int positional) {
+record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions.udf";
 
   /** Empty if it is somebody else's function. */
@@ -29,8 +28,8 @@ record UdfCall(SidecarCall call, List<String> names, int positional) {
       SidecarCall call = SidecarCall.read(words);
       List<String> names = new ArrayList<>();
       JsonNode given = words.getCodec().readTree(words);
-      given.path(0).forEach(name -> names.add(name.textValue()));
-      return Optional.of(new UdfCall(call, names, given.path(1).intValue()));
+      given.forEach(name -> names.add(name.textValue()));
+      return Optional.of(new UdfCall(call, names));
     } catch (IOException error) {
       return Optional.empty();
     }

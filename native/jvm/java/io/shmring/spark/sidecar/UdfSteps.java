@@ -131,8 +131,7 @@ final class UdfSteps {
         names.add(step.udf.name(taken.size()));
         taken.add(place(argument, arguments));
       }
-      int positional = step.udf.names().isEmpty() ? taken.size() : step.udf.positional();
-      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names), positional));
+      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
     return new SidecarUdfExec(
