@@ -29,6 +29,7 @@ QUESTIONS = {
     "peers": "benchmarks.peer_rings",
     "arrow": "benchmarks.arrow_batches",
     "spark": "benchmarks.spark_sidecar",
+    "spark-unchanged": "benchmarks.spark_unchanged",
     "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",

@@ -36,13 +36,13 @@ EVERY_COLUMN = f"bit_xor(xxhash64({', '.join(COLUMNS)}))"
 TWO_COLUMNS = "sum(id) + sum(price)"
 
 
-def with_jar(builder: Any) -> Any:
+def with_jar(builder: Any, **options: Any) -> Any:
     """Give the session the jar."""
     from shmring import ShmringError
     from shmring.spark import configure
 
     try:
-        return configure(builder)
+        return configure(builder, **options)
     except ShmringError as error:
         raise Unavailable(str(error)) from None
 

@@ -1,0 +1,195 @@
+"""What do rings bring to functions that nobody has named? local[2], one session, Spark's workers.
+
+Both sides have Spark's best settings: Unix sockets, and no limit of bytes, which makes its Arrow
+writer ask for the size of the batch after every row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from benchmarks.harness import Question, Row, Sample, Settings, Target
+from benchmarks.payload import unique_name
+from benchmarks.spark_cpu import cpu_use
+from benchmarks.spark_rings import SHM, with_jar
+from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
+
+__all__ = ["question"]
+
+QUICK = 10  # a part of the rows
+RUNS = 7  # to warm up, and measured
+BEST = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+NUMBERS, WIDE, SMALL, NEW = 1_000_000, 400_000, 200_000, 2_000  # rows
+
+# The rows, and how many times as fast as Spark's own.
+CASES = {
+    "mapInArrow, parquet, 10 numbers": (NUMBERS, 2.2),
+    "mapInArrow, parquet, 300 bytes": (WIDE, 2.3),
+    "mapInArrow, rows made, 10 numbers": (NUMBERS, 2.3),
+    "mapInArrow, rows made, 300 bytes": (WIDE, 2.6),
+    "pandas_udf beside 10 numbers": (NUMBERS, 2.4),
+    "pandas_udf alone": (NUMBERS, 2.2),
+    "arrow_udf beside 10 numbers": (NUMBERS, 3.3),
+    "tasks of 1,000 rows": (SMALL, 1.0),
+    "a new function each time": (NEW, 1.0),
+}
+
+
+class _Job:
+    """The session and its data, while the rounds run."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._part = QUICK if settings.quick else 1
+        self._warm_up_runs = 1 if settings.quick else RUNS
+        self._stack = contextlib.ExitStack()
+        self._session: Any = None
+        self._folder = ""
+        self._warm: set[str] = set()
+        self._answers: dict[str, Any] = {}
+        self._cases: dict[str, Callable[[], Any]] = {}
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Until the rounds are done."""
+        find_modules_in_workers()
+        with self._stack:
+            self._session = self._stack.enter_context(spark_session(_configured))
+            self._folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
+            self._stack.callback(shutil.rmtree, self._folder)
+            for name, frame in (("numbers", self._numbers()), ("wide", self._wide())):
+                frame.write.parquet(f"{self._folder}/{name}")
+            self._cases = self._made()
+            yield
+
+    def _numbers(self) -> Any:
+        """Ten numbers of four types."""
+        day = "date_add(date'1992-01-01', int(id % 2500))"
+        return self._session.range(0, NUMBERS // self._part, 1, WORKERS).selectExpr(
+            *("id orderkey", "id % 200000 partkey", "id % 10000 suppkey", "int(id % 7) line"),
+            *("double(id % 50 + 1) quantity", "id * 1.25D price", "(id % 10) / 100D discount"),
+            *("(id % 8) / 100D tax", f"{day} shipped", f"{day} committed"),
+        )
+
+    def _wide(self) -> Any:
+        """300 bytes a row."""
+        texts = [f"repeat('{k}', 68) s{k}" for k in range(4)]
+        return self._session.range(0, WIDE // self._part, 1, WORKERS).selectExpr(
+            "id", "id * 1.5D v", *texts
+        )
+
+    def _made(self) -> dict[str, Callable[[], Any]]:
+        """The queries; the functions are Spark's."""
+        import pandas as pd
+        import pyarrow as pa
+        import pyspark.sql.functions as sql
+
+        functions: Any = sql
+        numbers = self._session.read.parquet(f"{self._folder}/numbers")
+        wide = self._session.read.parquet(f"{self._folder}/wide")
+        small = self._session.range(0, SMALL // self._part, 1, SMALL // self._part // 1000)
+        few = self._session.range(0, NEW // self._part, 1, WORKERS)
+
+        def mapped(make: Callable[[], Any]) -> Callable[[], Any]:
+            return lambda: (frame := make()).mapInArrow(_identity, frame.schema)
+
+        def new() -> Any:
+            def same(batches: Iterator[Any]) -> Iterator[Any]:
+                return batches
+
+            return few.mapInArrow(same, few.schema)
+
+        by_pandas = functions.pandas_udf(_adding(pd.Series), "double")("quantity", "price")
+        by_arrow = functions.arrow_udf(_adding(pa.Array), "double")("quantity", "price")
+
+        return {
+            "mapInArrow, parquet, 10 numbers": mapped(lambda: numbers),
+            "mapInArrow, parquet, 300 bytes": mapped(lambda: wide),
+            "mapInArrow, rows made, 10 numbers": mapped(self._numbers),
+            "mapInArrow, rows made, 300 bytes": mapped(self._wide),
+            "pandas_udf beside 10 numbers": lambda: numbers.withColumn("z", by_pandas),
+            "pandas_udf alone": lambda: numbers.select(by_pandas.alias("z")),
+            "arrow_udf beside 10 numbers": lambda: numbers.withColumn("z", by_arrow),
+            "tasks of 1,000 rows": mapped(lambda: small),
+            "a new function each time": new,
+        }
+
+    def _check(self, case: str) -> None:
+        """The answers of both sides have to agree."""
+        frame = self._cases[case]()
+        sums = [f"sum(hash({column}))" for column in frame.columns]
+        answer = frame.selectExpr("count(*)", *sums).collect()
+        if answer != self._answers.setdefault(case, answer):
+            raise RuntimeError(f"{case}: the rows that came back are not those of the other side")
+
+    def sample(self, case: str, switch: str, seconds: float) -> Sample:
+        """Time a query, and what its processes use."""
+        del seconds
+
+        def run() -> None:
+            self._cases[case]().write.format("noop").mode("overwrite").save()
+
+        self._session.conf.set("spark.shmring.functions", switch)
+        if (name := case + switch) not in self._warm:
+            self._warm.add(name)
+            self._check(case)
+            for _ in range(self._warm_up_runs):
+                run()
+        before, started = cpu_use(), time.monotonic()
+        run()
+        took, used = time.monotonic() - started, cpu_use().since(before)
+        millions = CASES[case][0] // self._part / 1e6
+        cpu = {kind or "CPU s/M rows": seconds / millions for kind, seconds in used.items()}
+        return Sample(millions / took, cpu)
+
+
+def _configured(builder: Any) -> Any:
+    builder = with_jar(builder, functions=True)
+    for name, value in BEST.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def _identity(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+
+
+def _adding(kind: type) -> Any:
+    """A function of two columns, of the kind that Spark sees in its annotations."""
+
+    def add(one: Any, other: Any) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        compute: Any = pc
+        return compute.add(one, other) if isinstance(one, pa.Array) else one + other
+
+    add.__annotations__.update(dict.fromkeys(("one", "other", "return"), kind))
+    return add
+
+
+def question(settings: Settings) -> Question:
+    """The same queries, with batches over the socket and over rings."""
+    job = _Job(settings)
+    rows: list[Row] = []
+    for case, (_, wanted) in CASES.items():
+        own, ours = f"{case}: Spark's own", f"{case}: over rings"
+        rows += [
+            Row(own, "M rows/s", partial(job.sample, case, "off")),
+            Row(ours, "M rows/s", partial(job.sample, case, "on"), (Target(wanted, own),)),
+        ]
+    return Question(
+        "spark-unchanged",
+        f"What do rings bring to Spark's own Python workers? (local[{WORKERS}])",
+        rows,
+        setup=job.open,
+        least_rounds=RUNS,
+    )
