@@ -49,7 +49,7 @@ public final class EncodedBatch implements AutoCloseable {
     this.root = root;
     this.schema = schema;
     this.rows = rows;
-    batch = Unloaded.of(root);
+    batch = RecordBatches.of(root);
     int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
     body = schema.length + ((PREFIX + metadata + 7) & ~7);
     length = body + batch.computeBodyLength();

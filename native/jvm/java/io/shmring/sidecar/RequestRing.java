@@ -107,7 +107,7 @@ final class RequestRing implements AutoCloseable {
     String longest =
         clients.stream()
             .limit(NAMED)
-            .map(participant -> participant.pid() + " for " + Watch.ageOf(participant))
+            .map(participant -> participant.pid() + " for " + LivenessMonitor.ageOf(participant))
             .collect(Collectors.joining(", "));
     return String.format(
         "%d clients and %d workers have them; the clients that have been there longest are the"
@@ -135,7 +135,7 @@ final class RequestRing implements AutoCloseable {
 
   private static boolean isServed(String sidecar) {
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      return new Watch().look(ring);
+      return new LivenessMonitor().look(ring);
     } catch (RingException error) {
       return false;
     }

@@ -46,7 +46,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   private final long replySlots;
   private final Spare spare;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in the order of the batches
-  private Watch watch = new Watch();
+  private LivenessMonitor watch = new LivenessMonitor();
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
@@ -81,7 +81,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.spare = spare;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.requests = Entrance.await(sidecar, timeouts, taskCheck);
+    this.requests = Connector.await(sidecar, timeouts, taskCheck);
     try {
       this.replies = makeReplies(ReplyRing.FIRST_SLOTS);
     } catch (RuntimeException | InterruptedException error) {
@@ -489,10 +489,10 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   /** Joins the ring of a restarted sidecar, and sends the requests again, with a new reply ring. */
   private void follow() throws InterruptedException {
-    RequestRing found = Entrance.await(sidecar, timeouts, taskCheck);
+    RequestRing found = Connector.await(sidecar, timeouts, taskCheck);
     requests.close();
     requests = found;
-    watch = new Watch();
+    watch = new LivenessMonitor();
     copyOut();
     long slots = replies.slots();
     replies.close();

@@ -33,7 +33,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final TaskContext context;
   private final Input input;
   private final BufferAllocator allocator;
-  private final Passage passage;
+  private final AnswerHandler handler;
   private final WaitLog waits;
   private Optional<Client> client = Optional.empty();
   private Batches batches;
@@ -48,8 +48,8 @@ public final class AnsweredBatches implements AutoCloseable {
   <T> AnsweredBatches(SidecarTask<T, ?> task, Iterator<T> child, TaskContext context) {
     this.task = task;
     this.context = context;
-    this.passage = task.signature.begin(context.partitionId());
-    this.input = task.kind.of(child, passage);
+    this.handler = task.signature.begin(context.partitionId());
+    this.input = task.kind.of(child, handler);
     this.waits = new WaitLog(context, task.call.name(), SparkEnv.get().conf());
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + task.call.name(), 0, Long.MAX_VALUE);
@@ -73,7 +73,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /** The rows of a piece, each until the next one. */
   Iterator<UnsafeRow> rows(ColumnarBatch piece) {
-    return passage.receive(piece);
+    return handler.receive(piece);
   }
 
   boolean isClosed() {
@@ -133,10 +133,10 @@ public final class AnsweredBatches implements AutoCloseable {
     tell();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
-      refuse(passage.answered(piece));
-      columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(passage::columns);
+      refuse(handler.answered(piece));
+      columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
-      refuse(passage.ended());
+      refuse(handler.ended());
     }
   }
 
@@ -166,7 +166,7 @@ public final class AnsweredBatches implements AutoCloseable {
         call.waits(),
         this::checkTask,
         allocator,
-        schema -> refuse(passage.objection(schema)));
+        schema -> refuse(handler.objection(schema)));
     input.begin(borrowed);
     batches.limit(borrowed.requestRingBytes() / PART);
   }
@@ -184,14 +184,14 @@ public final class AnsweredBatches implements AutoCloseable {
                 run,
                 this::checkSelf,
                 allocator,
-                schema -> refuse(passage.objection(schema))));
+                schema -> refuse(handler.objection(schema))));
     if (first.isPresent()) {
       send(first.get());
     }
   }
 
   private void send(Batches.Vectors vectors) throws InterruptedException {
-    passage.sent(vectors);
+    handler.sent(vectors);
     waits.begin();
     client
         .orElseThrow()

@@ -38,7 +38,7 @@ public record CogroupSignature(
   }
 
   @Override
-  public Passage begin(int partition) {
+  public AnswerHandler begin(int partition) {
     return new MapSignature.Answers("applyInArrow", mapping, output);
   }
 }

@@ -13,7 +13,7 @@ public final class ColumnInput implements Input {
   private int position;
   private long bytes;
 
-  public ColumnInput(Iterator<ColumnarBatch> batches, Passage passage) {
+  public ColumnInput(Iterator<ColumnarBatch> batches, AnswerHandler handler) {
     this.batches = batches;
   }
 

@@ -9,16 +9,17 @@ import scala.collection.Iterator;
 /** Sorted rows in groups of one key each: a group is a batch, however large. */
 public final class GroupInput implements Input {
   private final Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups;
-  private final Passage.OfRows passage;
+  private final AnswerHandler.OfRows handler;
   private long bytes;
 
   /**
    * @param groups with their keys
-   * @param passage of a signature that is for rows
+   * @param handler of a signature that is for rows
    */
-  public GroupInput(Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups, Passage passage) {
+  public GroupInput(
+      Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups, AnswerHandler handler) {
     this.groups = groups;
-    this.passage = (Passage.OfRows) passage;
+    this.handler = (AnswerHandler.OfRows) handler;
   }
 
   @Override
@@ -32,7 +33,7 @@ public final class GroupInput implements Input {
     int written = 0;
     bytes = 0;
     while (rows.hasNext()) {
-      UnsafeRow row = passage.send(rows.next());
+      UnsafeRow row = handler.send(rows.next());
       writer.write(row);
       bytes += row.getSizeInBytes();
       written++;

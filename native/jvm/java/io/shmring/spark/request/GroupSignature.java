@@ -31,7 +31,7 @@ public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attri
   }
 
   @Override
-  public Passage begin(int partition) {
+  public AnswerHandler begin(int partition) {
     UnsafeProjection sent = UnsafeProjection.create(values, input);
     return map.begin(sent::apply);
   }

@@ -10,7 +10,7 @@ import java.util.function.Supplier;
 public interface Input {
   /** Makes it of what a child's partition holds. */
   interface Kind<T> extends Serializable {
-    Input of(Iterator<T> child, Passage passage);
+    Input of(Iterator<T> child, AnswerHandler handler);
   }
 
   boolean hasNext();

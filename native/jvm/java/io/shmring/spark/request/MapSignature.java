@@ -39,19 +39,19 @@ public record MapSignature(
   }
 
   @Override
-  public Passage begin(int partition) {
+  public AnswerHandler begin(int partition) {
     return begin(new UnsafeRows(input)::of);
   }
 
   /**
    * @param send what goes of a row, good until the next one
    */
-  Passage begin(Function<InternalRow, UnsafeRow> send) {
+  AnswerHandler begin(Function<InternalRow, UnsafeRow> send) {
     return new Rows(method, mapping, output, send);
   }
 
   /** What comes of the answers, also for one that sends something else. */
-  static class Answers implements Passage {
+  static class Answers implements AnswerHandler {
     private final String method;
     final StructType output;
     private final ColumnMapping mapping;
@@ -77,7 +77,7 @@ public record MapSignature(
               why ->
                   String.format(
                       "with other columns than %s was declared with: %s (expected %s; got %s)",
-                      method, why, Expected.inWords(output), Expected.inWords(got)));
+                      method, why, ResultSchema.inWords(output), ResultSchema.inWords(got)));
     }
 
     private Optional<String> difference(List<Field> got) {
@@ -92,7 +92,7 @@ public record MapSignature(
               () -> {
                 places = mapping.places(gotNames, names);
                 List<Field> chosen = Arrays.stream(places).mapToObj(got::get).toList();
-                return Expected.difference(chosen, output.fields(), mapping);
+                return ResultSchema.difference(chosen, output.fields(), mapping);
               });
     }
 
@@ -110,10 +110,10 @@ public record MapSignature(
         return Optional.of(
             String.format(
                 "with rows without columns, where %s was declared with %s",
-                method, Expected.inWords(output)));
+                method, ResultSchema.inWords(output)));
       }
       List<FieldVector> chosen = Arrays.stream(places).mapToObj(piece::getVector).toList();
-      return Missing.objection(chosen, output.fields());
+      return NullCheck.objection(chosen, output.fields());
     }
 
     @Override
@@ -128,7 +128,7 @@ public record MapSignature(
   }
 
   /** The same for rows that are sent one by one. */
-  static class Rows extends Answers implements Passage.OfRows {
+  static class Rows extends Answers implements AnswerHandler.OfRows {
     private final Function<InternalRow, UnsafeRow> send;
 
     Rows(

@@ -28,7 +28,7 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
   }
 
   @Override
-  public Passage begin(int partition) {
+  public AnswerHandler begin(int partition) {
     return new Rows(this);
   }
 
@@ -49,14 +49,14 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
       int columns = got.getFields().size();
       isDeclared =
           columns >= output.size()
-              && Expected.difference(got.getFields(), output.fields(), ColumnMapping.BY_PLACE).isEmpty();
+              && ResultSchema.difference(got.getFields(), output.fields(), ColumnMapping.BY_PLACE).isEmpty();
       return Optional.empty();
     }
 
     @Override
     public Optional<String> answered(VectorSchemaRoot piece) {
       return isDeclared
-          ? Missing.objection(piece.getFieldVectors(), output.fields())
+          ? NullCheck.objection(piece.getFieldVectors(), output.fields())
           : Optional.empty();
     }
 

@@ -8,24 +8,24 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 /** Rows, one by one. */
 public final class RowInput implements Input {
   private final Iterator<InternalRow> rows;
-  private final Passage.OfRows passage;
+  private final AnswerHandler.OfRows handler;
   private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
   private long bytes;
   private long rowBytes; // of the last row that was taken
 
   /**
-   * @param passage of a signature that is for rows
+   * @param handler of a signature that is for rows
    */
-  public RowInput(Iterator<InternalRow> rows, Passage passage) {
+  public RowInput(Iterator<InternalRow> rows, AnswerHandler handler) {
     this.rows = rows;
-    this.passage = (Passage.OfRows) passage;
+    this.handler = (AnswerHandler.OfRows) handler;
   }
 
   /**
    * @param first of the rows, which has been taken already
    */
-  RowInput(InternalRow first, Iterator<InternalRow> rows, Passage passage) {
-    this(rows, passage);
+  RowInput(InternalRow first, Iterator<InternalRow> rows, AnswerHandler handler) {
+    this(rows, handler);
     send(first);
   }
 
@@ -35,8 +35,8 @@ public final class RowInput implements Input {
   }
 
   private void send(InternalRow row) {
-    next = passage.send(row);
-    rowBytes = next.getSizeInBytes() + (long) passage.kept();
+    next = handler.send(row);
+    rowBytes = next.getSizeInBytes() + (long) handler.kept();
   }
 
   @Override

@@ -20,5 +20,5 @@ public interface Signature extends Serializable {
   Sent sent();
 
   /** For one task. */
-  Passage begin(int partition);
+  AnswerHandler begin(int partition);
 }

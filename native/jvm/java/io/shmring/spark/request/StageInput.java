@@ -10,18 +10,18 @@ import org.apache.spark.sql.catalyst.InternalRow;
 /** What a stage gives that writes its rows itself where it is generated, and else gives them. */
 public final class StageInput implements Input {
   private final Iterator<InternalRow> stage;
-  private final Passage passage;
+  private final AnswerHandler handler;
   private Optional<Input> input = Optional.empty();
   private Supplier<RootWriter> next;
   private int batchRows;
   private long mostBytes;
 
   /**
-   * @param passage of a signature that is for rows, and sends them as they are
+   * @param handler of a signature that is for rows, and sends them as they are
    */
-  public StageInput(Iterator<InternalRow> stage, Passage passage) {
+  public StageInput(Iterator<InternalRow> stage, AnswerHandler handler) {
     this.stage = stage;
-    this.passage = passage;
+    this.handler = handler;
   }
 
   @Override
@@ -39,7 +39,7 @@ public final class StageInput implements Input {
           Optional.of(
               first instanceof RowSink sink
                   ? new GeneratedInput(sink, stage)
-                  : new RowInput(first, stage, passage));
+                  : new RowInput(first, stage, handler));
       input.get().writeTo(next, batchRows, mostBytes);
     }
     return input.isPresent() && input.get().hasNext();

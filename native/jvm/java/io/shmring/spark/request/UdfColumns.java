@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
-final class UdfColumns extends UdfPassage {
+final class UdfColumns extends UdfAnswers {
   private final ColumnRows rows;
 
   UdfColumns(UdfSignature signature) {

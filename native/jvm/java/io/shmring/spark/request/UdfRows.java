@@ -9,11 +9,11 @@ import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** UDFs over rows: the arguments are computed from these. */
-final class UdfRows extends UdfPassage implements Passage.OfRows {
+final class UdfRows extends UdfAnswers implements AnswerHandler.OfRows {
   private final UnsafeRows unsafe;
   private final UnsafeProjection arguments;
   private final UnsafeProjection results;
-  private final KeptRows waiting;
+  private final RetainedRows waiting;
   private final UnsafeRowJoiner joiner;
   private int kept;
 
@@ -22,7 +22,7 @@ final class UdfRows extends UdfPassage implements Passage.OfRows {
     this.unsafe = new UnsafeRows(signature.rows());
     this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
     this.results = UnsafeProjection.create(signature.results());
-    this.waiting = new KeptRows(signature.rows().size());
+    this.waiting = new RetainedRows(signature.rows().size());
     this.joiner = GenerateUnsafeRowJoiner.create(signature.rows(), signature.results());
     arguments.initialize(partition);
   }

@@ -87,7 +87,7 @@ public record UdfSignature(
   }
 
   @Override
-  public Passage begin(int partition) {
+  public AnswerHandler begin(int partition) {
     return isOfColumns() ? new UdfColumns(this) : new UdfRows(this, partition);
   }
 }

@@ -83,7 +83,7 @@ public final class SidecarCogroupsExec extends SidecarNode {
     CogroupSide rightSide = rightSide();
     Together<R> task =
         new Together<>(
-            task((rows, passage) -> new CogroupInput(rows, leftSide, rightSide), output));
+            task((rows, handler) -> new CogroupInput(rows, leftSide, rightSide), output));
     return left.execute()
         .zipPartitions(
             right.execute(),

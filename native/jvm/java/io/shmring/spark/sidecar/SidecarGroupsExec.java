@@ -75,9 +75,9 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
         CollectionConverters.asScala(List.<Expression>copyOf(CollectionConverters.asJava(keys)))
             .toList();
     Seq<Attribute> columns = child().output();
-    return (rows, passage) ->
+    return (rows, handler) ->
         new GroupInput(
-            GroupedIterator.apply(CollectionConverters.asScala(rows), by, columns), passage);
+            GroupedIterator.apply(CollectionConverters.asScala(rows), by, columns), handler);
   }
 
   /** Spark's own node, which knows how its child must lie: the classes differ between versions. */

@@ -5,7 +5,7 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.RingSchema;
-import io.shmring.arrow.Unloaded;
+import io.shmring.arrow.RecordBatches;
 import io.shmring.spark.columns.RootWriter;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -61,7 +61,7 @@ final class ArrowRows extends RowEncoder {
       return;
     }
     writer.finish();
-    try (ArrowRecordBatch batch = Unloaded.of(root)) {
+    try (ArrowRecordBatch batch = RecordBatches.of(root)) {
       ArrowBlock block = MessageSerializer.serialize(new WriteChannel(pieces), batch);
       pieces.writeTo(file);
       add(

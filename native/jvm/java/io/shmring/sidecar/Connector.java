@@ -5,11 +5,11 @@ import io.shmring.Status;
 import java.util.concurrent.ThreadLocalRandom;
 
 /** How a client joins a sidecar's ring: at once, or when the sidecar has started or has room. */
-final class Entrance {
+final class Connector {
   private static final long PAUSE_MILLIS = 50;
   private static final long LONGEST_PAUSE_MILLIS = 1000;
 
-  private Entrance() {}
+  private Connector() {}
 
   /**
    * Joins as a client, and waits for room.

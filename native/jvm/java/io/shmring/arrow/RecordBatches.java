@@ -14,8 +14,8 @@ import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
  * Columns as a record batch. Arrow 18, which Spark 4.1 has, leaves out the one offset of a
  * column without values, such as the inner columns of empty lists; readers crash without it.
  */
-public final class Unloaded {
-  private Unloaded() {}
+public final class RecordBatches {
+  private RecordBatches() {}
 
   /** Returns the batch, whose buffers are the columns' own; the caller closes it. */
   public static ArrowRecordBatch of(VectorSchemaRoot root) {

@@ -7,12 +7,12 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.types.StructType;
 
 /** Results of UDFs: as many as rows, which wait for them. */
-abstract class UdfPassage implements Passage {
+abstract class UdfAnswers implements AnswerHandler {
   private final StructType results;
   private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
   private int answered; // of the oldest request
 
-  UdfPassage(StructType results) {
+  UdfAnswers(StructType results) {
     this.results = results;
   }
 
@@ -28,7 +28,7 @@ abstract class UdfPassage implements Passage {
 
   @Override
   public final Optional<String> objection(Schema got) {
-    return Expected.difference(got, results)
+    return ResultSchema.difference(got, results)
         .map(why -> "with other columns than its UDFs were declared with: " + why);
   }
 
@@ -37,7 +37,7 @@ abstract class UdfPassage implements Passage {
     answered += piece.getRowCount();
     return answered > due.element().rows()
         ? Optional.of(miscount())
-        : Missing.objection(piece.getFieldVectors(), results.fields());
+        : NullCheck.objection(piece.getFieldVectors(), results.fields());
   }
 
   @Override

@@ -26,10 +26,10 @@ import org.apache.spark.sql.types.StructType;
  * spark/functions/expected.py asks in Python workers, in the same words; here a column of another type
  * would be read by its address.
  */
-final class Expected {
+final class ResultSchema {
   private static final int DECIMAL_BITS = 128;
 
-  private Expected() {}
+  private ResultSchema() {}
 
   /** Why Spark cannot take such columns, or would take one for another; empty: it can. */
   static Optional<String> difference(Schema got, StructType expected) {

@@ -9,7 +9,7 @@ import org.apache.spark.unsafe.Platform;
  * are, so that they need not go to a file as those of Spark's HybridRowQueue may, whose methods are
  * others in each version. Their memory is used again.
  */
-final class KeptRows {
+final class RetainedRows {
   private static final int CHUNK_BYTES = 1 << 18;
   private static final int HEAD_BYTES = 8; // a row's size; rows stay aligned
 
@@ -27,7 +27,7 @@ final class KeptRows {
   private final ArrayDeque<Chunk> chunks = new ArrayDeque<>();
   private final ArrayDeque<Chunk> free = new ArrayDeque<>(); // all of the usual size
 
-  KeptRows(int columns) {
+  RetainedRows(int columns) {
     this.row = new UnsafeRow(columns);
   }
 

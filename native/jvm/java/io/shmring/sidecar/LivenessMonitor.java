@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 
 /** A client's view of a sidecar's other processes while it waits for them. */
-final class Watch {
+final class LivenessMonitor {
   /** A worker: its participant, and when it joined. */
   private record Who(int participant, long joined) {}
 

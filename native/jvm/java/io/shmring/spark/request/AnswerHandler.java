@@ -10,9 +10,9 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** What comes of a task's requests, in order. */
-public interface Passage {
+public interface AnswerHandler {
   /** One that is told of each row. */
-  interface OfRows extends Passage {
+  interface OfRows extends AnswerHandler {
     /** What is sent of a row; it is good until the next call. */
     UnsafeRow send(InternalRow row);
 

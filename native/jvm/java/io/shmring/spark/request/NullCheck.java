@@ -15,8 +15,8 @@ import org.apache.spark.sql.types.StructType;
  * Nulls in an answer where Spark's function was declared to give none. Spark does not look for them
  * there: it would read whatever bytes stand in a null's place.
  */
-final class Missing {
-  private Missing() {}
+final class NullCheck {
+  private NullCheck() {}
 
   /** Why Spark cannot take these columns, as in "... answered [with a red one]"; empty: it can. */
   static Optional<String> objection(List<FieldVector> columns, StructField[] declared) {
