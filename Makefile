@@ -56,20 +56,14 @@ $(VENV)/installed: $(VENV)/pyspark pyproject.toml $(CONSTRAINTS) $(CORE) $(PACKA
 	@$(INSTALL) '.[test,demo]'
 	@touch $@
 
-$(VENV)/bench: $(VENV)/installed
-	@$(INSTALL) '.[test,demo,bench]'
-	@touch $@
-
-$(VENV)/docs: $(VENV)/installed
-	@$(INSTALL) '.[test,demo,docs]'
-	@touch $@
-
-$(VENV)/lint: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
-	@$(PIP) ruff pyright import-linter clang-format pyarrow-stubs pandas-stubs
+# The packages of one of pyproject.toml's extras: what is installed of shmring stays.
+$(VENV)/bench $(VENV)/docs $(VENV)/lint: $(VENV)/%: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
+	@$(PIP) $$($(BIN)/python -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['$*'])")
 	@touch $@
 
 RELEASE_TOOLS := ziglang auditwheel abi3audit wheel build scikit-build-core hatch-fancy-pypi-readme cmake ninja
-$(VENV)/release: $(VENV)/installed
+$(VENV)/release: $(CONSTRAINTS) $(VENV)/bin/python
 	@$(PIP) $(RELEASE_TOOLS)
 	@touch $@
 
@@ -120,7 +114,7 @@ kills: $(VENV)/installed postgresql ## kill queues and journal thousands of time
 		$(BIN)/pytest -m kill tests/durable tests/spark/test_kill_direct.py
 
 .PHONY: bench
-bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png
+bench: $(VENV)/installed $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png
 	@mkdir -p out
 	$(BIN)/python benchmarks/run.py --json out/bench.json --plot out/bench.png
 
@@ -139,7 +133,7 @@ JAVA_API := $(wildcard native/jvm/java/io/shmring/*.java native/jvm/java/io/shmr
 out/javadoc/java/index.html: $(VENV)/installed $(JAVA_API)
 	@scripts/need javadoc openjdk-17-jdk-headless
 	@rm -rf $(@D)
-	@javadoc -quiet -notimestamp -Xdoclint:none -d $(@D) -windowtitle shmring \
+	@javadoc -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -quiet -notimestamp -Xdoclint:none -d $(@D) -windowtitle shmring \
 		-cp "$(JARS)/*" -sourcepath native/jvm/java io.shmring io.shmring.arrow
 
 .PHONY: docs
@@ -178,7 +172,7 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON -DSHMRING_SANITIZE=$$s > /dev/null; \
 		$(BUILD) $$dir; \
 		echo "== $$s"; \
-		$(BIN)/ctest --test-dir $$dir --output-on-failure; \
+		$(BIN)/ctest --test-dir $$dir --output-on-failure -j 4; \
 	done
 
 .PHONY: lint

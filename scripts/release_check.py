@@ -7,7 +7,7 @@ environment of each Python that is here, with a PATH that has no compiler and no
 README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
 page on Spark's first lines. The sdist is built. Spark fetches the jar from the Maven repository.
 The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads. `--here`:
-only the wheel for this machine, with one Python.
+only the wheel for this machine, with one Python and a JRE.
 """
 
 from __future__ import annotations
@@ -110,8 +110,6 @@ def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
     """README without Spark, where there is a wheel and nothing else."""
     venv = work / f"venv-{version}"
     path = empty_environment(venv, python, str(wheel), *SHELL)
-    said = run(venv / "bin/shmring", "docs", path=path, cwd=work)
-    assert Path(said.rstrip("\n")).name == "index.html", said
     page = (ROOT / "tests/blocks.py", ROOT / "README.md", "--without", "Spark")
     print(run(venv / "bin/python", *page, path=path, cwd=work), end="")
     print(f"  Python {version}: README without Spark")
@@ -121,6 +119,8 @@ def check_spark(wheel: Path, work: Path, python: Path) -> None:
     """All of README, and the page that has the first lines of Spark, with a JRE and no JDK."""
     venv = work / "venv-spark"
     path = empty_environment(venv, python, f"{wheel}[spark]", *SHELL, *SPARKS)
+    said = run(venv / "bin/shmring", "docs", path=path, cwd=work)
+    assert Path(said.rstrip("\n")).name == "index.html", said
     pages = (ROOT / "README.md", ROOT / "docs/start/spark.md")
     print(run(venv / "bin/python", ROOT / "tests/blocks.py", *pages, path=path, cwd=work), end="")
     print("  Spark, with a JRE alone: README, and the first lines of Spark")
@@ -217,7 +217,7 @@ def main() -> None:
     here = interpreters()
     if not here:
         sys.exit(f"the release check needs a Python of {', '.join(SUPPORTED)} with venv and pip")
-    for version, python in list(here.items())[: 1 if given.here else None]:
+    for version, python in () if given.here else here.items():
         check_here(wheel, work, version, python)
     check_spark(wheel, work, next(iter(here.values())))
     if given.here:
