@@ -9,6 +9,7 @@ import pytest
 from blocks import ROOT, Page, blocks_of
 
 pytestmark = pytest.mark.slow
+OF_THE_WHEEL = ("README.md", "docs/start/spark.md")  # `make wheel-check` runs them
 
 
 def pages() -> list[Path]:
@@ -24,8 +25,11 @@ def pages() -> list[Path]:
 
 
 def marked(page: Path) -> object:
+    name = str(page.relative_to(ROOT))
     marks = [pytest.mark.spark] if "pyspark" in page.read_text() else []
-    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+    if name in OF_THE_WHEEL:
+        marks.append(pytest.mark.long)
+    return pytest.param(page, id=name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [marked(page) for page in pages() if blocks_of(page)])

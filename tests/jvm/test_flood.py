@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 import shmring
 
 # An hour at a thousand a second is SHMRING_FLOOD=3600000.
-MESSAGES = int(os.environ.get("SHMRING_FLOOD", "200000"))
+MESSAGES = int(os.environ.get("SHMRING_FLOOD", "100000"))
 PATIENCE = 300 + MESSAGES // 5000  # seconds
 
 PRODUCER = """

@@ -47,9 +47,10 @@ def expected(name: str, k: int) -> object:
     }[name]
 
 
-@pytest.mark.parametrize("extra", [{}, NESTED], ids=["flat", "nested"])
-@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
-@pytest.mark.parametrize("rows_a_batch", [7, 5000])
+@pytest.mark.parametrize(
+    ("extra", "nulls", "rows_a_batch"),
+    [({}, False, 7), ({}, True, 5000), (NESTED, False, 5000), (NESTED, True, 7)],
+)
 def test_each_row_arrives_as_it_was(
     name: str,
     spark: SparkSession,
