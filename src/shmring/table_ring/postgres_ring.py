@@ -1,29 +1,165 @@
-"""A table ring on PostgreSQL as a whole: making, checking, renewing and dropping it."""
+"""A table ring on PostgreSQL: its session, and making, checking, renewing and dropping the ring."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
+from sqlalchemy.pool import NullPool
 
-from shmring.errors import Damaged, VersionMismatch
+from shmring.errors import Damaged, MissingExtra, VersionMismatch
 from shmring.table_ring import functions
+from shmring.table_ring.backend import Backend
 from shmring.table_ring.functions import Functions
-from shmring.table_ring.postgres_session import PostgresSession, is_gone, sqlstate
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
 
+if TYPE_CHECKING:
+    import psycopg
 
-class PostgresRing(PostgresSession):
-    """Has sequences, functions and claims besides its tables; `functions` describes them."""
+    from shmring.table_ring.statement import Statement
 
+
+Rows = list[tuple[Any, ...]]
+R = TypeVar("R")
+
+# The plan must not depend on statistics, which may be those of an empty ring: every lookup goes by
+# key. Planning only once saves half the time of a push.
+_SETTINGS = (
+    b"SET synchronous_commit = off;"
+    b"SET default_transaction_isolation = 'read committed';"
+    b"SET default_transaction_read_only = off;"
+    b"SET lock_timeout = %d;"
+    b"SET plan_cache_mode = force_generic_plan;"
+    b"SET jit = off;"
+    b"SET enable_seqscan = off;"
+    b"SET enable_hashjoin = off;"
+    b"SET enable_mergejoin = off"
+)
+
+
+class PostgresRing(Backend):
+    """PostgreSQL through psycopg 3. A ring has sequences, functions and claims besides its tables.
+
+    SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks use
+    the driver's cursor, prepared and binary.
+    """
+
+    driver = "postgresql+psycopg"
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
     cursor_rows = False
 
+    _sync_level = "on"
+    # Whether an error, or a crash of the server, may have cut a number off from its slot.
+    _untidy = True
+    # How many notifications have come; their content means nothing.
+    _told = 0
     # Whether to find out why a part of the ring is missing.
     _asking = False
+
+    def _make_engine(self, url: sa.URL) -> sa.Engine:
+        try:
+            return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        except ImportError as error:
+            raise MissingExtra(
+                f"a table ring on PostgreSQL needs psycopg 3, which cannot be imported here "
+                f"({error}): pip install 'shmring[postgresql]'"
+            ) from error
+
+    def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
+        from shmring.table_ring.statement import Statement, bytea_array
+
+        self._statement, self._bytea_array = Statement, bytea_array
+        connection.autocommit = True
+        connection.add_notify_handler(self._count_told)
+        self._untidy = True
+        self._driver = connection
+        self._cursor = connection.cursor(binary=True)
+        with connection.cursor() as cursor:
+            row = cursor.execute("SHOW synchronous_commit").fetchone()
+            # A site with stand-by servers may have more than "on": keep its setting.
+            level = str(row[0]) if row else "on"
+            self._sync_level = "on" if level == "off" else level
+            cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
+
+    def _count_told(self, _: object) -> None:
+        self._told += 1
+
+    def _take_notifications(self) -> None:
+        """Count the notifications that have arrived since the last answer."""
+        session = self._driver.pgconn
+        with contextlib.suppress(self._engine.dialect.loaded_dbapi.Error):
+            session.consume_input()
+            while session.notifies():
+                self._told += 1
+
+    def _send(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
+        return self._sent(lambda: statement.run(self._driver, parameters))
+
+    def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        query = sql.encode()
+        return self._sent(lambda: self._cursor.execute(query, parameters, prepare=True).fetchall())
+
+    def _run(self, sql: str) -> None:
+        self._sent(lambda: self._driver.execute(sql.encode()))
+
+    def _sent(self, send: Callable[[], R]) -> R:
+        """Send in a prepared session; errors are those that SQLAlchemy would raise."""
+        if self._driver.closed:
+            self._reconnect()
+        try:
+            return send()
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            raise self._translate(error) from error
+
+    def _reconnect(self) -> None:
+        with self.translated():
+            self.connection.rollback()
+            self.connection.invalidate()
+            # SQLAlchemy connects again, and prepares the new session.
+            assert self.connection.connection is not None
+
+    def _translate(self, error: Exception) -> Exception:
+        """Return the error as SQLAlchemy would raise it, or as one of ours."""
+        name = self.tables.name
+        wrapped = exc.DBAPIError.instance(
+            None,
+            None,
+            error,
+            self._engine.dialect.loaded_dbapi.Error,
+            connection_invalidated=self._driver.closed,
+        )
+        try:
+            with self.translated():
+                if sqlstate(wrapped) == functions.FOREIGN:
+                    raise Damaged(
+                        f"table ring {name!r}: {said(wrapped)}; another program wrote to the table"
+                    )
+                self._refuse_dropped(wrapped)
+                raise wrapped
+        except Exception as translated:
+            return translated
+
+    def _begin(self) -> None:
+        self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
+
+    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
+        return sqlstate(error) == "55P03"
+
+    def is_pooled(self, error: exc.DBAPIError) -> bool:
+        # A prepared statement of this name is there already, or not there any more.
+        return sqlstate(error) in ("42P05", "26000")
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        return sqlstate(error) == "42501"
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        return sqlstate(error) == "53100"
+
+    # -- the ring as a whole ---------------------------------------------------------------------
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -35,7 +171,7 @@ class PostgresRing(PostgresSession):
     def exist(self, connection: sa.Connection) -> bool:
         # The search path of another session may lead elsewhere, and so may this one's when a table
         # of this name is made: from now on statements name the ring's schema.
-        schema, self._schema, found = find_schema(self._call, self.tables.name)
+        schema, self._schema, found = self._find_schema()
         self.tables = Tables(
             self.tables.name,
             cursor_rows=self.cursor_rows,
@@ -60,7 +196,7 @@ class PostgresRing(PostgresSession):
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
         named = self._named
-        check_functions(self._call, self._functions(layout))
+        self._check_functions(layout)
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if not unlogged or not self._call(empty, ())[0][0]:
             return
@@ -119,7 +255,8 @@ class PostgresRing(PostgresSession):
     def is_undone(self, error: exc.DBAPIError) -> bool:
         # A ring that is being opened may be dropped meanwhile.
         gone = not self._in_use and sqlstate(error) == "42P01"
-        return super().is_undone(error) or (gone and not self.exist(self.connection))
+        undone = sqlstate(error) in ("40P01", "40001") or is_renewed(error)
+        return undone or (gone and not self.exist(self.connection))
 
     def _refuse_dropped(self, error: exc.StatementError) -> None:
         if not is_gone(error) or self._asking or not self._in_use:
@@ -128,7 +265,7 @@ class PostgresRing(PostgresSession):
             return
         self._asking = True
         try:
-            if not is_there(self._call, self._functions(self._layout)):
+            if not self._is_there():
                 raise self.dropped()
         finally:
             self._asking = False
@@ -187,6 +324,84 @@ class PostgresRing(PostgresSession):
         values = {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"}
         return [f"{self._schema}.{found}" for (found,) in connection.execute(query, values)]
 
+    def _find_schema(self) -> tuple[str | None, str, bool]:
+        """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
+
+        If the ring does not exist, this is the schema in which it would be made, if there is one.
+        """
+        name = self.tables.name
+        schema, quoted, found = self._call(
+            "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
+            " UNION ALL SELECT current_schema(), false)"
+            " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
+            (f"{name}_ring",),
+        )[0]
+        if set("'$") & set(schema or ""):
+            raise ValueError(
+                f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
+                " quotation mark or a dollar sign; set another search_path"
+            )
+        return schema, quoted, found
+
+    def _check_functions(self, layout: Layout) -> None:
+        """Raise if a handle of this version must not call the functions."""
+        ring = self._functions(layout)
+        renew = f"TableRing.renew(url, name={ring.name!r})"
+        # One statement reads all texts at one moment, also while another session subscribes.
+        source = "(SELECT p.prosrc FROM pg_proc p WHERE p.oid = to_regprocedure(%s))"
+        version, made, subscribed, holders, told = self._call(
+            f"SELECT {', '.join([source] * 4)}, ARRAY["
+            "format('SELECT (%%s)::smallint', r.subscribers),"
+            f" format('SELECT (%%s)::bigint', r.holders)] FROM {self._called('_ring')} r",
+            [f"{ring.named(f'_{which}')}()" for which in functions.CONSTANTS],
+        )[0]
+        if version != f"SELECT ({functions.VERSION})::integer":
+            said = version and re.search(r"\d+", version)
+            raise VersionMismatch(
+                f"the functions of table ring {ring.name!r} are"
+                f" {f'version {said.group()}' if said else 'missing'}, this shmring knows"
+                f" {functions.VERSION}; {renew} replaces them, when all its users have this shmring"
+            )
+        if made != ring.made_source:
+            raise Damaged(
+                f"the functions of table ring {ring.name!r} were made for another ring: {made};"
+                f" this is {ring.made}; {renew} makes them again"
+            )
+        if [subscribed, holders] != told:
+            raise Damaged(
+                f"table ring {ring.name!r}: the functions that push know other subscribers than"
+                f" table {ring.name}_ring; {renew} makes them again"
+            )
+
+    def _is_there(self) -> bool:
+        """Whether the ring that a handle knows exists; raise if parts of it are missing."""
+        name, layout = self.tables.name, self._layout
+        parts = [
+            self._named(suffix) for suffix in ("_ring", "", "_subscribers", "_claims", "_push")
+        ]
+        query = "SELECT n FROM unnest(%s::text[]) n WHERE to_regclass(n) IS NULL"
+        lost = {part for (part,) in self._call(query, (parts,))}
+        if parts[0] in lost:
+            return False
+        made = self._call(f"SELECT slots, stride FROM {self._called('_ring')}", ())
+        if made != [(layout.slots, layout.stride)]:
+            return False
+        if lost:
+            raise Damaged(
+                f"table ring {name!r} lost {', '.join(sorted(lost))}; TableRing.drop, create again"
+            )
+        self._check_functions(layout)
+        query = "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = %s::regnamespace"
+        there = {function for (function,) in self._call(query, (self._schema,))}
+        if missing := sorted(set(functions.names(name)) - there):
+            raise Damaged(
+                f"table ring {name!r} lost the functions {', '.join(missing)};"
+                f" TableRing.renew(url, name={name!r}) makes them again"
+            )
+        return True
+
     def _functions(self, layout: Layout) -> Functions:
         return Functions(self.tables.name, self._schema, layout)
 
@@ -198,85 +413,24 @@ class PostgresRing(PostgresSession):
         return self._named(suffix).replace("%", "%%")
 
 
-# Runs a statement with parameters, and returns its rows.
-Call = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+def sqlstate(error: exc.StatementError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)
 
 
-def find_schema(call: Call, name: str) -> tuple[str | None, str, bool]:
-    """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
-
-    If the ring does not exist, this is the schema in which it would be made, if there is one.
-    """
-    schema, quoted, found = call(
-        "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
-        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
-        " UNION ALL SELECT current_schema(), false)"
-        " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
-        (f"{name}_ring",),
-    )[0]
-    if set("'$") & set(schema or ""):
-        raise ValueError(
-            f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
-            " quotation mark or a dollar sign; set another search_path"
-        )
-    return schema, quoted, found
+def said(error: exc.StatementError) -> str:
+    diagnosis: Any = getattr(error.orig, "diag", None)
+    return str(diagnosis.message_primary if diagnosis else error.orig)
 
 
-def check_functions(call: Call, ring: Functions) -> None:
-    """Raise if a handle of this version must not call the functions."""
-    renew = f"TableRing.renew(url, name={ring.name!r})"
-    # One statement reads all texts at one moment, also while another session subscribes.
-    source = "(SELECT p.prosrc FROM pg_proc p WHERE p.oid = to_regprocedure(%s))"
-    version, made, subscribed, holders, told = call(
-        f"SELECT {', '.join([source] * 4)}, ARRAY[format('SELECT (%%s)::smallint', r.subscribers),"
-        f" format('SELECT (%%s)::bigint', r.holders)] FROM {_called(ring)}_ring r",
-        [f"{ring.named(f'_{which}')}()" for which in functions.CONSTANTS],
-    )[0]
-    if version != f"SELECT ({functions.VERSION})::integer":
-        said = version and re.search(r"\d+", version)
-        raise VersionMismatch(
-            f"the functions of table ring {ring.name!r} are"
-            f" {f'version {said.group()}' if said else 'missing'}, this shmring knows"
-            f" {functions.VERSION}; {renew} replaces them, when all its users have this shmring"
-        )
-    if made != ring.made_source:
-        raise Damaged(
-            f"the functions of table ring {ring.name!r} were made for another ring: {made}; this"
-            f" is {ring.made}; {renew} makes them again"
-        )
-    if [subscribed, holders] != told:
-        raise Damaged(
-            f"table ring {ring.name!r}: the functions that push know other subscribers than table"
-            f" {ring.name}_ring; {renew} makes them again"
-        )
+def is_renewed(error: exc.StatementError) -> bool:
+    # The function was replaced after the statement was read, or while it ran. PostgreSQL does not
+    # translate messages of an XX000.
+    state = sqlstate(error)
+    return state == "42883" or (
+        state == "XX000" and said(error).startswith("cache lookup failed for function")
+    )
 
 
-def is_there(call: Call, ring: Functions) -> bool:
-    """Whether the ring that a handle knows exists; raise if parts of it are missing."""
-    parts = [ring.named(suffix) for suffix in ("_ring", "", "_subscribers", "_claims", "_push")]
-    query = "SELECT n FROM unnest(%s::text[]) n WHERE to_regclass(n) IS NULL"
-    lost = {part for (part,) in call(query, (parts,))}
-    if parts[0] in lost:
-        return False
-    made = call(f"SELECT slots, stride FROM {_called(ring)}_ring", ())
-    if made != [(ring.layout.slots, ring.layout.stride)]:
-        return False
-    if lost:
-        raise Damaged(
-            f"table ring {ring.name!r} lost {', '.join(sorted(lost))}; TableRing.drop, create again"
-        )
-    check_functions(call, ring)
-    query = "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = %s::regnamespace"
-    there = {function for (function,) in call(query, (ring.schema,))}
-    if missing := sorted(set(functions.names(ring.name)) - there):
-        raise Damaged(
-            f"table ring {ring.name!r} lost the functions {', '.join(missing)};"
-            f" TableRing.renew(url, name={ring.name!r}) makes them again"
-        )
-    return True
-
-
-def _called(ring: Functions) -> str:
-    """Return the ring's name for a statement in which the driver looks for parameters."""
-    return ring.named().replace("%", "%%")
+def is_gone(error: exc.StatementError) -> bool:
+    # A table or sequence by name, a function, a schema; a sequence by its number alone.
+    return sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

@@ -13,8 +13,7 @@ from sqlalchemy import exc
 from shmring.errors import Contended, Damaged
 from shmring.table_ring import functions
 from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
-from shmring.table_ring.postgres_ring import PostgresRing
-from shmring.table_ring.postgres_session import Rows, is_gone, sqlstate
+from shmring.table_ring.postgres_ring import PostgresRing, Rows, is_gone, sqlstate
 from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")

@@ -33,7 +33,15 @@ from shmring.table_ring.opening import (
     shown,
 )
 from shmring.table_ring.schema import check_name, check_subscribers
-from shmring.table_ring.turns import Claim, TableRingStats, Turns, count_many, count_one, count_rows
+from shmring.table_ring.turns import (
+    Claim,
+    TableRingStats,
+    Turns,
+    count_many,
+    count_one,
+    count_rows,
+    to_batch,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,8 +263,6 @@ class TableRing(Closing):
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
-        from shmring.table_ring.arrow import to_batch
-
         most = self._limit(limit)
         deadline = Deadline(timeout)
         rows = self._turns.pop(
@@ -336,11 +342,29 @@ class TableRing(Closing):
         Columns slot, message_id, time, message, reference_count. A free slot has no message_id
         and no message; its time is that of the last message it held.
         """
-        from shmring.table_ring.arrow import query, to_arrow
+        import pyarrow as pa
 
         with self._turns.use() as backend:
-            rows = backend.rows(query(backend.tables))
-        return to_arrow(rows)
+            columns = backend.tables.slots.c
+            held = columns.reference_count > 0  # a free slot's old message is not shown
+            query = sa.select(
+                columns.slot,
+                sa.case((held, columns.message_id)).label("message_id"),
+                columns.time,
+                sa.case((held, columns.message)).label("message"),
+                columns.reference_count,
+            ).order_by(columns.slot)
+            rows = backend.rows(query)
+        kinds: dict[str, pa.DataType] = {
+            "slot": pa.int64(),
+            "message_id": pa.int64(),
+            "time": pa.timestamp("ns", "UTC"),
+            "message": pa.binary(),
+            "reference_count": pa.int16(),
+        }
+        found = list(zip(*rows, strict=True)) or [()] * len(kinds)
+        named = zip(kinds.items(), found, strict=True)
+        return pa.table({name: pa.array(values, kind) for (name, kind), values in named})
 
     def close(self) -> None:
         """Close the connection; the ring stays. A second call does nothing."""

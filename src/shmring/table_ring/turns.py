@@ -116,6 +116,19 @@ def check_message(peek: Peek, name: str, layout: Layout) -> None:
         )
 
 
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Convert messages that were popped with their numbers and times."""
+    import pyarrow as pa
+
+    numbers, times, data = zip(*messages, strict=True)
+    columns = {
+        "message_id": pa.array(numbers, pa.int64()),
+        "time": pa.array(times, pa.timestamp("ns", "UTC")),
+        "message": pa.array(data, pa.binary()),
+    }
+    return pa.table(columns).to_batches()[0]
+
+
 class Claim:
     """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
 
@@ -142,8 +155,6 @@ class Claim:
 
     def batch(self) -> pa.RecordBatch:
         """Return the messages as an Arrow batch: message_id, time, message."""
-        from shmring.table_ring.arrow import to_batch
-
         return to_batch(self._messages)
 
 
