@@ -90,7 +90,8 @@ $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 		echo 'the tests start Spark without it, and slower; why is in $@.log'
 
 .PHONY: test
-test: $(VENV)/installed $(VENV)/spark.jsa ctest postgresql ## the C and the Python tests, Spark's included
+test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's included
+	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa
 	$(BIN)/pytest $(DIVIDED)
 
 .PHONY: test-long
