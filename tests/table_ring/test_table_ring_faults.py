@@ -232,6 +232,20 @@ def test_pooler_that_gives_another_session_with_each_transaction_is_named(url: s
                 call()
 
 
+def test_pooler_whose_session_has_others_of_the_same_names_is_named(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        ring.pop()
+        driver = ring._turns._backend._driver
+        for (name,) in driver.execute("SELECT name FROM pg_prepared_statements").fetchall():
+            driver.execute(f"DEALLOCATE {name}")
+            driver.execute(f"PREPARE {name} AS SELECT make_date($1, $2, $3), make_date($4, $5, $6)")
+        driver.commit()
+        for call in lambda: ring.push(b"0"), lambda: ring.pop(timeout=0):
+            with pytest.raises(PooledSession, match=r"PgBouncer.* pool_mode = session"):
+                call()
+
+
 GATE = 77
 GATED = f"""
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$

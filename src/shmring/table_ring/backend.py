@@ -387,9 +387,9 @@ class Backend(ABC):
                 ) from error
             if self.is_pooled(error):
                 raise PooledSession(
-                    f"the database's session has other prepared statements than this handle of"
-                    f" ring {self.tables.name!r} made: {error.orig}. The URL seems to lead to a"
-                    " pooler, such as PgBouncer, that gives each transaction another session;"
+                    f"the database's session is not the one in which this handle of ring"
+                    f" {self.tables.name!r} prepared its statements: {error.orig}. The URL seems to"
+                    " lead to a pooler, such as PgBouncer, that gives each transaction another;"
                     " connect to PostgreSQL itself, or set pool_mode = session for this database"
                 ) from error
             if self.is_refusal(error):

@@ -150,8 +150,9 @@ class PostgresRing(Backend):
         return sqlstate(error) == "55P03"
 
     def is_pooled(self, error: exc.DBAPIError) -> bool:
-        # A prepared statement of this name is there already, or not there any more.
-        return sqlstate(error) in ("42P05", "26000")
+        # A prepared statement of this name is there already, or not there any more, or has other
+        # parameters; or the pooler refuses transactions.
+        return sqlstate(error) in ("42P05", "26000", "08P01")
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         return sqlstate(error) == "42501"
