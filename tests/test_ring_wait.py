@@ -255,6 +255,30 @@ def test_ring_that_was_removed_and_made_anew_is_left(ring, name, thread):
                 thread(lambda: shmring.wait([inp]) and inp.pop()).outcome()
 
 
+def push_and_take(out, inp, messages):
+    for _ in range(messages):
+        out.push(b"x")
+        inp.pop()
+
+
+def test_producer_that_never_waits_is_told_within_a_round(ring, name):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        os.unlink(ring.path)
+        push_and_take(out, inp, 3 * ring.slots)  # who is attached goes on
+        with shmring.create(name, slots=1024, temporary=True):
+            for _ in range(2):  # not once and for all
+                with pytest.raises(shmring.RingNotFound, match="and made anew"):
+                    push_and_take(out, inp, 2 * ring.slots)
+
+
+def test_producer_without_readers_is_told_within_a_round(ring):
+    with ring.producer() as out:
+        ring.subscribe("nobody", drop_oldest=True)
+        os.unlink(ring.path)
+        with pytest.raises(shmring.RingNotFound, match=r"was removed .* no consumer is attached"):
+            any(out.push_many([b"x"] * 512) < 0 for _ in range(6))
+
+
 def test_ring_that_was_unlinked_on_purpose_is_waited_for(ring, thread, until, participant):
     with ring.consumer("a", name="c") as inp:
         ring.unlink()

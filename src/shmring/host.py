@@ -252,9 +252,12 @@ def lost_rings() -> dict[str, list[int]]:
 
 
 def _lost_rings(pid: str) -> set[str]:
-    mapped = re.compile(rf"(\d+) +{SHM_FOLDER}/shmring\.(.+) \(deleted\)$", re.MULTILINE)
+    mapped = re.compile(r" (\d+) +(/.*/[^#/][^/]*) \(deleted\)$", re.MULTILINE)
     with open(f"/proc/{pid}/maps") as maps:
-        deleted = {int(inode): name for inode, name in mapped.findall(maps.read())}
+        deleted = {
+            int(inode): path.removeprefix(f"{SHM_FOLDER}/shmring.")
+            for inode, path in mapped.findall(maps.read())
+        }
     lost: set[str] = set()
     for number in os.listdir(f"/proc/{pid}/fd") if deleted else ():
         link = f"/proc/{pid}/fd/{number}"

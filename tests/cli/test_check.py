@@ -176,6 +176,16 @@ def test_participants_of_a_ring_whose_file_was_removed(ring: shmring.Ring, name:
     assert "was removed while it was in use" not in check(f"{name}-2")[1]
 
 
+def test_participants_of_a_ring_elsewhere_whose_file_was_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ring"
+    with shmring.create(path=path, slots=1024) as ring, ring.consumer("b"):
+        path.unlink()
+        for arguments in [], [path]:
+            status, said = check(*arguments)
+            assert status == 2
+            assert f'stuck: ring "{path}": its users with the pid {os.getpid()} have' in said
+
+
 def test_ring_that_was_unlinked_on_purpose_is_no_trouble(ring: shmring.Ring, name: str) -> None:
     with ring.consumer("b"):
         shmring.unlink(name)

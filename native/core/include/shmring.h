@@ -465,9 +465,9 @@ enum shmring_wait_strategy {
  * each, but not more than the time waited so far. One of the waiters looks for dead
  * participants every 50 ms. If the ring's file was removed (not by shmring_unlink()) and made anew, or
  * nobody is attached to what is waited for, a wait of more than a second ends with SHMRING_OK, and the
- * next try returns SHMRING_E_NOT_FOUND. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never; at the
- * deadline they return SHMRING_TIMEOUT. After SHMRING_AGAIN the caller may wait again
- * without a try: the next wait misses nothing. */
+ * next try returns SHMRING_E_NOT_FOUND. A producer that never waits gets this within
+ * a round of the ring. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never; at the deadline they return
+ * SHMRING_TIMEOUT. After SHMRING_AGAIN the caller may wait again without a try: the next wait misses nothing. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);

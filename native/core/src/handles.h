@@ -68,6 +68,7 @@ struct shmring_producer {
 	uint64_t floor; /* cached; the shared one is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
+	uint64_t looked; /* where it last looked for the file's name */
 	uint64_t began; /* of the run: `claim` when it was opened, or behind its last end marker */
 	bool interrupted; /* waits must not sleep */
 	struct wait_memory wait;

@@ -233,7 +233,7 @@ int check_named(const shmring *r, const shmring_consumer *consumer)
 				      "/dev/shm, or by systemd as its user logged out: RemoveIPC)";
 	bool for_producers = consumer && !load_relaxed(&consumer->branch->d.upstream), remade;
 
-	if (load_relaxed(&r->cursors->unlinked.v) || !lock_file_removed(r->locks, &remade))
+	if (!lock_file_removed(r->locks, &remade) || load_relaxed(&r->cursors->unlinked.v))
 		return SHMRING_OK;
 	if (remade)
 		return fail(SHMRING_E_NOT_FOUND,

@@ -230,6 +230,18 @@ static int check_message_slots(const shmring *r, uint64_t n)
 	return check_claim_size(r, n);
 }
 
+/* Once a round: who never waits would not learn that nobody meets it any more. */
+static int look_at_name(shmring_producer *p, uint64_t lo)
+{
+	int status = check_named(p->ring, NULL);
+
+	if (status)
+		p->floor = 0; /* the next claim asks again */
+	else
+		p->looked = lo;
+	return status;
+}
+
 int64_t shmring_next(shmring_producer *p, uint32_t n)
 {
 	shmring *r = p->ring;
@@ -264,6 +276,8 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 			count(&p->seat->counters.full_waits, 1);
 			return status ? status : not_now(SHMRING_UNAVAILABLE);
 		}
+		if (lo - p->looked >= r->capacity && (status = look_at_name(p, lo)))
+			return status;
 	}
 
 	if (!claim_run(c, p->seat, r->options, lo, n))
