@@ -23,7 +23,6 @@ from benchmarks.payload import (
     DEFAULT_SLOTS,
     MESSAGE,
     MESSAGE_BYTES,
-    arrow_batch,
     rows,
     unique_name,
 )
@@ -31,7 +30,6 @@ from benchmarks.processes import Gate, Role, run_together
 
 __all__ = ["question"]
 
-BATCH_BYTES = 1 << 20
 EXPECTED_BYTES = 1 << 30  # of a stream, at most
 PLAIN_COMMITS = "plain: a 300-byte write and a sync each"
 
@@ -68,27 +66,6 @@ def _push_runs(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
         while time.perf_counter() - begun < seconds:
             last = out.push_many(array) + BATCH - 1
             sent += BATCH * MESSAGE_BYTES
-        out.wait_durable(last)
-        took = time.perf_counter() - begun
-        gate.wait()
-    return took, sent
-
-
-def _write_batches(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
-    import shmring
-
-    batch = arrow_batch(BATCH_BYTES)
-    sent = 0
-    with (
-        shmring.attach(name) as ring,
-        ring.producer() as out,
-        ring.arrow_writer(batch.schema) as writer,
-    ):
-        gate.wait()
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < seconds:
-            last = writer.write(batch)
-            sent += BATCH_BYTES
         out.wait_durable(last)
         took = time.perf_counter() - begun
         gate.wait()
@@ -137,8 +114,8 @@ def _run(
     return max(took for took, _ in pushed), [sent for _, sent in pushed], work
 
 
-def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
-    took, sent, done = _run(push, 1, seconds, EXPECTED_BYTES)
+def _stream(work: Work, seconds: float) -> Sample:
+    took, sent, done = _run(_push_runs, 1, seconds, EXPECTED_BYTES)
     work.nbytes, work.syncs = done.nbytes, done.syncs
     mb = done.nbytes / 1e6
     also = {"MB a sync": mb / done.syncs, "us CPU a MB": done.cpu / mb * 1e6}
@@ -198,15 +175,6 @@ def _durable(producers: int, seconds: float) -> Sample:
     return Sample(len(each) / took, also)
 
 
-def _pair(label: str, push: Callable[..., Any]) -> list[Row]:
-    work = Work()
-    plain = f"plain writes and syncs as for {label}"
-    return [
-        Row(f"journal, {label}", "MB/s", partial(_stream, push, work), (Target(0.8, plain),)),
-        Row(plain, "MB/s", partial(_plain, work)),
-    ]
-
-
 def _durable_row(producers: int, *targets: Target) -> Row:
     many = f"{producers} producers" if producers > 1 else "1 producer"
     return Row(
@@ -219,14 +187,16 @@ def _durable_row(producers: int, *targets: Target) -> Row:
 
 
 def question(settings: Settings) -> Question:
-    """Streams against plain writes; then producers that wait for the disk at each message."""
+    """A stream against plain writes; then producers that wait for the disk at each message."""
     del settings
+    work, label = Work(), f"300-byte messages, {BATCH} a push"
+    plain = f"plain writes and syncs as for {label}"
     return Question(
         "journal",
         "What does it cost to have a ring's messages on disk?",
         [
-            *_pair(f"300-byte messages, {BATCH} a push", _push_runs),
-            *_pair("Arrow batches of 1 MB", _write_batches),
+            Row(f"journal, {label}", "MB/s", partial(_stream, work), (Target(0.8, plain),)),
+            Row(plain, "MB/s", partial(_plain, work)),
             Row(PLAIN_COMMITS, "commits/s", _plain_commits),
             _durable_row(1),
             _durable_row(4, Target(1.5, "push(durable=True), 1 producer")),

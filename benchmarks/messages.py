@@ -49,11 +49,6 @@ def question(settings: Settings) -> Question:
             Messages("zeromq", "_batches", guess=5e6, pinned=False),
         ),
         Row(
-            f"ZeroMQ ipc, multipart of {BATCH}",
-            RATE,
-            Messages("zeromq", "_multipart", guess=5e5, pinned=False),
-        ),
-        Row(
             f"Unix socket, {BATCH} messages a length",
             RATE,
             Messages("unix_socket", "_batches", guess=5e6),

@@ -40,7 +40,7 @@ class OneWay:
     Parameters
     ----------
     name : of the peer's module
-    how : "" for single messages, "_batches", "_multipart" or "_blocks": which functions
+    how : "" for single messages, "_batches" or "_blocks": which functions
     guess : messages a second to expect, until it has been measured
     unit : messages are sent in multiples of this
     pinned : each process on a core of its own; not for peers with threads of their own

@@ -179,16 +179,11 @@ static inline void times_add(struct times *t, double seconds)
 		t->ns[t->count++] = (uint32_t)(seconds * 1e9);
 }
 
-static inline void times_sort(struct times *t)
-{
-	qsort(t->ns, t->count, sizeof *t->ns, compare_ns);
-}
-
 static inline void times_print(struct times *t)
 {
 	if (!t->count)
 		die("no round trip was measured");
-	times_sort(t);
+	qsort(t->ns, t->count, sizeof *t->ns, compare_ns);
 	printf("{\"median_ns\": %u, \"p99_ns\": %u, \"p999_ns\": %u, \"count\": %zu}\n", t->ns[t->count / 2],
 	       t->ns[t->count - 1 - t->count / 100], t->ns[t->count - 1 - t->count / 1000], t->count);
 	free(t->ns);

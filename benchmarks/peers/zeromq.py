@@ -85,34 +85,6 @@ def receive_batches(gate: Gate, address: str, count: int) -> float:
     return ended
 
 
-def send_multipart(gate: Gate, address: str, count: int) -> float:
-    """BATCH messages as the parts of one message."""
-    parts = [MESSAGE] * BATCH
-    with zmq.Context() as context, context.socket(zmq.PUSH) as out:
-        out.bind(address)
-        out.send(MESSAGE)
-        gate.wait()
-        started = time.monotonic()
-        for _ in repeat(None, count // BATCH):
-            out.send_multipart(parts)
-    return started
-
-
-def receive_multipart(gate: Gate, address: str, count: int) -> float:
-    """All parts as bytes."""
-    with zmq.Context() as context, context.socket(zmq.PULL) as inp:
-        inp.connect(address)
-        inp.recv()
-        parts: list[bytes] = []
-        gate.wait()
-        for _ in repeat(None, count // BATCH):
-            parts = inp.recv_multipart()
-        ended = time.monotonic()
-    assert parts[-1] == MESSAGE
-    assert len(parts) == BATCH
-    return ended
-
-
 def ping(gate: Gate, address: str, seconds: float) -> dict[str, float]:
     """Send a message and wait for it to come back."""
     with (
