@@ -28,7 +28,7 @@ from shmring.errors import BranchNotFound, NoSpace, NotDurable
 KILLS = 20  # of one run
 PATIENCE = 120.0  # seconds
 ADMIN_LOCK_OFFSET = 8  # native/core/src/layout.h
-RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "80")) // KILLS))
+RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
 
 
 def message(number: int) -> bytes:

@@ -91,7 +91,7 @@ def flush_until_closed(flushes: Flushes, q: PersistentQueue, stop: threading.Eve
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SHMRING_KILLS", "80"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SHMRING_KILLS", "40"))))
 def test_an_interrupt_anywhere_in_a_flush_stops_no_other_thread_and_loses_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from shmring.durable.queues import session, transaction_log
 from shmring.errors import Damaged, NoSpace
 
 KILLS = 40  # of one run
-RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "80")) // KILLS))
+RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
 SIZES = (0, 10, 300, 5_000, 60_000)
 
 

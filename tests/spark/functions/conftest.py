@@ -15,7 +15,7 @@ import shmring
 from shmring.sidecars.wire import reply_ring_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +34,6 @@ def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None])
     """The way that the rows take."""
     set_option(DIRECT, request.param == "direct")
     return request.param
-
-
-@pytest.fixture(scope="module")
-def own_rows() -> Callable[..., list[Row]]:
-    """What a query with Spark's own function comes to: Spark is asked once for both ways."""
-    found: dict[object, list[Row]] = {}
-
-    def rows_of(case: object, query: Callable[[], DataFrame]) -> list[Row]:
-        if case not in found:
-            found[case] = query().collect()
-        return found[case]
-
-    return rows_of
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Cogroups through a sidecar, beside Spark's own functions."""
+"""Cogroups through a sidecar."""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections import Counter
+
 import pytest
 from direct import DIRECT, TYPES, columns_of, is_direct, shown_of
 from pyspark.sql import functions
@@ -24,25 +25,22 @@ def spark(start_spark):
 def cogrouped():
     """Both frames' rows of a key through this sidecar."""
 
-    def cogrouped(name, left, right, schema, keys="k", function=None, **options):
+    def cogrouped(name, left, right, schema, keys="k", **options):
         by = [expr(key) for key in keys.split(", ")]
         groups = left.groupBy(*by).cogroup(right.groupBy(*by))
-        result = groups.applyInArrow(function or through(name, **options), schema)
-        assert is_direct(result, name) == (function is None)
+        result = groups.applyInArrow(through(name, **options), schema)
+        assert is_direct(result, name)
         return result
 
     return cogrouped
 
 
-def own_sides():
-    """Spark's own function, pickled by value, which does what functions.sides() does."""
-
-    def sides(left, right):
-        names = " | ".join(" ".join(side.schema.names) for side in (left, right))
-        counts = {"left": [left.num_rows], "right": [right.num_rows]}
-        return pa.table({**counts, "names": [names]})
-
-    return sides
+def sides_of(left, right, keys="k"):
+    """What functions.sides() gives for the cogroups of two frames."""
+    by = [expr(key) for key in keys.split(", ")]
+    counts, others = (Counter(map(tuple, f.select(*by).collect())) for f in (left, right))
+    names = f"{' '.join(left.columns)} | {' '.join(right.columns)}"
+    return in_order((counts[key], others[key], names) for key in counts.keys() | others.keys())
 
 
 def numbers(spark, count=2000):
@@ -58,27 +56,25 @@ def found(frame):
 
 
 @pytest.mark.parametrize("sides", ["both", "left", "right", "none"])
-def test_either_side_may_have_no_rows(spark, served, own_rows, cogrouped, sides):
+def test_either_side_may_have_no_rows(spark, served, cogrouped, sides):
     name = served("sides", workers=2)
     left = numbers(spark, 100).where("k < 5" if sides in ("both", "left") else "k < 0")
     right = spark.range(50, numPartitions=2).selectExpr("id % 10 k", "repeat('x', 3) s")
     right = right.where("k > 2" if sides in ("both", "right") else "k < 0")
     ours = found(cogrouped(name, left, right, SIDES))
-    own = own_rows(sides, lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
-    assert ours == in_order(own)
+    assert ours == sides_of(left, right)
     assert len(ours) == {"both": 10, "left": 5, "right": 7, "none": 0}[sides]
     assert {row[2] for row in ours} <= {"k id tens | k s"}
 
 
 @pytest.mark.parametrize("keys", ["k", "k, s", "id % 3, s"])
-def test_keys_may_be_null_several_or_expressions(spark, served, own_rows, cogrouped, keys):
+def test_keys_may_be_null_several_or_expressions(spark, served, cogrouped, keys):
     name = served("sides", workers=2)
     made = "if(id % 4 = 0, null, id % 4) k", "id", "if(id % 3 = 0, null, repeat('é', 1)) s"
     left = spark.range(600, numPartitions=3).selectExpr(*made)
     right = spark.range(20, numPartitions=2).selectExpr(*made)
     ours = found(cogrouped(name, left, right, SIDES, keys))
-    own = own_rows(keys, lambda: cogrouped(name, left, right, SIDES, keys, function=own_sides()))
-    assert ours == in_order(own)
+    assert ours == sides_of(left, right, keys)
     assert len(ours) >= 3
 
 
@@ -94,7 +90,7 @@ def test_every_type_reaches_the_function_and_comes_back(spark, served, cogrouped
     assert sorted(row.k for row in reverse.collect()) == list(range(5))
 
 
-def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, cogrouped):
+def test_one_key_may_have_nearly_all_rows(spark, served, cogrouped):
     name = served("sides", workers=2)
     left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
     right = spark.range(20_000, numPartitions=2).selectExpr("9 k", "repeat('x', 20) s")
@@ -103,8 +99,7 @@ def test_one_key_may_have_nearly_all_rows(spark, served, own_rows, cogrouped):
     (shown,) = shown_of(result, name)
     assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
     assert (49_500, 20_000, "k id | k s") in ours
-    own = own_rows("all", lambda: cogrouped(name, left, right, SIDES, function=own_sides()))
-    assert ours == in_order(own)
+    assert ours == sides_of(left, right)
 
 
 def test_frame_is_cogrouped_with_itself(spark, served, cogrouped):
