@@ -3,16 +3,31 @@ package io.shmring.spark.request;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.SparkTypes;
+import java.io.Serializable;
+import java.util.ArrayDeque;
 import java.util.Base64;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 import java.util.stream.IntStream;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -27,7 +42,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param results a column for each of the UDFs
  */
 public record UdfSignature(
-    List<UdfUse> uses,
+    List<Use> uses,
     Seq<Expression> arguments,
     List<Integer> places,
     Seq<Attribute> input,
@@ -77,7 +92,7 @@ public record UdfSignature(
 
   private String calls() {
     ArrayNode calls = JsonNodeFactory.instance.arrayNode();
-    for (UdfUse use : uses) {
+    for (Use use : uses) {
       ArrayNode call = calls.addArray();
       for (int i = 0; i < use.arguments().size(); i++) {
         call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
@@ -88,6 +103,203 @@ public record UdfSignature(
 
   @Override
   public AnswerHandler begin(int partition) {
-    return isOfColumns() ? new UdfColumns(this) : new UdfRows(this, partition);
+    return isOfColumns() ? new Columns(this) : new Rows(this, partition);
+  }
+
+  /**
+   * One UDF of several that share their arguments.
+   *
+   * @param arguments which of these it takes, in order
+   * @param names what the sidecar's function sees them as
+   */
+  public record Use(List<Integer> arguments, List<String> names) implements Serializable {}
+
+  /** Results of UDFs: as many as rows, which wait for them. */
+  private abstract static class Answers implements AnswerHandler {
+    private final StructType results;
+    private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
+    private int answered; // of the oldest request
+
+    Answers(StructType results) {
+      this.results = results;
+    }
+
+    /** The rows that the last piece answers, until the next one comes. */
+    final VectorSchemaRoot sentOf(int count) {
+      return due.element().part(answered - count, count);
+    }
+
+    @Override
+    public final void sent(Batches.Vectors vectors) {
+      due.add(vectors);
+    }
+
+    @Override
+    public final Optional<String> objection(Schema got) {
+      return ResultSchema.difference(got, results)
+          .map(why -> "with other columns than its UDFs were declared with: " + why);
+    }
+
+    @Override
+    public final Optional<String> answered(VectorSchemaRoot piece) {
+      answered += piece.getRowCount();
+      return answered > due.element().rows()
+          ? Optional.of(miscount())
+          : NullCheck.objection(piece.getFieldVectors(), results.fields());
+    }
+
+    @Override
+    public final Optional<String> ended() {
+      if (answered != due.element().rows()) {
+        return Optional.of(miscount());
+      }
+      due.remove();
+      answered = 0;
+      return Optional.empty();
+    }
+
+    private String miscount() {
+      return String.format(
+          "with another number of rows than a UDF must: expected %d, got %d",
+          due.element().rows(), answered);
+    }
+  }
+
+  /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
+  private static final class Columns extends Answers {
+    private final ColumnRows rows;
+
+    Columns(UdfSignature signature) {
+      super(signature.results());
+      StructType joined = signature.rows();
+      for (StructField result : signature.results().fields()) {
+        joined = joined.add(result);
+      }
+      this.rows = new ColumnRows(joined);
+    }
+
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot results) {
+      return RootColumns.of(sentOf(results.getRowCount()), results);
+    }
+
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return rows.of(piece);
+    }
+  }
+
+  /** UDFs over rows: the arguments are computed from these. */
+  private static final class Rows extends Answers implements AnswerHandler.OfRows {
+    private final UnsafeRows unsafe;
+    private final UnsafeProjection arguments;
+    private final UnsafeProjection results;
+    private final RetainedRows waiting;
+    private final UnsafeRowJoiner joiner;
+    private int kept;
+
+    Rows(UdfSignature signature, int partition) {
+      super(signature.results());
+      this.unsafe = new UnsafeRows(signature.rows());
+      this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
+      this.results = UnsafeProjection.create(signature.results());
+      this.waiting = new RetainedRows(signature.rows().size());
+      this.joiner = GenerateUnsafeRowJoiner.create(signature.rows(), signature.results());
+      arguments.initialize(partition);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      UnsafeRow ready = unsafe.of(row);
+      waiting.add(ready);
+      kept = ready.getSizeInBytes();
+      return arguments.apply(ready);
+    }
+
+    @Override
+    public int kept() {
+      return kept;
+    }
+
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      Iterator<InternalRow> rows = piece.rowIterator();
+      return new Iterator<>() {
+        @Override
+        public boolean hasNext() {
+          return rows.hasNext();
+        }
+
+        @Override
+        public UnsafeRow next() {
+          return joiner.join(waiting.remove(), results.apply(rows.next()));
+        }
+      };
+    }
+  }
+
+  /**
+   * Rows that wait for their answers, first in, first out. The requests under way bound how many they
+   * are, so that they need not go to a file as those of Spark's HybridRowQueue may, whose methods are
+   * others in each version. Their memory is used again.
+   */
+  private static final class RetainedRows {
+    private static final int CHUNK_BYTES = 1 << 18;
+    private static final int HEAD_BYTES = 8; // a row's size; rows stay aligned
+
+    private static final class Chunk {
+      private final byte[] bytes;
+      private int begin;
+      private int end;
+
+      Chunk(int size) {
+        this.bytes = new byte[size];
+      }
+    }
+
+    private final UnsafeRow row;
+    private final ArrayDeque<Chunk> chunks = new ArrayDeque<>();
+    private final ArrayDeque<Chunk> free = new ArrayDeque<>(); // all of the usual size
+
+    RetainedRows(int columns) {
+      this.row = new UnsafeRow(columns);
+    }
+
+    void add(UnsafeRow added) {
+      int needed = HEAD_BYTES + added.getSizeInBytes();
+      Chunk last = chunks.peekLast();
+      if (last == null || last.bytes.length - last.end < needed) {
+        last = needed > CHUNK_BYTES ? new Chunk(needed) : usual();
+        chunks.add(last);
+      }
+      long at = (long) Platform.BYTE_ARRAY_OFFSET + last.end;
+      Platform.putInt(last.bytes, at, added.getSizeInBytes());
+      added.writeToMemory(last.bytes, at + HEAD_BYTES);
+      last.end += needed;
+    }
+
+    private Chunk usual() {
+      Chunk used = free.poll();
+      return used == null ? new Chunk(CHUNK_BYTES) : used;
+    }
+
+    /** The oldest row, until the next call of either method. */
+    UnsafeRow remove() {
+      Chunk first = chunks.element();
+      while (first.begin == first.end) {
+        chunks.remove();
+        if (first.bytes.length == CHUNK_BYTES) {
+          first.begin = 0;
+          first.end = 0;
+          free.push(first);
+        }
+        first = chunks.element();
+      }
+      long at = (long) Platform.BYTE_ARRAY_OFFSET + first.begin;
+      int size = Platform.getInt(first.bytes, at);
+      row.pointTo(first.bytes, at + HEAD_BYTES, size);
+      first.begin += HEAD_BYTES + size;
+      return row;
+    }
   }
 }

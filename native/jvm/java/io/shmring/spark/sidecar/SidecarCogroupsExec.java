@@ -2,9 +2,9 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.CogroupInput;
-import io.shmring.spark.request.CogroupSide;
-import io.shmring.spark.request.CogroupSignature;
+import io.shmring.spark.request.Groups.CogroupInput;
+import io.shmring.spark.request.Groups.CogroupSide;
+import io.shmring.spark.request.Groups.CogroupSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;

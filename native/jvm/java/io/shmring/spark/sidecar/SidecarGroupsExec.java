@@ -2,9 +2,9 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.CogroupSide;
-import io.shmring.spark.request.GroupInput;
-import io.shmring.spark.request.GroupSignature;
+import io.shmring.spark.request.Groups.CogroupSide;
+import io.shmring.spark.request.Groups.GroupInput;
+import io.shmring.spark.request.Groups.GroupSignature;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;

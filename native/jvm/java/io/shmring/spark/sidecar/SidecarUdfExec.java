@@ -5,7 +5,6 @@ import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
-import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -20,12 +19,12 @@ public final class SidecarUdfExec extends UdfNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
-  private final List<UdfUse> uses;
+  private final List<UdfSignature.Use> uses;
   private final Seq<Expression> arguments;
 
   public SidecarUdfExec(
       SidecarCall call,
-      List<UdfUse> uses,
+      List<UdfSignature.Use> uses,
       Seq<Expression> arguments,
       Seq<Attribute> results,
       boolean givesColumns,
@@ -73,7 +72,7 @@ public final class SidecarUdfExec extends UdfNode {
   private List<String> shown() {
     List<String> shown = new ArrayList<>();
     for (int i = 0; i < uses.size(); i++) {
-      UdfUse use = uses.get(i);
+      UdfSignature.Use use = uses.get(i);
       List<String> given = new ArrayList<>();
       for (int k = 0; k < use.names().size(); k++) {
         given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));

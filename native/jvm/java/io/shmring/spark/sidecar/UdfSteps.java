@@ -1,6 +1,6 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.request.UdfUse;
+import io.shmring.spark.request.UdfSignature;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -121,7 +121,7 @@ final class UdfSteps {
   }
 
   private static SparkPlan node(List<Step> together, SparkPlan child) {
-    List<UdfUse> uses = new ArrayList<>();
+    List<UdfSignature.Use> uses = new ArrayList<>();
     List<Expression> arguments = new ArrayList<>();
     List<Attribute> results = new ArrayList<>();
     for (Step step : together) {
@@ -131,7 +131,7 @@ final class UdfSteps {
         names.add(step.udf.name(taken.size()));
         taken.add(place(argument, arguments));
       }
-      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names)));
+      uses.add(new UdfSignature.Use(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
     return new SidecarUdfExec(
