@@ -48,12 +48,8 @@ class Through:
         return Through, (*values[:-1], declared_with(self) or self.schema)
 
     @property
-    def __name__(self) -> str:
-        """The options as a name, the only part of a function that Spark's JVM can read.
-
-        SidecarCall.java reads it and does the work in the JVM. A function with an accumulator runs
-        in Python, as only Python can add to it.
-        """
+    def described(self) -> str:
+        """The options as SidecarCall.java reads them; it leaves accumulators to Python."""
         if self.metrics is not None:
             return "Through"
         return f"shmring.through{json.dumps(self._options())}"
@@ -185,7 +181,11 @@ def through(
         and ignores other names, but refuses a declared name at another place; ``applyInArrow``
         takes them by name
     """
-    return Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
+    run = Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
+    # Spark's JVM sees a function's name, which is the class's where an object has none. What wraps
+    # the object, and does something else, does not take that over.
+    kind = type(run.described, (Through,), {})
+    return kind(*(getattr(run, field.name) for field in fields(run)))
 
 
 def metrics(context: SparkContext) -> Accumulator[Metrics]:

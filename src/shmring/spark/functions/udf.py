@@ -94,7 +94,7 @@ class _Function:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # UdfCall.java looks for this text in a pickle that begins with a name of this module.
-        text = f"{self._run.__name__} {json.dumps(self._names)}"
+        text = f"{self._run.described} {json.dumps(self._names)}"
         return _unpickled, (text, type(self), self._run, self._names)
 
     def __call__(self, arguments: Any) -> Any:

@@ -6,16 +6,24 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Work;
 import io.shmring.sidecar.WorkerClient;
+import java.util.Collections;
 import java.util.Iterator;
+import java.util.NoSuchElementException;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * A task's answers, piece by piece. Requests are sent as they are needed, so many ahead as the user
@@ -31,7 +39,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   private final SidecarTask<?, ?> task;
   private final TaskContext context;
-  private final Input input;
+  private final Supplier<Batches.Input> child;
   private final BufferAllocator allocator;
   private final AnswerHandler handler;
   private final WaitLog waits;
@@ -49,7 +57,7 @@ public final class AnsweredBatches implements AutoCloseable {
     this.task = task;
     this.context = context;
     this.handler = task.signature.begin(context.partitionId());
-    this.input = task.kind.of(child, handler);
+    this.child = () -> task.kind.of(child, handler);
     this.waits = new WaitLog(context, task.call.name(), SparkEnv.get().conf());
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + task.call.name(), 0, Long.MAX_VALUE);
@@ -102,9 +110,14 @@ public final class AnsweredBatches implements AutoCloseable {
   /** Takes the next piece of the answers, and keeps as many requests under way as may be. */
   private void advance() throws InterruptedException {
     if (batches == null) {
-      VectorMemory memory = new VectorMemory(context.taskMemoryManager());
       batches =
-          new Batches(input, task.call, task.signature, allocator, memory, task.rowsPerBatch);
+          new Batches(
+              child.get(),
+              task.call,
+              task.signature,
+              allocator,
+              context.taskMemoryManager(),
+              task.rowsPerBatch);
     }
     if (client.isEmpty()) {
       if (!batches.hasNext() && !task.call.isCalledWithNothing()) {
@@ -167,8 +180,7 @@ public final class AnsweredBatches implements AutoCloseable {
         this::checkTask,
         allocator,
         schema -> refuse(handler.objection(schema)));
-    input.begin(borrowed);
-    batches.limit(borrowed.requestRingBytes() / PART);
+    batches.begin(borrowed, borrowed.requestRingBytes() / PART);
   }
 
   private void begin(PythonCall call) throws InterruptedException {
@@ -294,5 +306,131 @@ public final class AnsweredBatches implements AutoCloseable {
       batches.close();
     }
     allocator.close();
+  }
+
+  /** The rows of a task's answers, each until the next one. */
+  static final class Rows implements Iterator<InternalRow> {
+    private final AnsweredBatches answers;
+    private Iterator<UnsafeRow> rows = Collections.emptyIterator();
+    private InternalRow pending; // written, and not given out yet
+
+    Rows(AnsweredBatches answers) {
+      this.answers = answers;
+    }
+
+    /** A row is written while nobody can close the answers. */
+    @Override
+    public boolean hasNext() {
+      if (pending == null) {
+        synchronized (answers) {
+          if (answers.isClosed()) {
+            return false;
+          }
+          while (!rows.hasNext()) {
+            Optional<ColumnarBatch> piece = answers.next();
+            if (piece.isEmpty()) {
+              return false;
+            }
+            rows = answers.rows(piece.get());
+          }
+          pending = rows.next();
+          answers.count(1);
+        }
+      }
+      return true;
+    }
+
+    @Override
+    public InternalRow next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      InternalRow row = pending;
+      pending = null;
+      return row;
+    }
+  }
+
+  /** The columns of a task's answers, each batch until the next one is asked for. */
+  static final class Columns implements Iterator<ColumnarBatch> {
+    private final AnsweredBatches answers;
+    private Optional<ColumnarBatch> pending = Optional.empty();
+
+    Columns(AnsweredBatches answers) {
+      this.answers = answers;
+    }
+
+    @Override
+    public boolean hasNext() {
+      if (pending.isEmpty()) {
+        synchronized (answers) {
+          pending = answers.next();
+          pending.ifPresent(
+              batch -> {
+                answers.count(batch.numRows());
+                answers.readHere();
+              });
+        }
+      }
+      return pending.isPresent();
+    }
+
+    @Override
+    public ColumnarBatch next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      ColumnarBatch batch = pending.get();
+      pending = Optional.empty();
+      return batch;
+    }
+  }
+
+  /** Writes to the executor's log what a task waits for, as long as it waits for it. */
+  private static final class WaitLog {
+    /** How often. */
+    static final String INTERVAL = "spark.shmring.waitLogInterval";
+
+    private static final Logger LOG = LoggerFactory.getLogger(WaitLog.class);
+
+    private final String task;
+    private final String sidecar;
+    private final long intervalNanos;
+    private long begun;
+    private long said;
+
+    WaitLog(TaskContext context, String sidecar, SparkConf conf) {
+      this.task =
+          String.format(
+              "task %d.%d in stage %d",
+              context.partitionId(), context.attemptNumber(), context.stageId());
+      this.sidecar = sidecar;
+      this.intervalNanos =
+          TimeUnit.MILLISECONDS.toNanos(conf.getTimeAsMs(INTERVAL, "1min"));
+    }
+
+    /** A wait begins. */
+    void begin() {
+      begun = System.nanoTime();
+      said = begun;
+    }
+
+    /**
+     * To be called again and again while it lasts.
+     *
+     * @param what is asked who works on what
+     */
+    void check(Supplier<String> what) {
+      long now = System.nanoTime();
+      if (now - said >= intervalNanos) {
+        said = now;
+        LOG.warn(
+            "{} has waited for sidecar \"{}\" for {} s: {}",
+            task,
+            sidecar,
+            TimeUnit.NANOSECONDS.toSeconds(now - begun),
+            what.get());
+      }
+    }
   }
 }

@@ -1,22 +1,36 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.SidecarClient;
+import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.columns.RowSink;
+import java.io.Serializable;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.memory.MemoryConsumer;
+import org.apache.spark.memory.SparkOutOfMemoryError;
+import org.apache.spark.memory.TaskMemoryManager;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The batches of a task. A batch, or several one behind the other, keeps its vectors until its request
+ * A task's rows on their way to the ring: an {@link Input} writes them into vectors, and batches of
+ * these become requests. A batch, or several one behind the other, keeps its vectors until its request
  * is answered, as the sidecar may have to be asked again; then the next one is written into the same
  * memory.
  */
-final class Batches implements AutoCloseable {
+public final class Batches implements AutoCloseable {
   // Rows without columns have no bytes that would bound them.
   private static final int MOST_ROWS = 1 << 24;
 
@@ -98,7 +112,7 @@ final class Batches implements AutoCloseable {
       Call call,
       Signature signature,
       BufferAllocator allocator,
-      VectorMemory memory,
+      TaskMemoryManager taskMemory,
       int mostRows) {
     this.input = input;
     this.call = call;
@@ -106,7 +120,7 @@ final class Batches implements AutoCloseable {
     this.sent = signature.sent();
     this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
     this.allocator = allocator;
-    this.memory = memory;
+    this.memory = new VectorMemory(taskMemory);
     this.mostRows = Math.min(mostRows, MOST_ROWS);
     this.mostBytes = call.firstBytes();
     input.writeTo(
@@ -119,11 +133,12 @@ final class Batches implements AutoCloseable {
   }
 
   /**
-   * Must be called before the first batch is asked for, if there is a limit that is known only then.
+   * Says who sends the batches, before the first one is asked for.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  void limit(long bytes) {
+  void begin(SidecarClient client, long bytes) {
+    input.begin(client);
     mostBytes = bytes;
   }
 
@@ -223,5 +238,302 @@ final class Batches implements AutoCloseable {
   public void close() {
     all.forEach(Vectors::close);
     memory.close();
+  }
+
+  /** What a task's child gives, cut into batches. */
+  public interface Input {
+    /** Makes it of what a child's partition holds. */
+    interface Kind<T> extends Serializable {
+      Input of(Iterator<T> child, AnswerHandler handler);
+    }
+
+    /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
+    static Input ofStage(Iterator<InternalRow> stage, AnswerHandler handler) {
+      if (!stage.hasNext()) {
+        return ofRows(stage, handler);
+      }
+      InternalRow first = stage.next();
+      return first instanceof RowSink sink
+          ? new GeneratedInput(sink, stage)
+          : new RowInput(first, stage, handler);
+    }
+
+    /** Rows, one by one. */
+    static Input ofRows(Iterator<InternalRow> rows, AnswerHandler handler) {
+      return new RowInput(rows, handler);
+    }
+
+    /** Batches of columns. */
+    static Input ofColumns(Iterator<ColumnarBatch> batches, AnswerHandler handler) {
+      return new ColumnInput(batches);
+    }
+
+    boolean hasNext();
+
+    /**
+     * For an input that writes rows already when it is asked whether it has some.
+     *
+     * @param next gives an empty writer whenever one is needed
+     * @param batchRows of a batch that is whole
+     * @param mostBytes of the first one, unless its first row has more
+     */
+    default void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {}
+
+    /** The batch is made of what was written: what follows goes to another writer. */
+    default void cut(RootWriter writer) {}
+
+    /** Says who sends the batches, before the first one is filled. */
+    default void begin(SidecarClient client) {}
+
+    /**
+     * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
+     *
+     * @param mostBytes of these with what is kept of them, unless the first one that is written has more
+     * @return how many there were
+     */
+    int fill(RootWriter writer, int mostRows, long mostBytes);
+
+    /** Bytes of the rows that the last call of that wrote. */
+    long bytes();
+
+    /** Whether what several calls write may be sent as one request. */
+    default boolean isJoined() {
+      return true;
+    }
+  }
+
+  /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
+  private static final class GeneratedInput implements Input {
+    private final RowSink sink;
+    private final Iterator<InternalRow> stops; // of the code: the sink again and again
+    private int batchRows;
+    private int taken; // rows of the writer that fill() has told of
+    private long takenBytes;
+    private long mostBytes; // of a writer's rows
+    private long bytes;
+    private boolean ended;
+
+    GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
+      this.sink = sink;
+      this.stops = stops;
+    }
+
+    @Override
+    public void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {
+      this.batchRows = batchRows;
+      this.mostBytes = mostBytes;
+      sink.writeTo(next, batchRows);
+    }
+
+    @Override
+    public boolean hasNext() {
+      if (written() == taken) {
+        write(taken + 1, taken + batchRows);
+      }
+      return written() > taken || sink.isFull();
+    }
+
+    private int written() {
+      return sink.writer() == null ? 0 : sink.writer().rows();
+    }
+
+    /** Lets the code run until the writer has enough rows, or is full, or all is written. */
+    private void write(int enough, int mostRows) {
+      sink.limit(enough, mostRows, mostBytes);
+      while (!sink.isEnough() && !ended) {
+        if (stops.hasNext()) {
+          stops.next();
+        } else {
+          ended = true; // its code must not run again
+        }
+      }
+    }
+
+    @Override
+    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+      int before = taken;
+      long bytesBefore = takenBytes;
+      this.mostBytes = takenBytes + mostBytes;
+      if (written() - taken < mostRows) {
+        write(taken + mostRows, taken + mostRows);
+      }
+      taken = written();
+      takenBytes = sink.bytes();
+      bytes = takenBytes - bytesBefore;
+      return taken - before;
+    }
+
+    @Override
+    public long bytes() {
+      return bytes;
+    }
+
+    @Override
+    public void cut(RootWriter writer) {
+      sink.cut();
+      taken = 0;
+      takenBytes = 0;
+    }
+  }
+
+  /** Rows, one by one. */
+  private static final class RowInput implements Input {
+    private final Iterator<InternalRow> rows;
+    private final AnswerHandler.OfRows handler;
+    private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
+    private long bytes;
+    private long rowBytes; // of the last row that was taken
+
+    /**
+     * @param handler of a signature that is for rows
+     */
+    RowInput(Iterator<InternalRow> rows, AnswerHandler handler) {
+      this.rows = rows;
+      this.handler = (AnswerHandler.OfRows) handler;
+    }
+
+    /**
+     * @param first of the rows, which has been taken already
+     */
+    RowInput(InternalRow first, Iterator<InternalRow> rows, AnswerHandler handler) {
+      this(rows, handler);
+      send(first);
+    }
+
+    @Override
+    public boolean hasNext() {
+      return next != null || rows.hasNext();
+    }
+
+    private void send(InternalRow row) {
+      next = handler.send(row);
+      rowBytes = next.getSizeInBytes() + (long) handler.kept();
+    }
+
+    @Override
+    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+      bytes = 0;
+      int written = 0;
+      while (written < mostRows && bytes < mostBytes && hasNext()) {
+        if (next == null) {
+          send(rows.next());
+        }
+        if (writer.rows() > 0 && bytes + rowBytes > mostBytes) {
+          next = next.copy();
+          break;
+        }
+        writer.write(next);
+        next = null;
+        bytes += rowBytes;
+        written++;
+        if (writer.isWhole(bytes)) {
+          break;
+        }
+      }
+      return written;
+    }
+
+    @Override
+    public long bytes() {
+      return bytes;
+    }
+  }
+
+  /** Batches of columns, which are cut or put together to others without becoming rows. */
+  private static final class ColumnInput implements Input {
+    private final Iterator<ColumnarBatch> batches;
+    private final BatchSizes sizes = new BatchSizes();
+    private ColumnarBatch batch; // null before the first one
+    private int position;
+    private long bytes;
+
+    ColumnInput(Iterator<ColumnarBatch> batches) {
+      this.batches = batches;
+    }
+
+    @Override
+    public boolean hasNext() {
+      while (batch == null || position == batch.numRows()) {
+        if (batch != null) {
+          batch.closeIfFreeable();
+          batch = null;
+        }
+        if (!batches.hasNext()) {
+          return false;
+        }
+        batch = batches.next();
+        position = 0;
+        sizes.measure(batch);
+      }
+      return true;
+    }
+
+    @Override
+    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+      bytes = 0;
+      int written = 0;
+      while (written < mostRows && hasNext()) {
+        int fitting = sizes.fitting(position, mostRows - written, mostBytes - bytes);
+        if (fitting == 0 && writer.rows() > 0) {
+          break;
+        }
+        int count = Math.max(1, fitting); // a row that is too large goes alone
+        if (writer.mayBeWhole(bytes + sizes.bytes(position, count))) {
+          count = 1;
+        }
+        writer.copy(batch, position, count);
+        bytes += sizes.bytes(position, count);
+        position += count;
+        written += count;
+        if (writer.isWhole(bytes)) {
+          break;
+        }
+      }
+      return written;
+    }
+
+    @Override
+    public long bytes() {
+      return bytes;
+    }
+  }
+
+  /**
+   * The vectors of a task's batches as Spark's memory manager sees them. They count with what Spark's
+   * own operators take, which is off the heap only where the session gives those some memory there.
+   */
+  private static final class VectorMemory extends MemoryConsumer implements AutoCloseable {
+    VectorMemory(TaskMemoryManager memory) {
+      super(memory, memory.getTungstenMemoryMode());
+    }
+
+    /**
+     * @param bytes that the vectors have now
+     * @throws SparkOutOfMemoryError if the task may not have so many
+     */
+    void hold(long bytes) {
+      long wanted = bytes - getUsed();
+      if (wanted <= 0) {
+        return;
+      }
+      long got = acquireMemory(wanted);
+      if (got < wanted) {
+        taskMemoryManager.showMemoryUsage();
+        throw new SparkOutOfMemoryError(
+            "UNABLE_TO_ACQUIRE_MEMORY",
+            Map.of("requestedBytes", Long.toString(wanted), "receivedBytes", Long.toString(got)));
+      }
+    }
+
+    /** What is under way cannot be written to a file instead. */
+    @Override
+    public long spill(long size, MemoryConsumer trigger) {
+      return 0;
+    }
+
+    @Override
+    public void close() {
+      freeMemory(getUsed());
+    }
   }
 }

@@ -69,7 +69,7 @@ public final class Groups {
   }
 
   /** Sorted rows in groups of one key each: a group is a batch, however large. */
-  public static final class GroupInput implements Input {
+  public static final class GroupInput implements Batches.Input {
     private final Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups;
     private final AnswerHandler.OfRows handler;
     private long bytes;
@@ -194,7 +194,7 @@ public final class Groups {
   }
 
   /** Two children's sorted rows by their keys: both sides of a key are a batch of one row. */
-  public static final class CogroupInput implements Input {
+  public static final class CogroupInput implements Batches.Input {
     private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
     private final UnsafeProjection left;
     private final UnsafeProjection right;

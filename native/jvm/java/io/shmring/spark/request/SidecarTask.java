@@ -26,18 +26,18 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
 
     /** Rows, each until the next one. */
     static Output<InternalRow> rows() {
-      return AnsweredRows::new;
+      return AnsweredBatches.Rows::new;
     }
 
     /** Columns, each batch until the next one is asked for. */
     static Output<ColumnarBatch> columns() {
-      return AnsweredColumns::new;
+      return AnsweredBatches.Columns::new;
     }
   }
 
   final Call call;
   final Signature signature;
-  final Input.Kind<T> kind;
+  final Batches.Input.Kind<T> kind;
   private final Output<R> output;
   final int rowsPerBatch;
   final SidecarMetrics metrics;
@@ -48,7 +48,7 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
   public SidecarTask(
       Call call,
       Signature signature,
-      Input.Kind<T> kind,
+      Batches.Input.Kind<T> kind,
       Output<R> output,
       int rowsPerBatch,
       SidecarMetrics metrics) {

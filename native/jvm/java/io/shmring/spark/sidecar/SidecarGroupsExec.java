@@ -5,7 +5,7 @@ import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Groups.CogroupSide;
 import io.shmring.spark.request.Groups.GroupInput;
 import io.shmring.spark.request.Groups.GroupSignature;
-import io.shmring.spark.request.Input;
+import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;

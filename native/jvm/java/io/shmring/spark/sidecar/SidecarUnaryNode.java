@@ -1,11 +1,8 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
-import io.shmring.spark.request.ColumnInput;
-import io.shmring.spark.request.Input;
-import io.shmring.spark.request.RowInput;
+import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.SidecarTask;
-import io.shmring.spark.request.StageInput;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -73,7 +70,7 @@ abstract class SidecarUnaryNode extends SidecarNode {
 
   /** How the child's rows become batches. */
   Input.Kind<InternalRow> rows() {
-    return sendsAllRows() ? StageInput::new : RowInput::new;
+    return sendsAllRows() ? Input::ofStage : Input::ofRows;
   }
 
   /**
@@ -89,13 +86,13 @@ abstract class SidecarUnaryNode extends SidecarNode {
                   + " replaced its child. Set %s=false, or leave that extension out",
               nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
     }
-    return sendsAllRows() ? StageInput::new : RowInput::new;
+    return sendsAllRows() ? Input::ofStage : Input::ofRows;
   }
 
   @Override
   final <R> RDD<R> execute(SidecarTask.Output<R> output) {
     return takesColumns()
-        ? mapped(child.executeColumnar(), task(ColumnInput::new, output))
+        ? mapped(child.executeColumnar(), task(Input::ofColumns, output))
         : mapped(child.execute(), task(rows(), output));
   }
 

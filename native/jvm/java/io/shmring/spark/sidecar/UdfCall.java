@@ -2,13 +2,14 @@ package io.shmring.spark.sidecar;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.databind.JsonNode;
-import io.shmring.spark.request.Pickled;
 import io.shmring.spark.request.SidecarCall;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import scala.collection.immutable.Seq;
 
 /**
  * What a UDF that shmring.spark.arrow_udf() made says of itself. Its name is that of
@@ -19,12 +20,15 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions.udf";
 
+  /** Of what was pickled: what is called stands there, and what only wraps such a UDF has it behind. */
+  private static final int CLASS_WITHIN = 64;
+
   /** Empty if it is somebody else's function. */
   static Optional<UdfCall> of(PythonUDF function) {
-    if (!Pickled.isOf(function, MODULE)) {
+    if (!pickled(function, CLASS_WITHIN).contains(MODULE)) {
       return Optional.empty();
     }
-    try (JsonParser words = SidecarCall.in(Pickled.text(function))) {
+    try (JsonParser words = SidecarCall.in(pickled(function, Integer.MAX_VALUE))) {
       SidecarCall call = SidecarCall.read(words);
       List<String> names = new ArrayList<>();
       JsonNode given = words.getCodec().readTree(words);
@@ -33,6 +37,16 @@ record UdfCall(SidecarCall call, List<String> names) {
     } catch (IOException error) {
       return Optional.empty();
     }
+  }
+
+  /** Texts of ASCII stand there as they are. */
+  private static String pickled(PythonUDF function, int most) {
+    Seq<Object> command = function.func().command();
+    byte[] bytes = new byte[Math.min(most, command.length())];
+    for (int i = 0; i < bytes.length; i++) {
+      bytes[i] = (Byte) command.apply(i);
+    }
+    return new String(bytes, StandardCharsets.ISO_8859_1);
   }
 
   /** What the sidecar's function sees this argument as. */
