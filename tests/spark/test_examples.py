@@ -18,7 +18,11 @@ pytestmark = pytest.mark.spark
     [
         ("ticks.py", "48 windows, as they should be"),
         ("frames.py", "as DuckDB has it"),
-        ("score_lineitem.py --scale 0.01 --data lineitem", "results: equal"),
+        pytest.param(
+            "score_lineitem.py --scale 0.01 --data lineitem",
+            "results: equal",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_example(example, says, tmp_path):

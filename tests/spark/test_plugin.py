@@ -14,14 +14,15 @@ from shmring.spark import jar_path
 
 pytestmark = pytest.mark.spark
 
+PLUGIN = "io.shmring.spark.ShmringPlugin"
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[2]")
 builder.config("spark.driver.extraClassPath", sys.argv[1])
-builder.config("spark.plugins", "io.shmring.spark.ShmringPlugin")
-for setting in sys.argv[2:]:
+builder.config("spark.plugins", sys.argv[2])
+for setting in sys.argv[3:]:
     builder.config(*setting.split("=", 1))
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -37,7 +38,7 @@ class Driver:
         sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "period": 1, "directory": metrics}
         settings += tuple(f"spark.metrics.conf.*.sink.csv.{k}={v}" for k, v in sink.items())
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, jar_path(), *settings],
+            [sys.executable, "-c", DRIVER, jar_path(), PLUGIN, *settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -118,5 +119,9 @@ def test_all_of_it_ends_with_an_executor_that_is_killed(driver, name, until):
 @pytest.mark.parametrize(
     "setting", ["spark.shmring.sidecar.x.workers=1", "spark.shmring.python=/no/such/python"]
 )
-def test_wrong_settings_do_not_keep_spark_from_working(driver, setting):
-    driver(setting, "spark.shmring.ring.y.slots=1000").close()
+def test_wrong_settings_do_not_keep_spark_from_working(start_spark, sessions, name, setting):
+    plugin = {"spark.plugins": PLUGIN, f"spark.shmring.ring.{name}.slots": "1000"}
+    spark = start_spark("local[2]", **plugin, **dict([setting.split("=")]))
+    assert spark.range(1000).count() == 1000
+    sessions.stop()
+    assert not ours(name)

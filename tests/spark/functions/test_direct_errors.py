@@ -43,21 +43,26 @@ def test_type_that_spark_has_no_vectors_for_is_named(spark, serve, served, name)
         spark.conf.set(DIRECT, "true")
 
 
-@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow"])
+NESTED = ArrayType(StructType([StructField("a", LONGS, False)]))
+DEEP = "array(if(id = 2, null, struct(array(if(id = 3, null, id)) a)))"
+
+
 @pytest.mark.parametrize(
-    ("values", "kind", "nullable"),
+    ("method", "values", "kind", "nullable"),
     [
-        ("if(id = 3, null, id)", LongType(), False),
-        ("if(id = 3, null, cast(id as string))", StringType(), False),
-        ("if(id = 2, null, array(id, if(id = 3, null, id)))", LONGS, True),
-        ("map('k', if(id = 3, null, id))", MapType(StringType(), LongType(), False), True),
+        ("mapInArrow", "if(id = 3, null, id)", LongType(), False),
+        ("mapInArrow", "if(id = 3, null, cast(id as string))", StringType(), False),
+        ("mapInArrow", "if(id = 2, null, array(id, if(id = 3, null, id)))", LONGS, True),
         (
-            "array(if(id = 2, null, struct(array(if(id = 3, null, id)) a)))",
-            ArrayType(StructType([StructField("a", LONGS, False)])),
+            "mapInArrow",
+            "map('k', if(id = 3, null, id))",
+            MapType(StringType(), LongType(), False),
             True,
         ),
+        ("mapInArrow", DEEP, NESTED, True),
+        ("applyInArrow", DEEP, NESTED, True),
     ],
-    ids=["long", "string", "array", "map", "nested"],
+    ids=["long", "string", "array", "map", "nested", "groups"],
 )
 def test_null_where_none_was_declared_is_an_error(spark, served, method, values, kind, nullable):
     name = served("identity")

@@ -25,13 +25,6 @@ def spark(start_spark):
     return start_spark("local[2]", **ZONED)
 
 
-@pytest.fixture(params=["generated", "interpreted"])
-def generated(request, set_option):
-    """Whether Spark generates code for whole stages."""
-    set_option(WHOLE_STAGE, request.param == "generated")
-    return request.param == "generated"
-
-
 def through_identity(frame, name, **options):
     return frame.mapInArrow(through(name, **options), frame.schema)
 
@@ -120,23 +113,27 @@ def test_udf_over_columns_gives_columns(spark, plain, served):
     assert plan_of(twice).count("ColumnarToRow") == 1
 
 
-@pytest.mark.parametrize(
-    "below",
-    [
-        "select id, text from numbers where id % 3 = 0",
-        "select id % 10 id, max(text) text from numbers group by 1",
-        "select a.id, b.text from numbers a join numbers b on a.id = b.id + 1",
-        "select id, text from numbers where id < 0",
-        "select id, text from numbers order by text",
-        "select id, text from numbers limit 77",
-        "select id, text from numbers union all select -id, text from numbers",
-        "select explode(array(id, id + 1)) id, text from numbers",
-        "select * from values (1L, 'a'), (2L, null) as few(id, text)",
-    ],
+CHILDREN = (
+    "select id, text from numbers where id % 3 = 0",
+    "select id % 10 id, max(text) text from numbers group by 1",
+    "select a.id, b.text from numbers a join numbers b on a.id = b.id + 1",
+    "select id, text from numbers where id < 0",
+    "select id, text from numbers order by text",
+    "select id, text from numbers limit 77",
+    "select id, text from numbers union all select -id, text from numbers",
+    "select explode(array(id, id + 1)) id, text from numbers",
+    "select * from values (1L, 'a'), (2L, null) as few(id, text)",
 )
-def test_each_kind_of_child(spark, served, generated, below):
+
+
+@pytest.mark.parametrize(
+    ("below", "generated"),
+    [*((child, True) for child in CHILDREN), *((child, False) for child in CHILDREN[:2])],
+)
+def test_each_kind_of_child(spark, served, set_option, below, generated):
     """Among them some that give no row at all, or are no part of a generated stage."""
     name = served("identity")
+    set_option(WHOLE_STAGE, generated)
     numbers = spark.range(3000, numPartitions=3).selectExpr("id", TEXTS)
     numbers.createOrReplaceTempView("numbers")
     frame = spark.sql(below)
