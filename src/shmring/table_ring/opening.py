@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -174,24 +174,20 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
     return choose_subscriber(backend, wanted)  # it was removed meanwhile
 
 
-@contextlib.contextmanager
-def found(url: str | sa.URL, name: str) -> Generator[Backend]:
-    """Connect to the database of a ring, to change the ring as a whole."""
+def change_ring(
+    url: str | sa.URL, name: str, change: Callable[[Backend, sa.Connection], None]
+) -> None:
+    """Change a ring as a whole within a transaction, or raise RingNotFound."""
     where = address(url)
     check_name(name)
     refuse_missing(where, name)
     backend = backend_of(where)(where, name, "sync", False)
-    try:
-        yield backend
-    finally:
-        backend.close()
 
+    def change_it(connection: sa.Connection) -> None:
+        backend.lock_creation()
+        if not backend.exist(connection):
+            raise RingNotFound(not_found(connection.engine.url, name))
+        change(backend, connection)
 
-def if_there(
-    backend: Backend, connection: sa.Connection, change: Callable[[sa.Connection], None]
-) -> None:
-    """Change a ring within a transaction, or raise RingNotFound."""
-    backend.lock_creation()
-    if not backend.exist(connection):
-        raise RingNotFound(not_found(connection.engine.url, backend.tables.name))
-    change(connection)
+    with contextlib.closing(backend):
+        backend.transact(change_it)

@@ -18,15 +18,14 @@ import sqlalchemy as sa
 
 from shmring.closing import Closing
 from shmring.errors import Damaged
-from shmring.table_ring.backend import Deadline, Durability
+from shmring.table_ring.backend import Backend, Deadline, Durability
 from shmring.table_ring.opening import (
     Making,
     address,
     backend_of,
+    change_ring,
     choose_subscriber,
     create_or_read,
-    found,
-    if_there,
     message,
     messages,
     refuse_missing,
@@ -37,9 +36,6 @@ from shmring.table_ring.turns import (
     Claim,
     TableRingStats,
     Turns,
-    count_many,
-    count_one,
-    count_rows,
     to_batch,
 )
 
@@ -132,8 +128,7 @@ class TableRing(Closing):
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
         """Delete a ring with everything in it; RingNotFound if it does not exist."""
-        with found(url, name) as backend:
-            backend.transact(lambda connection: if_there(backend, connection, backend.drop))
+        change_ring(url, name, lambda backend, connection: backend.drop(connection))
 
     @staticmethod
     def renew(url: str | sa.URL, *, name: str = "shmring") -> None:
@@ -142,13 +137,12 @@ class TableRing(Closing):
         The ring keeps its messages. Open handles of another version call the same functions by
         name, so all users of a ring must change together.
         """
-        with found(url, name) as backend:
 
-            def renew(connection: sa.Connection) -> None:
-                layout = backend.tables.check(backend.tables.read(connection))
-                backend.renew(connection, layout)
+        def renew(backend: Backend, connection: sa.Connection) -> None:
+            layout = backend.tables.check(backend.tables.read(connection))
+            backend.renew(connection, layout)
 
-            backend.transact(lambda connection: if_there(backend, connection, renew))
+        change_ring(url, name, renew)
 
     def _open(
         self,
@@ -238,9 +232,12 @@ class TableRing(Closing):
         SubscriberDropped : the subscriber was removed
         """
         deadline = Deadline(timeout)
-        return self._turns.pop(
-            lambda backend: backend.pop_one(deadline.remaining), deadline, count_one
-        )
+
+        def attempt(backend: Backend) -> list[bytes]:
+            data = backend.pop_one(deadline.remaining)
+            return [] if data is None else [data]
+
+        return self._turns.pop(attempt, deadline)[0]
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -257,18 +254,18 @@ class TableRing(Closing):
         """
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        return self._turns.pop(
-            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_many
+        taken = self._turns.pop(
+            lambda backend: backend.pop_many(most, deadline.remaining), deadline
         )
+        return list(taken)
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        rows = self._turns.pop(
-            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, count_rows
+        return to_batch(
+            self._turns.pop(lambda backend: backend.pop_rows(most, deadline.remaining), deadline)
         )
-        return to_batch(rows)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None

@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -52,36 +53,6 @@ class TableRingStats:
     full_waits: int = 0
     empty_waits: int = 0
     retries: int = 0
-
-
-class Counters:
-    """The same counters as they change; the thread that holds the handle's lock counts."""
-
-    def __init__(self) -> None:
-        self.pushed = self.pushed_bytes = self.popped = self.popped_bytes = 0
-        self.full_waits = self.empty_waits = self.retries = 0
-
-    def stats(self) -> TableRingStats:
-        """Return the present values."""
-        return TableRingStats(**vars(self))
-
-
-def count_one(data: bytes) -> tuple[int, int]:
-    """Return the number of messages taken, and their bytes."""
-    return 1, len(data)
-
-
-def count_many(messages: Sequence[bytes]) -> tuple[int, int]:
-    return len(messages), sum(map(len, messages))
-
-
-def count_rows(rows: Sequence[Message]) -> tuple[int, int]:
-    return len(rows), sum(len(data) for _, _, data in rows)
-
-
-def count_none(_: object) -> tuple[int, int]:
-    """Return zeros: nothing is taken before the claim ends."""
-    return 0, 0
 
 
 def check_slot(peek: Peek, which: Which, name: str) -> None:
@@ -158,7 +129,7 @@ class Claim:
         return to_batch(self._messages)
 
 
-R = TypeVar("R")
+M = TypeVar("M", bytes, Message)
 
 
 class Turns:
@@ -181,12 +152,13 @@ class Turns:
         self._claim_open = False
         # Waits of other threads that ended while a claim was open.
         self._waited: list[tuple[Which, float]] = []
-        self._counters = Counters()
+        # The thread that holds the lock counts.
+        self._counters: Counter[str] = Counter()
         self._searches = Searches()
 
     def stats(self) -> TableRingStats:
         with self._lock:
-            return self._counters.stats()
+            return TableRingStats(**self._counters)
 
     def close(self) -> None:
         """Close the connection, unless it belongs to a parent process."""
@@ -245,8 +217,8 @@ class Turns:
         with self._lock:
             first = self._usable().push(rows, time.time_ns(), timeout)
             if first is not None:
-                self._counters.pushed += len(rows)
-                self._counters.pushed_bytes += sum(map(len, rows))
+                self._counters["pushed"] += len(rows)
+                self._counters["pushed_bytes"] += sum(map(len, rows))
             return first
 
     def _has_room(self, count: int) -> bool:
@@ -257,12 +229,13 @@ class Turns:
 
     def pop(
         self,
-        attempt: Callable[[Backend], R | None],
+        attempt: Callable[[Backend], Sequence[M]],
         deadline: Deadline,
-        measure: Callable[[R], tuple[int, int]],
-    ) -> R:
-        """Return the messages that an attempt takes, or raise Empty; `measure` counts them."""
-        while (found := self._try_pop(attempt, measure)) is None:
+        *,
+        popped: bool = True,
+    ) -> Sequence[M]:
+        """Return the messages that an attempt takes, or raise Empty; count them if `popped`."""
+        while not (found := self._try_pop(attempt, popped)):
             if not self._wait("pop", self._has_messages, deadline):
                 needed = f", or fewer than head_start {self._head_start}"
                 raise Empty(
@@ -272,17 +245,16 @@ class Turns:
             self._head_start = 0
         return found
 
-    def _try_pop(
-        self, attempt: Callable[[Backend], R | None], measure: Callable[[R], tuple[int, int]]
-    ) -> R | None:
+    def _try_pop(self, attempt: Callable[[Backend], Sequence[M]], popped: bool) -> Sequence[M]:
         if self._head_start:
-            return None
+            return []
         self._refuse_child()
         with self._lock:
             found = attempt(self._usable())
-            if found is not None:
+            if found:
                 self._searches.found()
-                self._count(measure(found))
+                if popped:
+                    self._count(found)
             return found
 
     @contextlib.contextmanager
@@ -290,17 +262,17 @@ class Turns:
         """Take messages that are popped when the block ends, or given back."""
         begun = False
 
-        def begin(backend: Backend) -> list[Message] | None:
+        def begin(backend: Backend) -> list[Message]:
             nonlocal begun
             # A signal's exception may come at any time from here on. Undoing takes the lock again;
             # until then no other thread may begin a claim, which it would undo.
             begun = self._claim_open = True
             found = backend.begin_claim(limit)
             self._claim_open = begun = bool(found)
-            return found or None
+            return found
 
         try:
-            rows = self.pop(begin, deadline, count_none)
+            rows = self.pop(begin, deadline, popped=False)
             yield Claim(self._backend.connection, rows)
         except BaseException:
             if begun:
@@ -310,20 +282,21 @@ class Turns:
             raise
         self._end_claim(rows)
 
-    def _end_claim(self, taken: list[Message]) -> None:
+    def _end_claim(self, taken: Sequence[Message]) -> None:
         with self.use(claiming=True) as backend:
             try:
                 backend.end_claim(keep=bool(taken))
-                self._count(count_rows(taken))
+                self._count(taken)
             finally:
                 # Not before: a push of another thread would be undone with the claim.
                 self._claim_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
 
-    def _count(self, taken: tuple[int, int]) -> None:
-        self._counters.popped += taken[0]
-        self._counters.popped_bytes += taken[1]
+    def _count(self, taken: Sequence[bytes | Message]) -> None:
+        self._counters["popped"] += len(taken)
+        data = (found if isinstance(found, bytes) else found[2] for found in taken)
+        self._counters["popped_bytes"] += sum(map(len, data))
 
     def _has_messages(self) -> bool:
         with self.use() as backend:
@@ -351,12 +324,11 @@ class Turns:
         if not ready():
             if not deadline.waits:
                 with self._lock:
-                    self._counters.full_waits += which == "push"
-                    self._counters.empty_waits += which == "pop"
+                    self._counters["full_waits" if which == "push" else "empty_waits"] += 1
             if not self._wait_told(which, ready, deadline):
                 return False
         with self._lock:
-            self._counters.retries += 1
+            self._counters["retries"] += 1
         return deadline.again()
 
     def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
