@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from sessions import PATIENCE
+from sessions import PATIENCE, Sessions
 
 import shmring
 from shmring.sidecars import Sidecar
@@ -22,9 +25,6 @@ from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import through
 
 HERE = Path(__file__).parent
-if TYPE_CHECKING:
-    from cluster import Cluster
-
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
@@ -72,9 +72,30 @@ def beside(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
-    batches = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
-    return start_on_cluster(**batches)
+def spark(start_spark: Callable[..., SparkSession], sessions: Sessions) -> Iterator[SparkSession]:
+    """A session with two executors, whose cluster is in the driver."""
+    options = {
+        "spark.executor.memory": "512m",
+        "spark.locality.wait": "0",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+    }
+    yield start_spark("local-cluster[2,1,1024]", **options)
+    sessions.stop()
+    shutil.rmtree(Path(pyspark.__path__[0]) / "work", ignore_errors=True)
+
+
+def executors(spark: SparkSession) -> set[int]:
+    """Process ids of those that live."""
+    jvm = spark._jvm
+    assert jvm is not None
+    driver = jvm.java.lang.ProcessHandle.current().pid()
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == driver and b"ExecutorBackend" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+    return found
 
 
 def with_a_death(frame: DataFrame) -> DataFrame:
@@ -124,7 +145,6 @@ def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_rin
     name: str,
     serve: Callable[..., Sidecar],
     spark: SparkSession,
-    cluster: Cluster,
     until: Callable[..., None],
 ) -> None:
     serve("identity", workers=2)
@@ -135,7 +155,7 @@ def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_rin
     def has_only_living_clients() -> bool:
         found = [ring for ring in shmring.rings() if ring.startswith(clients)]
         processes = {int(ring.removeprefix(clients).split("-")[0]) for ring in found}
-        return processes <= set(cluster.executors)
+        return processes <= executors(spark)
 
     until(has_only_living_clients, "the sweep of what the killed one has left")
 

@@ -337,7 +337,7 @@ def test_what_a_killed_client_leaves_is_swept(serve, name, child, until, functio
 
 def test_killed_clients_leave_no_holes_in_the_request_ring(serve, name, child, until):
     serve("identity")
-    for _ in range(3):
+    for _ in range(2):
         processes = [child(CLIENT, name) for _ in range(3)]
         for process in processes:
             assert process.line() == "running"
