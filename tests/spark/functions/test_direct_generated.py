@@ -217,8 +217,22 @@ def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, be
             7,
         ),
         ("select id, id other from numbers", 1000),
+        (
+            "select a.id, b.id other, repeat('x', 40) text from numbers a cross join range(3000) b"
+            " where a.id % 1000 = 0",
+            1000,
+        ),
     ],
-    ids=["cross join", "explode", "outer explode", "merge join", "expand", "union", "plain"],
+    ids=[
+        "cross join",
+        "explode",
+        "outer explode",
+        "merge join",
+        "expand",
+        "union",
+        "plain",
+        "thousands of a row",
+    ],
 )
 def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, rows):
     """Also where one row gives several, and where the code does not stop between them."""

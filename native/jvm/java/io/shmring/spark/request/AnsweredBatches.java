@@ -34,9 +34,6 @@ import org.slf4j.LoggerFactory;
  * the monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
-  /** A batch takes at most one such part of a ring, so that others' find room beside it. */
-  private static final int PART = 8;
-
   private final SidecarTask<?, ?> task;
   private final TaskContext context;
   private final Supplier<Batches.Input> child;
@@ -180,7 +177,7 @@ public final class AnsweredBatches implements AutoCloseable {
         this::checkTask,
         allocator,
         schema -> refuse(handler.objection(schema)));
-    batches.begin(borrowed, borrowed.requestRingBytes() / PART);
+    batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
   private void begin(PythonCall call) throws InterruptedException {

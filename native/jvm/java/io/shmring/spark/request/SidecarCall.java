@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.Timeouts;
 import java.io.IOException;
 import java.util.Optional;
@@ -19,8 +20,12 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 public record SidecarCall(
     String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
     implements Call {
-  // Code that does not stop after one row fills several batches before the ring's size is known.
+  // Code that does not stop after one row fills several batches while the sidecar is not there yet.
   private static final long FIRST_BYTES = 1 << 14;
+
+  /** A batch takes at most one such part of a ring, so that others' find room beside it. */
+  static final int PART = 8;
+
   private static final String BEGINS = "shmring.through";
   private static final ObjectMapper JSON =
       JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
@@ -74,10 +79,10 @@ public record SidecarCall(
     return false;
   }
 
-  /** The sidecar's ring, which sets the limit, is not known yet. */
+  /** As many as later, if the sidecar is there: the first batches have as many rows as all. */
   @Override
   public long firstBytes() {
-    return FIRST_BYTES;
+    return SidecarClient.requestRingBytes(sidecar).orElse(FIRST_BYTES * PART) / PART;
   }
 
   @Override
