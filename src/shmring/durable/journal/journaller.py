@@ -90,6 +90,8 @@ class Journal(Closing):
     SecondConsumer : another journal of this ring runs
     JournalGap : the ring does not continue where the journal ends
     Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
+    TooManyLeases : from close(): programs that are no journals have died on its branch "journal",
+        and left more than 48 messages apart from each other, which cannot be written in order
 
     While the disk is full, the journal waits and tries again. Once the ring is full, producers wait
     too.
