@@ -55,16 +55,14 @@ def main(rows: int = ROWS) -> int:
         sidecars = {"celsius": "standalone:to_celsius"}
         spark = shmring.spark.configure(builder, sidecars=sidecars, workers=1).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-        metrics = shmring.spark.metrics(spark.sparkContext)
         frame = spark.range(rows, numPartitions=4).selectExpr("cast(id as double) fahrenheit")
-        through = shmring.spark.through("celsius", metrics=metrics)
+        through = shmring.spark.through("celsius")
         count, mean = (
             frame.mapInArrow(through, "fahrenheit double, celsius double")
             .agg(functions.count("*"), functions.avg("celsius"))
             .first()
         )
         print(f"{count:,} rows, {mean:,.1f} degrees on average, executors {cluster.executors}")
-        print(f"{metrics.value.requests} batches went through the sidecars")
         spark.stop()
         deadline = time.monotonic() + 60
         # An executor is gone before what looks after its sidecars is.

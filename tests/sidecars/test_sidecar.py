@@ -9,11 +9,10 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import Sidecar, SidecarClient, Task
+from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.wire import (
     FLAG_LAST,
     HEAD_BYTES,
-    WORKERS_BRANCH,
     Head,
     reply_ring_name,
     request_ring_name,
@@ -33,8 +32,6 @@ def test_answers_come_in_the_order_of_the_batches_whatever_worker_was_first(
         for batch, answer in zip(batches, it.map(batches), strict=True):
             assert answer.select(["x"]) == batch
             pids.update(answer.column("pid").to_pylist())
-        assert it.metrics.requests == it.metrics.answers == 200
-        assert it.metrics.rows == 2000
     assert pids <= set(sidecar.pids)
     assert in_flight == 1 or len(pids) > 1
 
@@ -93,7 +90,7 @@ def test_batch_larger_than_the_request_ring_is_sent_in_slices(serve, client):
     batch = numbers(0, 200_000)
     with client() as it:
         answers = list(it.map([batch, batch]))
-        assert it.metrics.requests == len(answers) > 10
+        assert len(answers) > 10
     assert pa.Table.from_batches(answers) == pa.Table.from_batches([batch, batch])
 
 
@@ -102,20 +99,6 @@ def test_dropped_answers_leave_room_for_those_to_come(served, client):
     with client(name, reply_slots=1024) as it:
         for i, answer in enumerate(it.map(numbers(i, 5000) for i in range(100))):
             assert answer.column(0)[0].as_py() == i
-        assert it.metrics.answers == 100
-
-
-def test_answers_lie_in_the_reply_ring(serve, client):
-    serve("identity")
-    with client() as it:
-        answers = it.map(numbers(i, 100_000) for i in range(5))
-        next(answers)  # a copy: Spark keeps the first one
-        address = next(answers).column(0).buffers()[1].address
-        with open("/proc/self/maps") as maps:
-            replies = [line.split()[0] for line in maps if f"/shmring.reply.{it.name}." in line]
-        ranges = [[int(end, 16) for end in line.split("-")] for line in replies]
-        assert any(low <= address < high for low, high in ranges)
-        answers.close()
 
 
 # --- exceptions ---------------------------------------------------------------------------------
@@ -234,13 +217,6 @@ def test_caller_may_keep_all_batches_of_several_schemas(served, client):
     assert [a.schema.metadata for a in answers] == [b.schema.metadata for b in batches]
 
 
-def test_caller_may_keep_every_second_batch(served, client):
-    name = served("identity", workers=2)
-    with client(name, reply_slots=1024) as it:
-        kept = [b for i, b in enumerate(it.map(numbers(i) for i in range(400))) if i % 2]
-        assert kept == [numbers(i) for i in range(1, 400, 2)]
-
-
 @pytest.mark.parametrize("keep", [True, False])
 def test_answers_may_be_larger_than_the_reply_ring(serve, client, keep):
     serve("many", workers=2)
@@ -357,9 +333,12 @@ def test_rubbish_in_a_request_is_answered_with_an_error(serve, name):
 
 
 def test_head_of_a_request_survives_the_wire():
-    replies, task = reply_ring_name("a", "b"), Task("app-1", 3, 4, 2**33)
-    head = Head.unpack(Head.of(2**40, replies, task, rows=2**32 - 1).pack(), ring="r")
-    assert (head.number, head.reply_ring, head.task, head.rows) == (2**40, replies, task, 2**32 - 1)
+    replies = reply_ring_name("a", "b")
+    sent = Head.of(2**40, replies, rows=2**32 - 1)
+    sent = sent._replace(application=b"app-1", stage=3, partition=4, attempt=2**33)
+    head = Head.unpack(sent.pack(), ring="r")
+    assert (head.number, head.reply_ring, head.rows) == (2**40, replies, 2**32 - 1)
+    assert head.describe().endswith("(partition 4 of stage 3, attempt 8589934592, app-1)")
     answer = Head.unpack(head.answer(7, 3, 2**63, 5), ring="r")
     assert answer == head._replace(piece=7, flags=3, worked=2**63, batches=5)
     with pytest.raises(shmring.Damaged, match="is no request or answer"):
@@ -368,25 +347,6 @@ def test_head_of_a_request_survives_the_wire():
         Head.unpack(b"\xff" * HEAD_BYTES, ring="r")
     with pytest.raises(shmring.Damaged, match="names no ring to answer to"):
         Head.unpack(Head.of(1, "é").pack(), ring="r")
-
-
-def test_task_travels_with_the_request_and_back(name, thread):
-    task = Task("app-7", stage=1, partition=2, attempt=3)
-
-    def ask():
-        with SidecarClient(name, task=task) as it:
-            return list(it.map([numbers(1)]))
-
-    with (
-        shmring.create(request_ring_name(name), slots=1024, temporary=True) as ring,
-        ring.consumer(WORKERS_BRANCH, start="earliest") as inbox,
-    ):
-        asking = thread(ask)
-        head = Head.unpack(inbox.pop(timeout=120), ring="r")
-        assert (head.task, head.number) == (task, 0)
-        with shmring.attach(head.reply_ring) as answers, answers.producer() as out:
-            out.push(head.answer(0, FLAG_LAST))
-        assert asking.outcome() == []
 
 
 def test_sidecar_whose_ring_nobody_makes_says_how_to_make_it(name):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -267,23 +266,6 @@ def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
     assert request_ring_name(name) not in shmring.rings()
 
 
-def test_new_sidecar_goes_on_with_the_requests_of_a_killed_one(
-    supervisor, serve, name, thread, tmp_path, until
-):
-    process, _ = supervisor("wait_for_marker")
-
-    def ask():
-        with SidecarClient(name, connect_timeout=60) as client:
-            return list(client.map([numbers(i) for i in range(10)]))
-
-    asking = thread(ask)
-    until((tmp_path / "marker.begun").exists)
-    process.kill()
-    serve("identity")
-    (tmp_path / "marker").touch()
-    assert asking.outcome() == [numbers(i) for i in range(10)]
-
-
 def test_ctrl_c_ends_sidecar_and_workers_and_leaves_nothing(supervisor, name, until):
     process, pids = supervisor("identity")
     process.interrupt()
@@ -353,33 +335,6 @@ def test_reply_ring_that_nobody_is_attached_to_is_swept(serve, name):
         made.keep()
     serve("identity")
     assert reply_rings(name) == []
-
-
-def test_client_that_comes_while_its_sidecar_ends_has_no_file_while_it_waits(
-    serve, name, thread, until, monkeypatch
-):
-    """The sidecar removes the reply rings that it knows: this one is made since."""
-    made = threading.Event()
-
-    def make_late(*arguments):
-        sidecar.stop()
-        mailbox = new_mailbox(*arguments)
-        made.set()
-        return mailbox
-
-    def ask():
-        with SidecarClient(name, connect_timeout=60) as client:
-            monkeypatch.undo()
-            return list(client.map([numbers(0)]))
-
-    sidecar = serve("identity")
-    new_mailbox = SidecarClient._new_mailbox
-    monkeypatch.setattr(SidecarClient, "_new_mailbox", make_late)
-    asked = thread(ask)
-    until(made.is_set)
-    until(lambda: not reply_rings(name), "the end of the file")
-    serve("identity")
-    assert asked.outcome() == [numbers(0)]
 
 
 def test_ctrl_c_ends_a_waiting_client_and_leaves_nothing(serve, name, child, tmp_path, until):

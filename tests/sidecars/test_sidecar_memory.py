@@ -173,26 +173,3 @@ def test_answer_that_is_too_large_names_the_clients_slots(served, name):
 def test_slots_that_the_errors_name_are_enough(served, name):
     with SidecarClient(name, reply_slots=2048) as client:
         assert list(client.map([ROW])) == [ROW]
-
-
-def test_reply_ring_grows_for_a_row_that_it_does_not_take(serve, name):
-    serve("a_megabyte", workers=2)
-    batches = [pa.record_batch({"x": [i]}) for i in range(6)]
-    with SidecarClient(name) as client:
-        for _ in range(2):
-            answers = (answer["text"].to_pylist() for answer in client.map(batches))
-            texts = [text for answer in answers for text in answer]
-            assert texts == [t for i in range(6) for t in (str(i), "y" * 1_000_000)]
-        retries = client.metrics.retries
-    assert 1 <= retries <= 3  # those that were under way when the first was refused
-
-
-def test_reply_ring_has_room_for_what_is_under_way(serve, name):
-    serve("identity", workers=2)
-    large = pa.record_batch({"s": ["x" * 100_000] * 10})
-    with SidecarClient(name) as client:
-        assert list(client.map([large] * 5)) == [large] * 5
-        (ring,) = [r for r in shmring.rings() if r.startswith(f"reply.{name}.")]
-        with shmring.attach(ring, read_only=True) as found:
-            assert found.slots == 32768  # six of them
-        assert client.metrics.retries == 0

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
-    from shmring.sidecars.client import Metrics, SidecarClient
+    from shmring.sidecars.client import SidecarClient
     from shmring.sidecars.server import Sidecar, SidecarFunction, sidecar
-    from shmring.sidecars.wire import Task
 
-__all__ = ["Metrics", "Sidecar", "SidecarClient", "SidecarFunction", "Task", "sidecar"]
-
-_MODULES = {"Metrics": "client", "SidecarClient": "client", "Task": "wire"}
+__all__ = ["Sidecar", "SidecarClient", "SidecarFunction", "sidecar"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     need_pyarrow("a sidecar, whose requests are Arrow batches,")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'server')}"), name)
+    module = "client" if name == "SidecarClient" else "server"
+    return getattr(import_module(f"{__name__}.{module}"), name)

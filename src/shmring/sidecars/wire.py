@@ -64,7 +64,6 @@ of rows.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmring.errors import Damaged
@@ -84,7 +83,6 @@ __all__ = [
     "KIND_REQUEST",
     "WORKERS_BRANCH",
     "Head",
-    "Task",
     "check_sidecar_name",
     "reply_ring_name",
     "request_ring_name",
@@ -134,16 +132,6 @@ def reply_ring_name(sidecar: str, unique: str) -> str:
     return f"{REPLIES}{sidecar}.{unique}"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Whose work a request is."""
-
-    application: str = ""
-    stage: int = 0
-    partition: int = 0
-    attempt: int = 0
-
-
 # CHANGE: a new field of a request
 class Head(NamedTuple):
     """The fixed part of a request or an answer; its fields are the words of the wire.
@@ -166,19 +154,19 @@ class Head(NamedTuple):
     worked: int
 
     @classmethod
-    def of(cls, number: int, reply_ring: str, task: Task = Task(), *, rows: int = 0) -> Self:
+    def of(cls, number: int, reply_ring: str, *, rows: int = 0) -> Self:
         """The head of a request."""
         return cls(
             _MAGIC,
             _VERSION,
             flags=0,
             piece=0,
-            stage=task.stage,
-            partition=task.partition,
+            stage=0,
+            partition=0,
             rows=rows,
-            attempt=task.attempt,
+            attempt=0,
             number=number,
-            application=task.application.encode(),
+            application=b"",
             reply=reply_ring.encode(),
             batches=0,
             worked=0,
@@ -189,12 +177,6 @@ class Head(NamedTuple):
         """The ring into which the answer goes."""
         return self.reply.rstrip(b"\0").decode("ascii")
 
-    @property
-    def task(self) -> Task:
-        """Whose work it is."""
-        application = self.application.rstrip(b"\0").decode(errors="replace")
-        return Task(application, self.stage, self.partition, self.attempt)
-
     def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> bytes:
         """The head of an answer to this request, as bytes."""
         return _HEAD.pack(_MAGIC, _VERSION, flags, piece, *self[4:11], batches, worked)
@@ -203,11 +185,11 @@ class Head(NamedTuple):
         """Whose it is, in words."""
         client = self.reply_ring.rpartition(".")[2].partition("-")[0]
         text = f"request {self.number} of process {client}"
-        task = self.task
-        if task.application:
+        application = self.application.rstrip(b"\0").decode(errors="replace")
+        if application:  # a task of Spark's
             text += (
-                f" (partition {task.partition} of stage {task.stage}, attempt {task.attempt}, "
-                f"{task.application})"
+                f" (partition {self.partition} of stage {self.stage}, attempt {self.attempt}, "
+                f"{application})"
             )
         return text
 

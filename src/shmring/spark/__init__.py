@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from shmring.spark.jvm import configure, jar_path
 
 if TYPE_CHECKING:
-    from shmring.spark.functions import arrow_udf, metrics, through
+    from shmring.spark.functions import arrow_udf, through
 
 __all__ = [
     "arrow_udf",
     "configure",
     "jar_path",
-    "metrics",
     "through",
 ]
 

@@ -23,7 +23,7 @@ from direct import (
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
-from shmring.spark import arrow_udf, metrics, through
+from shmring.spark import arrow_udf, through
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,6 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     frame = spark.range(100, numPartitions=1).mapInArrow(run, "id long")
     assert not is_direct(frame, name)
     assert frame.count() == 1
-    total = metrics(spark.sparkContext)
-    counted = spark.range(100).mapInArrow(through(name, metrics=total), "id long")
-    assert not is_direct(counted, name)
 
 
 def test_operators_in_a_row_joins_caches_and_barriers(spark, served):

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions
 
-from shmring.spark import metrics, through
+from shmring.spark import through
 
 
 def test_rows_go_through_the_sidecar_and_back(spark, served):
@@ -63,17 +63,6 @@ def test_function_may_drop_or_multiply_rows(spark, served):
     name = served("twice")
     result = spark.range(1000).mapInArrow(through(name), "id long")
     assert result.count() == 2000
-
-
-def test_metrics_are_summed_over_the_tasks(spark, served):
-    name = served("identity")
-    total = metrics(spark.sparkContext)
-    for _ in range(2):
-        frame = spark.range(30_000, numPartitions=3)
-        frame.mapInArrow(through(name, metrics=total), "id long").count()
-    assert total.value.rows == 60_000
-    assert total.value.requests == total.value.answers == 6
-    assert total.value.answer_bytes >= total.value.request_bytes > 60_000 * 8
 
 
 def test_limit_leaves_nothing(spark, serve, name, reply_rings, until):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from direct import DIRECT
 
-from shmring.spark import arrow_udf, metrics, through
+from shmring.spark import arrow_udf, through
 
 NEEDED = r"For applyInArrow and arrow_udf start the session with shmring\.spark\.configure"
 FOR_ARROW = r"Instead of a method for pandas call the one for Arrow"
@@ -34,18 +34,17 @@ def test_udfs_say_so(spark, served, set_option):
         spark.range(3).select(arrow_udf(served("identity"), "long")("id")).collect()
 
 
-@pytest.mark.parametrize("why", ["metrics", "wrapped"])
-def test_so_they_do_with_the_jar_where_spark_runs_the_function(spark, served, set_option, why):
+def test_so_they_do_with_the_jar_where_spark_runs_the_function(spark, served, set_option):
     set_option(DIRECT, "true")
     name = served("identity")
-    run = through(name, metrics=metrics(spark.sparkContext) if why == "metrics" else None)
+    run = through(name)
     frame = spark.range(3, numPartitions=1)
 
     def wrapped(group):
         return run(group)
 
     with pytest.raises(Exception, match=NEEDED):
-        applied(frame, "applyInArrow", wrapped if why == "wrapped" else run).collect()
+        applied(frame, "applyInArrow", wrapped).collect()
 
 
 def test_methods_for_pandas_say_which_to_call(spark, served, set_option):

@@ -16,13 +16,9 @@ from shmring.errors import SchemaMismatch, ShmringError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import SparkContext
-    from pyspark.accumulators import Accumulator
     from pyspark.sql.types import StructType
 
-    from shmring.sidecars import Metrics, Task
-
-__all__ = ["Through", "metrics", "refused", "through"]
+__all__ = ["Through", "refused", "through"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,6 @@ class Through:
     timeout: float
     connect_timeout: float
     reply_slots: int | None
-    metrics: Accumulator[Metrics] | None
     schema: StructType | None = None  # as given to Spark's method, in the worker
 
     def __post_init__(self) -> None:
@@ -49,9 +44,7 @@ class Through:
 
     @property
     def described(self) -> str:
-        """The options as SidecarCall.java reads them; it leaves accumulators to Python."""
-        if self.metrics is not None:
-            return "Through"
+        """The options as SidecarCall.java reads them."""
         return f"shmring.through{json.dumps(self._options())}"
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
@@ -70,12 +63,8 @@ class Through:
         batches = map(self._batch, chain((first,), given))
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
-        with SidecarClient(**self._options(), task=_current_task()) as client:
-            try:
-                yield from self._checked(client.map(batches))
-            finally:
-                if self.metrics is not None:
-                    self.metrics.add(client.metrics)
+        with SidecarClient(**self._options()) as client:
+            yield from self._checked(client.map(batches))
 
     def _batch(self, given: Any) -> pa.RecordBatch:
         import pyarrow as pa
@@ -117,25 +106,9 @@ def refused(sidecar: str, given: object) -> ShmringError:
     return ShmringError(
         f'sidecar "{sidecar}": Spark\'s Python workers send it the batches of mapInArrow alone, '
         f"and this is {kind.__module__}.{kind.__name__}. For applyInArrow and arrow_udf start the "
-        f"session with shmring.spark.configure(), and leave out metrics=, resource profiles and "
+        f"session with shmring.spark.configure(), and leave out resource profiles and "
         f"columns of types that the jar leaves to Spark. Instead of a method for pandas call the "
         f"one for Arrow: the sidecar's function may call to_pandas()"
-    )
-
-
-def _current_task() -> Task:
-    from pyspark import TaskContext
-
-    from shmring.sidecars import Task
-
-    context = TaskContext.get()
-    if context is None:
-        return Task()
-    return Task(
-        application=context.getLocalProperty("spark.app.id") or "",
-        stage=context.stageId(),
-        partition=context.partitionId(),
-        attempt=context.taskAttemptId(),
     )
 
 
@@ -146,7 +119,6 @@ def through(
     timeout: float = 300.0,
     connect_timeout: float = 10.0,
     reply_slots: int | None = None,
-    metrics: Accumulator[Metrics] | None = None,
 ) -> Through:
     """Return a function for ``DataFrame.mapInArrow`` that sends batches through a sidecar.
 
@@ -165,11 +137,9 @@ def through(
         are still loading, or if the sidecar has no room for another client
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
-    reply_slots : size of each task's reply ring, in slots of 300 bytes. None: 4,096, and up
-        to 65,536 as the requests under way need them; less if /dev/shm has little memory, but
-        enough for any row
-    metrics : an accumulator of :func:`metrics` that sums up the counters of the tasks' clients, for
-        ``mapInArrow`` alone: only Spark's Python workers, which are slower, can add to it
+    reply_slots : size of each task's reply ring, in slots of 300 bytes. None: 4,096, and with the
+        jar up to 65,536 as the requests under way need them, and enough for any row; less if
+        /dev/shm has little memory
 
     Raises
     ------
@@ -181,25 +151,8 @@ def through(
         and ignores other names, but refuses a declared name at another place; ``applyInArrow``
         takes them by name
     """
-    run = Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
+    run = Through(name, in_flight, timeout, connect_timeout, reply_slots)
     # Spark's JVM sees a function's name, which is the class's where an object has none. What wraps
     # the object, and does something else, does not take that over.
     kind = type(run.described, (Through,), {})
     return kind(*(getattr(run, field.name) for field in fields(run)))
-
-
-def metrics(context: SparkContext) -> Accumulator[Metrics]:
-    """Return an accumulator that sums up the :class:`~shmring.sidecars.Metrics` of a job."""
-    from pyspark.accumulators import AccumulatorParam
-
-    from shmring.sidecars import Metrics
-
-    class Sum(AccumulatorParam[Metrics]):
-        def zero(self, value: Metrics) -> Metrics:
-            return Metrics()
-
-        def addInPlace(self, value1: Metrics, value2: Metrics) -> Metrics:
-            value1.add(value2)
-            return value1
-
-    return context.accumulator(Metrics(), Sum())

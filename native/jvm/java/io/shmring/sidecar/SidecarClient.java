@@ -18,8 +18,8 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends record batches to a sidecar; answers come back in the order of the batches. One thread at a
- * time may use it. It does the same as SidecarClient of sidecars/client.py, except that its caller
- * closes an answer before it asks for the next one, so that answers never block each other for long.
+ * time may use it. Its caller closes an answer before it asks for the next one, so that answers never
+ * block each other for long. (sidecars/client.py is the plain client, which gives copies.)
  *
  * <p>One task after another uses it: {@link #begin} names the task.
  */
