@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -27,7 +27,6 @@ from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.raised import raised
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import batches_wanted, in_turn, slices, together
-from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -37,7 +36,7 @@ from shmring.sidecars.wire import (
     KIND_REPLY,
 )
 
-__all__ = ["Answers"]
+Item = TypeVar("Item")
 
 _TRACEBACK_BYTES = 32_768
 
@@ -125,9 +124,9 @@ class Answers:
         pieces : None is where there may be time for a sign of life
         spent : nanoseconds that went into them before
         """
-        request.client.add(Job(request.lease, self._pushes(request, Timed(pieces, spent))))
+        request.client.add(Job(request.lease, self._pushes(request, _Timed(pieces, spent))))
 
-    def _pushes(self, request: Request, pieces: Timed[Piece | None]) -> Generator[Push]:
+    def _pushes(self, request: Request, pieces: _Timed[Piece | None]) -> Generator[Push]:
         client, head, push = request.client, request.head, request.push
 
         request.answering = True
@@ -269,3 +268,32 @@ def _push_batch(client: Client, head: bytes, *piece: *Piece) -> Push:
         kind=KIND_REPLY,
         timeout=0,
     )
+
+
+class _Timed(Generic[Item]):
+    """An iterator that counts how long its items took to make.
+
+    Parameters
+    ----------
+    items : made as they are asked for
+    spent : nanoseconds that went into them before
+    """
+
+    def __init__(self, items: Iterator[Item], spent: int = 0) -> None:
+        self._items = items
+        self._spent = spent
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Item:
+        begun = time.perf_counter_ns()
+        try:
+            return next(self._items)
+        finally:
+            self._spent += time.perf_counter_ns() - begun
+
+    def spent(self) -> int:
+        """Nanoseconds since this was called last."""
+        spent, self._spent = self._spent, 0
+        return spent

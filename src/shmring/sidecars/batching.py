@@ -7,8 +7,6 @@ from typing import Self
 
 from shmring.arguments import at_least_one
 
-__all__ = ["PIN", "Batching", "WrongRows", "worker_options"]
-
 PIN = "pin"  # a word of a worker's command line
 
 _USUAL_WAIT = 5.0  # ms

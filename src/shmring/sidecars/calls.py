@@ -18,8 +18,6 @@ from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.combining import combined, with_rows
 from shmring.sidecars.groups import is_group
 
-__all__ = ["MOST", "Call", "Calls", "result_of"]
-
 _arrow: Any = pa
 
 _CALLS = b"shmring.calls"

@@ -38,8 +38,6 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-__all__ = ["SidecarClient"]
-
 # Liveness is asked of the kernel, a microsecond a participant: this is often enough.
 _LOOK_EVERY = 0.25
 # A wait is cut into slices of this length to look at the other direction.

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["combined", "joined", "with_rows"]
-
 Part = TypeVar("Part", bound=Sized)
 
 _WITH_OFFSETS = frozenset(

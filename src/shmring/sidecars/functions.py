@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from shmring.arrow.batches import batches_of
 
-__all__ = ["Function", "batches_from", "find_function", "instantiated"]
-
 Function: TypeAlias = Callable[..., Any]
 
 

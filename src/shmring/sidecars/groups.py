@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-__all__ = ["arguments", "is_group"]
-
 _GROUP = b"shmring.group"
 _ONE = b"1"
 

@@ -24,8 +24,6 @@ from shmring.sidecars.participants import (
 )
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["Health", "Staff", "check", "findings"]
-
 Status = Literal[0, 1, 2]
 
 _AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident

@@ -14,8 +14,6 @@ from shmring.errors import RingNotFound, ShmringError
 from shmring.sidecars.outbox import Client, Push
 from shmring.sidecars.wire import KIND_REPLY, Head
 
-__all__ = ["INTERVAL", "LOOK", "Heartbeat", "Request"]
-
 # Seconds after which a client is to see that something happens: answers that have waited for others
 # for so long wait no longer.
 INTERVAL = 0.1

@@ -23,8 +23,6 @@ from shmring.sidecars.combining import joined
 from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import Heartbeat, Request
 
-__all__ = ["Gathering", "Joint", "split"]
-
 
 class HasBatch(Protocol):
     """A request."""

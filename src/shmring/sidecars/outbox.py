@@ -15,8 +15,6 @@ from shmring.errors import Full, ShmringError
 from shmring.sidecars.unchanged import Unchanged
 from shmring.sidecars.wire import KIND_REPLY
 
-__all__ = ["Client", "Job", "Push"]
-
 # Publishes one message, or raises Full at once.
 Push = Callable[[], int]
 

@@ -23,23 +23,6 @@ from shmring.names import REQUESTS
 from shmring.records import ParticipantRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = [
-    "CLIENT",
-    "LOADING",
-    "RESTARTED",
-    "RESTART_SECONDS",
-    "SUPERVISOR",
-    "Watch",
-    "age_of",
-    "await_entry",
-    "enter",
-    "functions",
-    "in_words",
-    "others",
-    "request_at",
-    "serving",
-]
-
 # A client is a participant of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
 _FOR_WORKERS = 16

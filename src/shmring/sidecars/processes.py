@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-__all__ = ["Child", "Place", "say"]
-
 _LOOK_EVERY = 0.05
 # A process that ends within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0

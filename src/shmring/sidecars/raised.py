@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-__all__ = ["raised"]
-
 
 def _folder(module: ModuleType) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(str(module.__file__))), "")

@@ -17,8 +17,6 @@ from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import WORKERS_BRANCH, reply_ring_name, request_ring_name
 
-__all__ = ["leave_ring", "open_ring", "remove_own", "reply_rings", "sweep"]
-
 _LAST_WAIT = 5.0  # seconds in which other workers of a dead supervisor end, too
 
 

@@ -18,8 +18,6 @@ from shmring.sidecars.batching import Batching, worker_options
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["Sidecar", "SidecarFunction", "sidecar"]
-
 P = ParamSpec("P")
 Answer = TypeVar("Answer", covariant=True)
 Class = TypeVar("Class", bound=type)

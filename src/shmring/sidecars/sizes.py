@@ -13,8 +13,6 @@ from shmring.errors import NoSpace
 from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, rings
 from shmring.ring import Ring
 
-__all__ = ["LEAST", "REPLY", "REQUEST", "Size"]
-
 LEAST = 1024  # slots
 _PAUSE = 0.05  # seconds between two looks for memory
 
@@ -26,14 +24,12 @@ class Size:
     Parameters
     ----------
     usual : slots, where nobody says how many and there is room
-    most : slots that one may have that grows
     part : a ring whose size nobody says takes at most one such part of the free memory; the others
         are for rings to come
     knob : what the user sets; {slots} stands for the number
     """
 
     usual: int
-    most: int
     part: int
     knob: str
 
@@ -47,15 +43,12 @@ class Size:
         slots: int | None,
         make: Callable[[int], Ring],
         *,
-        least: int = LEAST,
-        wish: int | None = None,
         connect_timeout: float = 0.0,
     ) -> Ring:
         """Make a ring with so many slots, or if that is None with as many as leave room.
 
         Parameters
         ----------
-        least, wish : how many it then has to have, and should have if it is not the usual number
         connect_timeout : seconds to wait for memory
 
         Raises
@@ -63,10 +56,9 @@ class Size:
         NoSpace : /dev/shm cannot hold it
         """
         begun = time.monotonic()
-        wish = self.usual if wish is None else wish
+        lowest = LEAST if slots is None else slots
         while True:
-            wanted = max(least, self.fitting(wish)) if slots is None else slots
-            lowest = least if slots is None else slots
+            wanted = self._fitting() if slots is None else slots
             while wanted > lowest:
                 with suppress(NoSpace):  # others were faster
                     return make(wanted)
@@ -80,11 +72,11 @@ class Size:
                     raise NoSpace(self._no_memory(lowest, connect_timeout)) from error
             time.sleep(_PAUSE)
 
-    def fitting(self, wish: int) -> int:
-        """A power of two: enough for so many slots, if there is room for that beside others."""
+    def _fitting(self) -> int:
+        """A power of two: the usual number, if there is room for that beside others."""
         _, free = memory()
         slots = LEAST
-        while slots < min(wish, self.most) and 2 * slots * SLOT_FILE_BYTES <= free // self.part:
+        while slots < self.usual and 2 * slots * SLOT_FILE_BYTES <= free // self.part:
             slots *= 2
         return slots
 
@@ -111,5 +103,5 @@ def _all_replies() -> str:
     return f"all reply rings ({count}) take {nbytes / 2**20:.1f} MB"
 
 
-REQUEST = Size(131_072, 131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
-REPLY = Size(4_096, 65_536, 32, "reply_slots={slots} of through(), the UDF or SidecarClient")
+REQUEST = Size(131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
+REPLY = Size(4_096, 32, "reply_slots={slots} of through(), the UDF or SidecarClient")

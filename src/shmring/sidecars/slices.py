@@ -10,8 +10,6 @@ import pyarrow as pa
 from shmring.sidecars.combining import joined
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
 
-__all__ = ["SMALL", "batches_wanted", "in_turn", "slices", "together"]
-
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
 _MOST_BATCHES = 64

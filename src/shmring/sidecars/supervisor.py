@@ -31,8 +31,6 @@ from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import check_sidecar_name, request_ring_name
 
-__all__ = ["GRACE", "LOOK_EVERY", "Supervisor"]
-
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 

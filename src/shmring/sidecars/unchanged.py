@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from shmring._shmring import same_columns
 
-__all__ = ["WORTH", "Unchanged"]
-
 _UNCHANGED = b"shmring.unchanged"
 
 # Bytes of a request from which on a copy of its columns costs more than to look for them.

@@ -72,22 +72,6 @@ from shmring.names import REPLIES, REQUESTS
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "FLAG_AGAIN",
-    "FLAG_ERROR",
-    "FLAG_KEEPS",
-    "FLAG_LARGER",
-    "FLAG_LAST",
-    "HEAD_BYTES",
-    "KIND_REPLY",
-    "KIND_REQUEST",
-    "WORKERS_BRANCH",
-    "Head",
-    "check_sidecar_name",
-    "reply_ring_name",
-    "request_ring_name",
-]
-
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
 # The name of a reply ring has "reply.", a dot, a process id of 7 digits, "-" and 12 digits, too.

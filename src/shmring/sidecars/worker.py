@@ -55,8 +55,6 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-__all__ = ["Worker", "main"]
-
 Entry = TypeVar("Entry")
 
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients

@@ -43,8 +43,6 @@ from shmring.sidecars.rings import sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["main"]
-
 _TELL_EVERY = 1.0
 _GRACE = 20.0  # seconds between SIGTERM and SIGKILL of a command, which may wait for its own
 _AGAIN = 5.0  # seconds after which a sidecar that cannot be started at all is tried again

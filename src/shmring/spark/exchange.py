@@ -30,8 +30,6 @@ from shmring.sidecars.unchanged import WORTH, Unchanged
 if TYPE_CHECKING:
     from shmring import Lease, Ring
 
-__all__ = ["equip"]
-
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
 _STRUCT = 1

@@ -22,8 +22,6 @@ from typing import NamedTuple
 from shmring import __version__
 from shmring.errors import ShmringError
 
-__all__ = ["kept_jar"]
-
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 

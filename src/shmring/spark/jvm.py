@@ -19,8 +19,6 @@ from shmring.spark.jar_build import kept_jar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "jar_path"]
-
 _DAEMON = "shmring.spark.daemon"
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["Through", "refused", "through"]
-
 
 @dataclass(frozen=True)
 class Through:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["declared_with", "difference", "in_words"]
-
 _types: Any = pa.types
 
 

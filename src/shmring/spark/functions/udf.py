@@ -14,8 +14,6 @@ from shmring.spark.functions.bridge import Through, refused, through
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["arrow_udf"]
-
 # Makes Spark's UDF with these names of arguments.
 Maker = Callable[[tuple[str, ...]], Any]
 
