@@ -9,7 +9,8 @@ import pytest
 from blocks import ROOT, Page, blocks_of
 
 pytestmark = pytest.mark.slow
-OF_THE_WHEEL = ("README.md", "docs/start/spark.md")  # `make wheel-check` runs them
+# `make wheel-check` runs the first two, and the third starts three Sparks.
+LONG = ("README.md", "docs/start/spark.md", "docs/guides/model-server.md")
 
 
 def pages() -> list[Path]:
@@ -27,7 +28,7 @@ def pages() -> list[Path]:
 def marked(page: Path) -> object:
     name = str(page.relative_to(ROOT))
     marks = [pytest.mark.spark] if "pyspark" in page.read_text() else []
-    if name in OF_THE_WHEEL:
+    if name in LONG:
         marks.append(pytest.mark.long)
     return pytest.param(page, id=name, marks=marks)
 
