@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
 from pyspark.ml.linalg import Vectors
-from pyspark.sql import functions
+from pyspark.sql import Window, functions
 from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf
@@ -150,6 +150,67 @@ def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served):
     assert is_direct(found, name)
     grouped = frame.groupBy(double(col("id") % 2)).agg(functions.sum(double("id")))
     assert sorted(map(tuple, grouped.collect())) == [(0, 1998000), (2, 2000000)]
+
+
+def test_udf_beside_other_columns_and_in_sql(spark, served):
+    name = served("double")
+    numbers(spark).createOrReplaceTempView("numbers")
+    spark.udf.register("doubled", arrow_udf(name, "long"))
+    rows = spark.sql("select id, doubled(tens) t from numbers where doubled(id) > 3990").collect()
+    assert [tuple(r) for r in rows] == [(i, 20 * i) for i in range(1996, 2000)]
+
+
+def test_udf_wherever_spark_takes_an_expression(spark, served):
+    name = served("double", workers=2)
+    double = arrow_udf(name, "long")
+    few = numbers(spark, 40)
+    sums = few.groupBy(functions.col("id") % 4).agg(functions.sum("id").alias("s"))
+    over = few.groupBy().agg(double(functions.max("id")).alias("d"), functions.max(double("id")))
+    assert tuple(over.first()) == (78, 78)
+    having = sums.where(double("s") > 400).select("s")
+    assert sorted(row.s for row in having.collect()) == [210]
+    ordered = few.orderBy(double(-functions.col("id"))).select("id").limit(3)
+    assert [row.id for row in ordered.collect()] == [39, 38, 37]
+    other = few.select(functions.col("id").alias("other"))
+    assert few.join(other, double("id") == functions.col("other")).count() == 20
+    window = Window.partitionBy(functions.col("id") % 2).orderBy("id")
+    running = few.select("id", functions.sum(double("id")).over(window).alias("r"))
+    assert running.where("id = 4").first().r == 2 * (0 + 2 + 4)
+    inside = few.select(
+        functions.struct(double("id").alias("d"), functions.array(double("tens"))).alias("s"),
+        functions.when(functions.col("id") > 1, double("id")).otherwise(-1).alias("w"),
+        functions.explode(functions.array(double("id"), double("tens"))).alias("e"),
+    )
+    rows = inside.where("s.d = 4").collect()
+    assert [(row.s.d, row.s[1], row.w, row.e) for row in rows] == [
+        (4, [40], 4, 4),
+        (4, [40], 4, 40),
+    ]
+
+
+def test_udf_is_named_after_its_sidecar(spark, name):
+    assert spark.range(1).select(arrow_udf(name, "long")("id")).columns == [f"{name}(id)"]
+
+
+def test_exception_of_the_function_reaches_the_job(spark, served):
+    name = served("fail_on_seven")
+    with pytest.raises(Exception, match="seven is not allowed"):
+        numbers(spark, parts=1).select(arrow_udf(name, "long")("id")).collect()
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("twice", "expected [0-9]+, got [0-9]+"),
+        ("no_rows", "expected [0-9]+, got 0"),
+        ("no_columns", "answered with 0 columns"),
+        ("with_pid", r"answered with 2 columns \(.*, pid\)"),
+    ],
+)
+def test_answer_that_is_no_column_of_the_udf_is_told(spark, served, function, text):
+    name = served(function)
+    with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
+        numbers(spark, parts=1).select(arrow_udf(name, "long")("id")).collect()
 
 
 def test_udf_that_is_not_deterministic_keeps_its_names(spark, served):
