@@ -80,7 +80,9 @@ def test_frame_that_is_read_twice_cached_and_joined_with_itself(spark, served, d
     cached.unpersist()
 
 
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize(
+    ("double", "adaptive"), [("map", "true"), ("udf", "false")], indirect=["double"]
+)
 def test_exchange_above_a_sidecar_is_used_again(spark, served, double, set_option, adaptive):
     set_option("spark.sql.adaptive.enabled", adaptive)
     set_option("spark.sql.autoBroadcastJoinThreshold", -1)
@@ -130,7 +132,7 @@ class Usage:
         return any(b >= a + 8 for a, b in zip(before, self.now(), strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_jobs_of_a_session_leave_no_more_than_twenty(
     spark, serve, name, reply_rings, until
 ):
