@@ -301,9 +301,17 @@ def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
 
 def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, until):
     """The loops' threads are asleep when another thread takes the end, and are called."""
+    begun = [threading.Event(), threading.Event()]
+
+    async def iterate(event):
+        task = asyncio.create_task(by_iteration(inp))
+        await waits(task)
+        event.set()
+        await task
+
     with ring.producer() as out, ring.consumer("a") as inp:
-        loops = [thread(asyncio.run, by_iteration(inp)) for _ in range(2)]
-        until(lambda: len(threads()) == 2, "both loops' threads")
+        loops = [thread(asyncio.run, iterate(event)) for event in begun]
+        until(lambda: all(event.is_set() for event in begun), "both loops' tasks")
         out.push_end()
         with pytest.raises((shmring.EndOfStream, shmring.Empty)):
             inp.pop(timeout=0)
