@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ENDS", "SHAPES", "WRONG"]
+__all__ = ["ENDS", "ITERATORS", "SHAPES", "WRONG", "of_frames", "of_series"]
 
 
 def counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,3 +184,108 @@ WRONG: list[Callable[..., Any]] = [
     gives_other_names,
     gives_other_types,
 ]
+
+
+def of_frames(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for mapInPandas."""
+
+    def adapted(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        batches = (pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in frames)
+        for batch in function(batches):
+            yield batch.to_pandas()
+
+    return adapted
+
+
+# --- UDFs of iterators: each takes arrays of numbers ---------------------------------------------
+
+
+def adds(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    before = 0
+    for batch in batches:
+        yield pc.add(batch, before)
+        before += len(batch)
+
+
+def passes_on(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    yield from batches
+
+
+def takes_all_first(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    yield from list(batches)
+
+
+def looks_one_ahead(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    before = next(batches, None)
+    for batch in batches:
+        yield before
+        before = batch
+    if before is not None:
+        yield before
+
+
+def gives_all_as_one(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    yield pa.concat_arrays([pa.array([], pa.int64()), *batches])
+
+
+def gives_other_sizes(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    kept = pa.array([], pa.int64())
+    for batch in batches:
+        kept = pa.concat_arrays([kept, batch])
+        yield kept.slice(0, 0)
+        while len(kept) >= 333:
+            yield kept.slice(0, 333)
+            kept = kept.slice(333)
+    yield kept
+
+
+def needs_a_batch(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    yield next(batches)
+    yield from batches
+
+
+def gives_too_few(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for batch in batches:
+        yield batch.slice(1)
+
+
+def gives_too_many(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for batch in batches:
+        yield batch
+        yield batch
+
+
+def leaves_batches(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    yield next(batches)
+
+
+def raises_at_third(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for number, batch in enumerate(batches):
+        if number == 2:
+            raise ValueError("of the third batch")
+        yield batch
+
+
+ITERATORS: list[Callable[..., Any]] = [
+    adds,
+    passes_on,
+    takes_all_first,
+    looks_one_ahead,
+    gives_all_as_one,
+    gives_other_sizes,
+    needs_a_batch,
+    gives_too_few,
+    gives_too_many,
+    leaves_batches,
+    raises_at_third,
+]
+
+
+def of_series(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for pandas_udf."""
+
+    def adapted(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        for batch in function(pa.Array.from_pandas(series) for series in batches):
+            yield batch.to_pandas()
+
+    return adapted

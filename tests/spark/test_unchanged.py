@@ -114,6 +114,23 @@ def test_function_takes_and_gives_as_it_likes(both, frame, function):
     )  # what it has left is not taken for this
 
 
+@pytest.mark.parametrize("function", mapped.SHAPES)
+def test_function_of_frames_takes_and_gives_as_it_likes(both, frame, function):
+    both(lambda: frame.mapInPandas(mapped.of_frames(function), "n long"))
+
+
+@pytest.mark.parametrize("function", [*mapped.ENDS[:3], *mapped.WRONG])
+def test_function_of_frames_that_fails(both, frame, function):
+    both(lambda: frame.coalesce(1).mapInPandas(mapped.of_frames(function), frame.schema))
+    both(lambda: frame.mapInPandas(mapped.of_frames(mapped.counts), "n long"))
+
+
+def test_every_type_that_pandas_has_comes_back(spark, both, set_option):
+    set_option(ROWS, 100)
+    frame = spark.range(1000, numPartitions=2).selectExpr(*columns_of(TYPES, "some"))
+    both(lambda: frame.mapInPandas(lambda frames: frames, frame.schema))
+
+
 @pytest.mark.parametrize("function", [mapped.counts, mapped.ignores_input, mapped.gives_nothing])
 def test_partitions_without_rows(both, frame, function):
     both(lambda: frame.where("id < 0").mapInArrow(function, "n long"))
@@ -284,6 +301,30 @@ def test_what_changes_how_spark_runs_functions_leaves_them_to_it(
 ):
     set_option(option, value)
     both(lambda: frame.mapInArrow(mapped.counts, "n long"), over_rings=False)
+    (reason,) = _reasons(frame.mapInArrow(mapped.counts, "n long"))
+    assert "workers" in reason or "schema" in reason
+
+
+def _reasons(frame) -> list[str]:
+    """Why functions take Spark's own way, as explain() says it."""
+    return re.findall(r" \[Spark's own way: (.*?)\]", plan_of(frame))
+
+
+def test_explain_says_why_a_function_is_left_to_spark(spark, frame, set_option):
+    set_option(FUNCTIONS, "on")
+    pickled = functions.udf(lambda x: x + 1, "double", useArrow=False)
+    assert _reasons(frame.select(pickled("half"))) == [
+        "functions of this kind do not go over rings"
+    ]
+    alone = functions.udf(lambda: 1, "long", useArrow=True).asNondeterministic()
+    assert _reasons(frame.select(alone())) == ["it takes no columns"]
+    variant = frame.selectExpr("parse_json(text) v").mapInArrow(
+        lambda batches: batches, "v variant"
+    )
+    assert _reasons(variant) == ['column "v" of the type variant']
+    assert _reasons(frame.select(*_columns()["cast"]())) == []
+    set_option(FUNCTIONS, "off")
+    assert _reasons(frame.select(pickled("half"))) == []
 
 
 # --- UDFs ---------------------------------------------------------------------------------------
@@ -360,17 +401,100 @@ def test_udf_that_fails(both, frame, name):
     both(lambda: frame.select("id", *_columns()["columns"]()))
 
 
-@pytest.mark.parametrize("name", ["iterator", "pickled"])
-def test_udf_that_is_left_to_spark(both, frame, name):
-    def iterates(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        for batch in batches:
-            yield batch + 1
+@pytest.mark.parametrize("beside", [[], ["*"]])
+@pytest.mark.parametrize("kind", ["series", "arrays"])
+@pytest.mark.parametrize("function", mapped.ITERATORS)
+def test_udf_of_iterators(both, frame, function, kind, beside):
+    def of_arrays(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return function(batches)
 
+    def of_series(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        return mapped.of_series(function)(batches)
+
+    if kind == "arrays":
+        udf = functions.arrow_udf(of_arrays, "long")
+    else:
+        udf = functions.pandas_udf(of_series, "long")
+    both(lambda: frame.coalesce(1).select(*beside, udf("id")))
+    both(lambda: frame.where("id < 0").select(*beside, udf("id")))
+
+
+def test_udf_of_iterators_over_the_columns_of_a_file(both, spark, set_option, tmp_path):
+    set_option(ROWS, 10_000)
+    spark.range(25_000, numPartitions=1).selectExpr(
+        "id", "repeat('x', 300) text", "if(id % 3 = 0, null, id) n"
+    ).write.parquet(str(tmp_path / "rows"))
+    file = spark.read.parquet(str(tmp_path / "rows"))
+
+    def ahead(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return mapped.looks_one_ahead(batches)
+
+    def joins(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
+        for first, second in list(batches):
+            yield first + second
+
+    def splits(batches: Iterator[pd.Series]) -> Iterator[pd.DataFrame]:
+        for batch in batches:
+            for part in (batch[:4321], batch[4321:]):
+                yield pd.DataFrame({"n": part, "twice": part * 2})
+
+    both(lambda: file.select("*", functions.arrow_udf(ahead, "string")("text")))
+    both(lambda: file.select("*", functions.pandas_udf(joins, "long")("n", "id")))
+    both(lambda: file.select("*", functions.pandas_udf(splits, "n long, twice long")("id")))
+
+
+ROW_BY_ROW = (
+    "number",
+    "text",
+    "struct",
+    "list",
+    "two",
+    "named",
+    "chain",
+    "raises",
+    "wrong",
+    "zone",
+)
+
+
+@pytest.mark.parametrize("name", ROW_BY_ROW)
+def test_udf_of_values(both, frame, name):
+    def raises(x):
+        raise ValueError(f"of {x}")
+
+    def udf(function, kind):
+        return functions.udf(function, kind, useArrow=True)
+
+    less = udf(lambda x, y: x - y, "double")
+    once = udf(lambda x: None if x % 5 == 0 else x + 1, "long")
     made = {
-        "iterator": lambda: functions.pandas_udf(iterates, "double")("half"),
-        "pickled": lambda: functions.udf(lambda x: x + 1, "double", useArrow=False)("half"),
+        "number": lambda: [once("id")],
+        "text": lambda: [udf(lambda text: text * 2, "string")("text")],
+        "struct": lambda: [udf(lambda x: {"a": x, "b": str(x)}, "a long, b string")("id")],
+        "list": lambda: [udf(lambda x: [x, None], "array<long>")("id")],
+        "two": lambda: [less("id", "half"), less("half", functions.col("id") + 1)],
+        "named": lambda: [less(y=functions.col("id"), x=functions.col("half"))],
+        "chain": lambda: [less(less("id", "half"), "half"), once(once(functions.col("id") + 1))],
+        "raises": lambda: [udf(raises, "long")("id")],
+        "wrong": lambda: [udf(lambda x: "text", "date")("id")],
+        "zone": lambda: [
+            udf(lambda time: str(time), "string")(functions.timestamp_seconds("id")),
+            udf(lambda time: time, "timestamp")(functions.timestamp_seconds("id")),
+        ],
     }[name]
-    both(lambda: frame.limit(1).select(made()), over_rings=False)
+    both(lambda: frame.select("*", *made()))
+    both(lambda: frame.select(*made()))
+
+
+def test_udf_of_values_is_one_where_spark_makes_it_one(both, frame, set_option):
+    set_option("spark.sql.execution.pythonUDF.arrow.enabled", True)
+    plain = functions.udf(lambda x: x * 2.5, "double")
+    both(lambda: frame.select("id", plain("half")))
+
+
+def test_udf_that_is_left_to_spark(both, frame):
+    pickled = functions.udf(lambda x: x + 1, "double", useArrow=False)
+    both(lambda: frame.limit(1).select(pickled("half")), over_rings=False)
 
 
 @pytest.mark.parametrize(

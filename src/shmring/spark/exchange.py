@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
-_STRUCT = 1
+_STRUCT, _ITERATOR = 1, 2
 _announcement = struct.Struct(">4sIqII")
 
 _head = struct.Struct("<QQQI4x")
@@ -98,6 +99,8 @@ class _Exchange:
             rings = _Exchange._kept = _Rings(paths)
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
+        # Rows of the requests that are not answered yet, where answers end with them.
+        self._due: deque[int] | None = deque() if flags & _ITERATOR else None
         self._unchanged = Unchanged()
         self._left = 0  # requests that the function has left behind
         self._said = 0  # those that the task knows of
@@ -115,6 +118,8 @@ class _Exchange:
     def requests(self) -> Iterator[pa.RecordBatch]:
         """What Spark's socket would give, batch by batch."""
         while (batch := self._next()) is not None:
+            if self._due is not None:
+                self._due.append(batch.num_rows)
             yield batch
             del batch
             self._request = None
@@ -181,6 +186,16 @@ class _Exchange:
         if self._is_struct:
             column = batch.column(0)
             batch = _pa.RecordBatch.from_arrays(column.flatten(), schema=pa.schema(column.type))
+        while self._due and batch.num_rows >= self._due[0]:
+            rows = self._due.popleft()
+            self._send(batch.slice(0, rows))
+            batch = batch.slice(rows)
+        if batch.num_rows or self._due is None:
+            self._send(batch)
+            if self._due:
+                self._due[0] -= batch.num_rows
+
+    def _send(self, batch: Any) -> None:
         flags = _BATCH
         if self._request is not None and batch.num_rows == self._request.num_rows:
             own = self._unchanged.without(self._request, batch)

@@ -1,5 +1,6 @@
 package io.shmring.spark;
 
+import io.shmring.spark.sidecar.PythonStrategy;
 import io.shmring.spark.sidecar.SidecarColumns;
 import io.shmring.spark.sidecar.SidecarStrategy;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -12,6 +13,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPlannerStrategy(session -> new PlanCheck());
     extensions.injectPlannerStrategy(session -> new SidecarStrategy());
+    extensions.injectPlannerStrategy(session -> new PythonStrategy());
     extensions.injectColumnar(session -> new SidecarColumns());
     return BoxedUnit.UNIT;
   }

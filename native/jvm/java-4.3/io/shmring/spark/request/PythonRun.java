@@ -12,6 +12,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
+import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.api.python.PythonWorkerHandle;
 import org.apache.spark.api.python.SpecialLengths;
@@ -20,7 +21,9 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.PythonUDFRunner;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.Option;
+import scala.Tuple2;
 import scala.collection.Iterator;
+import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -34,6 +37,7 @@ final class PythonRun implements WorkerRun {
   private static final int MAGIC = 0x53484d52;
   private static final int VERSION = 1;
   private static final int STRUCT = 1;
+  private static final int ITERATOR = 2;
   private static final AtomicLong STREAMS = new AtomicLong();
 
   private final PythonCall call;
@@ -106,6 +110,15 @@ final class PythonRun implements WorkerRun {
       return false;
     }
 
+    /** As Spark's own runner of functions with named arguments has it. */
+    @Override
+    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    public Map<String, String> evalConf() {
+      return call.evalType() == PythonEvalType.SQL_ARROW_BATCHED_UDF()
+          ? super.evalConf().$plus(new Tuple2<>("input_type", call.schema().json()))
+          : super.evalConf();
+    }
+
     @Override
     public void writeUDF(DataOutputStream out) {
       PythonUDFRunner.writeUDFs(out, call.functions(), call.arguments());
@@ -161,7 +174,7 @@ final class PythonRun implements WorkerRun {
           out.writeInt(MAGIC);
           out.writeInt(VERSION);
           out.writeLong(stream);
-          out.writeInt(call.isStruct() ? STRUCT : 0);
+          out.writeInt((call.isStruct() ? STRUCT : 0) | (call.isIterator() ? ITERATOR : 0));
           out.writeInt(paths.length);
           out.write(paths);
         } catch (IOException error) {

@@ -204,7 +204,7 @@ public final class AnsweredBatches implements AutoCloseable {
     waits.begin();
     client
         .orElseThrow()
-        .send(batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
+        .send(batches.request(vectors), batches.rowsAtATime(), vectors::leave);
   }
 
   private Work work() {

@@ -47,13 +47,14 @@ public final class Batches implements AutoCloseable {
   private static final int ALONE = 16;
 
   /** Vectors of one request, used again and again. */
-  static final class Vectors {
+  final class Vectors {
     private final VectorSchemaRoot root;
     private final RootWriter writer;
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
+    private int users; // who still read them
 
-    private Vectors(VectorSchemaRoot root, Call call) {
+    private Vectors(VectorSchemaRoot root) {
       this.root = root;
       this.part = root;
       this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct());
@@ -73,6 +74,20 @@ public final class Batches implements AutoCloseable {
       leavePart();
       part = root.slice(first, count);
       return part;
+    }
+
+    /** Keeps the values until {@link #leave}, though the request may be over before. */
+    void keep() {
+      users++;
+    }
+
+    /** To be called once by whoever needs them no longer. */
+    void leave() {
+      users--;
+      if (users == 0) {
+        leavePart();
+        free.push(this);
+      }
     }
 
     private void leavePart() {
@@ -211,7 +226,7 @@ public final class Batches implements AutoCloseable {
 
   private Vectors empty() {
     if (free.isEmpty()) {
-      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator), call);
+      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
       all.add(vectors);
       return vectors;
     }
@@ -220,18 +235,13 @@ public final class Batches implements AutoCloseable {
     return vectors;
   }
 
-  /** The request, which is closed before the vectors are given back. */
+  /** The request, which is closed before the vectors are {@linkplain Vectors#leave left}. */
   EncodedBatch request(Vectors vectors) {
+    vectors.keep();
     List<FieldVector> columns = sent.columns().stream().map(vectors.root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
     return new EncodedBatch(
         new VectorSchemaRoot(fields, columns, vectors.rows()), schemaBytes, vectors.filled);
-  }
-
-  /** The request is answered, and does not need the vectors any more. */
-  void giveBack(Vectors vectors) {
-    vectors.leavePart();
-    free.push(vectors);
   }
 
   @Override

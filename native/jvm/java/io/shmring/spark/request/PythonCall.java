@@ -14,8 +14,8 @@ import scala.collection.immutable.Seq;
  * @param evalType one of Spark's PythonEvalType
  * @param schema of the batches as Spark's own node sends them
  * @param isStruct whether the worker sees all columns as the fields of one
+ * @param isIterator whether a function takes all batches, and gives as many rows as these have
  * @param wholeBytes with which Spark's own batches are whole
- * @param isCalledWithNothing whether the functions see a partition without rows, too
  * @param artifacts of Spark Connect, by their uuid
  */
 public record PythonCall(
@@ -27,8 +27,8 @@ public record PythonCall(
     boolean large,
     Map<String, String> conf,
     boolean isStruct,
+    boolean isIterator,
     long wholeBytes,
-    boolean isCalledWithNothing,
     Option<String> artifacts)
     implements Call {
   // The worker looks no further ahead: a function that stops early has computed little in vain.
@@ -42,6 +42,12 @@ public record PythonCall(
   @Override
   public int inFlight() {
     return IN_FLIGHT;
+  }
+
+  /** Functions of iterators do. */
+  @Override
+  public boolean isCalledWithNothing() {
+    return isStruct || isIterator;
   }
 
   /** Spark's batches are as long as its options say. */

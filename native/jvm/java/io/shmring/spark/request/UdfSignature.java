@@ -40,6 +40,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
  * @param results a column for each of the UDFs
+ * @param lags whether results come in the order of the rows, but perhaps after further requests
  */
 public record UdfSignature(
     List<Use> uses,
@@ -48,7 +49,8 @@ public record UdfSignature(
     Seq<Attribute> input,
     StructType rows,
     StructType results,
-    SparkTypes types)
+    SparkTypes types,
+    boolean lags)
     implements Signature {
   /** Of the schema: sidecars/wire.py says what both mean. */
   private static final String CALLS = "shmring.calls";
@@ -117,11 +119,13 @@ public record UdfSignature(
   /** Results of UDFs: as many as rows, which wait for them. */
   private abstract static class Answers implements AnswerHandler {
     private final StructType results;
+    private final boolean lags;
     private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
     private int answered; // of the oldest request
 
-    Answers(StructType results) {
-      this.results = results;
+    Answers(UdfSignature signature) {
+      this.results = signature.results;
+      this.lags = signature.lags;
     }
 
     /** The rows that the last piece answers, until the next one comes. */
@@ -132,6 +136,9 @@ public record UdfSignature(
     @Override
     public final void sent(Batches.Vectors vectors) {
       due.add(vectors);
+      if (lags) {
+        vectors.keep();
+      }
     }
 
     @Override
@@ -142,6 +149,10 @@ public record UdfSignature(
 
     @Override
     public final Optional<String> answered(VectorSchemaRoot piece) {
+      if (lags && piece.getRowCount() > 0 && answered == due.element().rows()) {
+        due.remove().leave(); // their last piece is gone
+        answered = 0;
+      }
       answered += piece.getRowCount();
       return answered > due.element().rows()
           ? Optional.of(miscount())
@@ -150,6 +161,9 @@ public record UdfSignature(
 
     @Override
     public final Optional<String> ended() {
+      if (lags) {
+        return Optional.empty();
+      }
       if (answered != due.element().rows()) {
         return Optional.of(miscount());
       }
@@ -170,7 +184,7 @@ public record UdfSignature(
     private final ColumnRows rows;
 
     Columns(UdfSignature signature) {
-      super(signature.results());
+      super(signature);
       StructType joined = signature.rows();
       for (StructField result : signature.results().fields()) {
         joined = joined.add(result);
@@ -199,7 +213,7 @@ public record UdfSignature(
     private int kept;
 
     Rows(UdfSignature signature, int partition) {
-      super(signature.results());
+      super(signature);
       this.unsafe = new UnsafeRows(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
       this.results = UnsafeProjection.create(signature.results());

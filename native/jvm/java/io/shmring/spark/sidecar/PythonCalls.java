@@ -37,7 +37,14 @@ final class PythonCalls {
   private static final String VERSION = "4.3.";
 
   private static final Set<Integer> EVAL_TYPES =
-      Set.of(PythonEvalType.SQL_SCALAR_PANDAS_UDF(), PythonEvalType.SQL_SCALAR_ARROW_UDF());
+      Set.of(
+          PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
+          PythonEvalType.SQL_SCALAR_ARROW_UDF(),
+          PythonEvalType.SQL_ARROW_BATCHED_UDF());
+
+  private static final Set<Integer> ITERATORS =
+      Set.of(
+          PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF());
 
   private static final String DAEMON = "shmring.spark.daemon";
   private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
@@ -45,20 +52,21 @@ final class PythonCalls {
 
   private PythonCalls() {}
 
-  /** Whether they are wanted, and can be had; the log says once why not. */
-  static boolean areTaken() {
-    if (!SQLConf.get().getConfString(SWITCH, "off").equals("on")) {
-      return false;
-    }
-    Optional<String> objection = objection(SparkEnv.get().conf(), SQLConf.get());
-    objection
-        .filter(SAID::add)
-        .ifPresent(
-            why -> LOG.warn("Python functions take Spark's own way, although {} is on: {}", SWITCH, why));
-    return objection.isEmpty();
+  static boolean areWanted() {
+    return SQLConf.get().getConfString(SWITCH, "off").equals("on");
   }
 
-  private static Optional<String> objection(SparkConf conf, SQLConf sql) {
+  /** Lets the log say once why functions take Spark's own way. */
+  static void tell(String why) {
+    if (SAID.add(why)) {
+      LOG.warn("Python functions take Spark's own way, although {} is on: {}", SWITCH, why);
+    }
+  }
+
+  /** Why no function of this session goes over rings; empty: they can. */
+  static Optional<String> objection() {
+    SparkConf conf = SparkEnv.get().conf();
+    SQLConf sql = SQLConf.get();
     if (!org.apache.spark.package$.MODULE$.SPARK_VERSION().startsWith(VERSION)) {
       return Optional.of("this Spark is not " + VERSION + "x");
     }
@@ -88,6 +96,13 @@ final class PythonCalls {
     return JobArtifactSet.getCurrentJobArtifactState().map(JobArtifactState::uuid);
   }
 
+  /** Of a node: Spark's name for it. */
+  static String nameOf(PythonUDF function) {
+    return function.evalType() == PythonEvalType.SQL_MAP_ARROW_ITER_UDF()
+        ? "MapInArrow over rings"
+        : "MapInPandas over rings";
+  }
+
   /** A function whose batches are whole rows, as the fields of one column. */
   static PythonCall ofRows(PythonUDF function, StructType rows, Option<String> artifacts) {
     EvalPythonExec.ArgumentMetadata[][] whole = {
@@ -96,10 +111,15 @@ final class PythonCalls {
     return call(List.of(function), whole, new StructType().add("struct", rows), true, artifacts);
   }
 
-  /** Whether a worker's answer to a batch is one of as many rows, and rings take what it has. */
-  static boolean areTaken(ArrowEvalPython eval) {
-    if (!EVAL_TYPES.contains(eval.evalType())) {
-      return false;
+  /** Whether such a function takes all batches of a task, and gives as many rows as these have. */
+  static boolean areIterators(int evalType) {
+    return ITERATORS.contains(evalType);
+  }
+
+  /** Why these functions do not go over rings. */
+  static Optional<String> objection(ArrowEvalPython eval) {
+    if (!EVAL_TYPES.contains(eval.evalType()) && !areIterators(eval.evalType())) {
+      return Optional.of("functions of this kind do not go over rings");
     }
     List<PythonUDF> udfs = CollectionConverters.asJava(eval.udfs());
     List<Expression> arguments = arguments(udfs);
@@ -110,7 +130,9 @@ final class PythonCalls {
     for (PythonUDF each : udfs) {
       types = types.add("_" + types.size(), each.dataType());
     }
-    return !arguments.isEmpty() && SparkTypes.unsupported(types).isEmpty() && areTaken();
+    return arguments.isEmpty()
+        ? Optional.of("it takes no columns")
+        : SparkTypes.unsupported(types);
   }
 
   static PythonCall ofUdfs(List<PythonUDF> udfs, Option<String> artifacts) {
@@ -209,8 +231,8 @@ final class PythonCalls {
         conf.arrowUseLargeVarTypes(),
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
         isRows,
+        areIterators(functions.get(0).evalType()),
         wholeBytes(conf.arrowMaxBytesPerBatch()),
-        isRows,
         artifacts);
   }
 

@@ -13,7 +13,7 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** mapInArrow of any function, in Spark's own Python workers. */
+/** mapInArrow or mapInPandas of any function, in Spark's own Python workers. */
 public final class PythonMapExec extends MapNode {
   private static final long serialVersionUID = 1L;
 
@@ -30,7 +30,7 @@ public final class PythonMapExec extends MapNode {
       Option<String> artifacts,
       boolean givesColumns,
       SparkPlan child) {
-    super("MapInArrow over rings", output, isBarrier, givesColumns, child);
+    super(PythonCalls.nameOf(function), output, isBarrier, givesColumns, child);
     this.function = function;
     this.artifacts = artifacts;
   }

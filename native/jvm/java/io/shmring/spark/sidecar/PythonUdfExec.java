@@ -49,7 +49,8 @@ public final class PythonUdfExec extends UdfNode {
         child().output(),
         child().schema(),
         UdfSignature.types(results),
-        types);
+        types,
+        PythonCalls.areIterators(udfs.head().evalType()));
   }
 
   @Override

@@ -49,7 +49,7 @@ public final class SidecarStrategy extends SparkStrategy {
     return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
   }
 
-  private static boolean isWanted() {
+  static boolean isWanted() {
     return Boolean.parseBoolean(SQLConf.get().getConfString(DIRECT, "true"));
   }
 
@@ -65,16 +65,7 @@ public final class SidecarStrategy extends SparkStrategy {
       return Optional.of(
           new SidecarExec(call.get(), map.output(), map.isBarrier(), false, planLater(child)));
     }
-    return function instanceof PythonUDF udf && PythonCalls.areTaken()
-        ? Optional.of(
-            new PythonMapExec(
-                udf,
-                map.output(),
-                map.isBarrier(),
-                PythonCalls.artifacts(),
-                false,
-                planLater(child)))
-        : Optional.empty();
+    return Optional.empty();
   }
 
   /** What a function of this type asks a sidecar for; empty if it is somebody else's. */
@@ -149,15 +140,7 @@ public final class SidecarStrategy extends SparkStrategy {
       below = each.child();
     }
     if (evals.isEmpty()) {
-      return PythonCalls.areTaken(eval)
-          ? Optional.of(
-              new PythonUdfExec(
-                  eval.udfs(),
-                  eval.resultAttrs(),
-                  PythonCalls.artifacts(),
-                  false,
-                  planLater(eval.child())))
-          : Optional.empty();
+      return Optional.empty();
     }
     UdfSteps steps = new UdfSteps();
     for (ArrowEvalPython each : evals) {

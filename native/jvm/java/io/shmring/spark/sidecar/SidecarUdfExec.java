@@ -49,7 +49,8 @@ public final class SidecarUdfExec extends UdfNode {
         child().output(),
         child().schema(),
         UdfSignature.types(results),
-        types);
+        types,
+        false);
   }
 
   @Override
