@@ -26,7 +26,7 @@ from shmring.errors import (
     RingNotFound,
 )
 
-SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))
+SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
 
 
 def drain(queue: AppendOnlyQueue) -> list[bytes]:

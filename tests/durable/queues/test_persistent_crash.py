@@ -13,7 +13,7 @@ from shmring.durable.base.files import Disk
 from shmring.durable.queues import session, transaction_log
 from shmring.errors import NoSpace
 
-SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))
+SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
 STATE = list[bytes]
 
 
