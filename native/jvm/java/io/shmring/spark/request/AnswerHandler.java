@@ -3,10 +3,13 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.RootColumns;
 import java.util.Iterator;
 import java.util.Optional;
+import java.util.function.Function;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** What comes of a task's requests, in order. */
@@ -18,6 +21,12 @@ public interface AnswerHandler {
 
     /** Bytes of the last of these rows that stay here until its answer comes. */
     int kept();
+
+    /** Makes rows of these types what most of Spark's operators give already. */
+    static Function<InternalRow, UnsafeRow> unsafe(StructType types) {
+      UnsafeProjection projection = UnsafeProjection.create(types);
+      return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
+    }
   }
 
   /** This became a request, and keeps its values until that is answered. */

@@ -40,7 +40,7 @@ public record MapSignature(
 
   @Override
   public AnswerHandler begin(int partition) {
-    return begin(new UnsafeRows(input)::of);
+    return begin(AnswerHandler.OfRows.unsafe(input));
   }
 
   /**

@@ -41,7 +41,7 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
           "mapInArrow",
           ColumnMapping.BY_PLACE,
           signature.output,
-          new UnsafeRows(signature.input)::of);
+          AnswerHandler.OfRows.unsafe(signature.input));
     }
 
     @Override

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -205,7 +206,7 @@ public record UdfSignature(
 
   /** UDFs over rows: the arguments are computed from these. */
   private static final class Rows extends Answers implements AnswerHandler.OfRows {
-    private final UnsafeRows unsafe;
+    private final Function<InternalRow, UnsafeRow> unsafe;
     private final UnsafeProjection arguments;
     private final UnsafeProjection results;
     private final RetainedRows waiting;
@@ -214,7 +215,7 @@ public record UdfSignature(
 
     Rows(UdfSignature signature, int partition) {
       super(signature);
-      this.unsafe = new UnsafeRows(signature.rows());
+      this.unsafe = AnswerHandler.OfRows.unsafe(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
       this.results = UnsafeProjection.create(signature.results());
       this.waiting = new RetainedRows(signature.rows().size());
@@ -224,7 +225,7 @@ public record UdfSignature(
 
     @Override
     public UnsafeRow send(InternalRow row) {
-      UnsafeRow ready = unsafe.of(row);
+      UnsafeRow ready = unsafe.apply(row);
       waiting.add(ready);
       kept = ready.getSizeInBytes();
       return arguments.apply(ready);
