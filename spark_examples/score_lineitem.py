@@ -1,11 +1,11 @@
-"""The main job: Spark lets sidecars work on every row, straight from its JVM.
+"""The main job: the functions of a Spark job over rings, unchanged, and a model in a sidecar.
 
     python spark_examples/score_lineitem.py --scale 0.5
 
-TPC-H lineitem is generated and read by Spark. First its rows go through the same small function:
-in Spark's own mapInArrow, at Spark's defaults and at its best settings, in a sidecar by Spark's
-Python workers, and in that sidecar straight from the JVM. Then a scikit-learn model scores them:
-in a pandas_udf that loads the model in each task, and in a sidecar. Results are compared.
+TPC-H lineitem is generated and read by Spark. First an unchanged pandas_udf computes a column of
+its rows: over Spark's sockets, as Spark comes and at its best settings, and over rings. Then a
+scikit-learn model scores the rows: in a pandas_udf that loads the model in each task, and in a
+sidecar that has loaded it. Results are compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 from memory import Memory
 from rich.console import Console
 from rich.table import Table
@@ -42,11 +41,12 @@ LINES = [
     "l_returnflag",
     "l_comment",
 ]
-DEFAULT = "Spark's own mapInArrow, as it comes"
-OWN = "the same, at its best settings"
+DEFAULT = "Spark as it comes"
+OWN = "Spark at its best settings"
+OVER_RINGS = "unchanged, over rings"
 # Below the largest number Spark's Arrow writer asks for the size of a batch after every row.
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-SIDECARS = {"scorer": "scorer:Scorer", "revenue": "scorer:revenue"}
+SIDECAR = "scorer:Scorer"
 console = Console()
 
 
@@ -71,7 +71,7 @@ def generate(scale: float, folder: Path) -> tuple[Path, Path]:
 
 
 def session() -> Any:
-    """A session that brings its sidecars along."""
+    """A session whose functions go over rings, and that brings its sidecar along."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -82,7 +82,10 @@ def session() -> Any:
         .config("spark.sql.files.maxPartitionBytes", "16m")
         .config("spark.python.unix.domain.socket.enabled", "true")
     )
-    spark = shmring.spark.configure(builder, sidecars=SIDECARS, workers=2).getOrCreate()
+    builder = shmring.spark.configure(
+        builder, functions=True, sidecars={"scorer": SIDECAR}, workers=2
+    )
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # The first Python workers cost seconds, whatever they do then.
     spark.range(2).mapInArrow(lambda batches: batches, "id long").count()
@@ -104,46 +107,37 @@ def aggregate(frame: Any, column: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in grouped.collect()]
 
 
-# --- a small function ---------------------------------------------------------------------------
-
-
-def by_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one writes without a sidecar."""
-    from scorer import revenue
-
-    for batch in batches:
-        yield revenue(batch)
+# --- an unchanged function ----------------------------------------------------------------------
 
 
 def compare_ways(spark: Any, lines: Any) -> bool:
-    """The same rows on four ways; whether all come to the same."""
-    schema = schema_with(lines, "revenue")
-    through = shmring.spark.through("revenue")
+    """An unchanged pandas_udf on three ways; whether all come to the same."""
+    from pyspark.sql.functions import pandas_udf
+
+    def cents(price: pd.Series, discount: pd.Series) -> pd.Series:
+        return (price * (1 - discount) * 100).round().astype("int64")
+
+    job = lines.withColumn("revenue", pandas_udf(cents, "bigint")("l_extendedprice", "l_discount"))
     default, most = spark.conf.get(BYTES), 2**31 - 1
-    ways = {
-        DEFAULT: (by_spark, "false", default),
-        OWN: (by_spark, "false", most),
-        "sidecar, by Spark's Python workers": (through, "false", most),
-        "sidecar, straight from the JVM": (through, "true", default),
-    }
+    ways = {DEFAULT: ("off", default), OWN: ("off", most), OVER_RINGS: ("on", default)}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     results: list[list[tuple[Any, ...]]] = []
     for number in range(ROUNDS + 1):
-        for way, (function, direct, most_bytes) in ways.items():
-            spark.conf.set("spark.shmring.direct", direct)
+        for way, (switch, most_bytes) in ways.items():
+            spark.conf.set("spark.shmring.functions", switch)
             spark.conf.set(BYTES, most_bytes)
             with console.status(f"{way}, round {number} of {ROUNDS} ..."):
                 begun = time.perf_counter()
-                results.append(aggregate(lines.mapInArrow(function, schema), "revenue"))
+                results.append(aggregate(job, "revenue"))
                 if number:  # before that the JVM gets warm
                     seconds[way].append(time.perf_counter() - begun)
     spark.conf.unset(BYTES)
     count = sum(row[1] for row in results[0])
-    table = Table("a small function", "rows a second", "", title=f"{count:,} lines")
-    own = statistics.median(seconds[OWN])
-    for way, taken in seconds.items():
-        median = statistics.median(taken)
-        table.add_row(way, f"{count / median:,.0f}", f"{own / median:.2f} x")
+    table = Table("a pandas_udf", "seconds", "", "", title=f"{count:,} lines")
+    medians = {way: statistics.median(taken) for way, taken in seconds.items()}
+    for way, median in medians.items():
+        bar = "\u2588" * round(24 * median / max(medians.values()))
+        table.add_row(way, f"{median:.2f}", bar, f"{medians[OWN] / median:.2f} x")
     console.print(table)
     console.print(f"best settings: {BYTES}={most}, spark.python.unix.domain.socket.enabled=true")
     return all(result == results[0] for result in results)
@@ -193,12 +187,12 @@ def scored_by_pandas(lines: Any) -> Any:
 
 def compare_servers(spark: Any, lines: Any) -> bool:
     """A model in Spark's Python workers, and served; whether both come to the same."""
-    spark.conf.set("spark.shmring.direct", "true")
+    spark.conf.set("spark.shmring.functions", "off")
     lines = lines.drop("l_comment")  # Spark leaves out what a UDF does not ask for
     served = lines.mapInArrow(shmring.spark.through("scorer"), schema_with(lines, "score"))
     before = loads()  # while Spark started
     with console.status("a model in a sidecar ..."):
-        ours = run(served, SIDECARS["scorer"], "shmring.spark.attendant")
+        ours = run(served, SIDECAR, "shmring.spark.attendant")
     with console.status("the model in a pandas_udf ..."):
         usual = run(scored_by_pandas(lines), "pyspark.daemon")
     count = sum(row[1] for row in ours.rows)
@@ -247,8 +241,9 @@ def main() -> int:
             spark = session()
         lines = spark.read.parquet(str(lineitem)).selectExpr(*LINES)
         same = [compare_ways(spark, lines), compare_servers(spark, lines)]
+        jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
         spark.stop()
-    ours = tuple(f"{kind}.{name}" for kind in ("sidecar", "reply") for name in SIDECARS)
+    ours = ("sidecar.scorer", "reply.scorer", f"worker.{jvm}-")
     end = time.monotonic() + 60
     # A JVM that lives on gives its reply rings back when it next looks for sidecars that are gone.
     while (left := [n for n in shmring.rings() if n.startswith(ours)]) and time.monotonic() < end:

@@ -1,6 +1,6 @@
-"""What the sidecars of score_lineitem.py serve: a model, and a sum that costs next to nothing.
+"""What the sidecar of score_lineitem.py serves: a model.
 
-The model predicts from a line of an order whether it will be returned.
+It predicts from a line of an order whether it will be returned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 FEATURES = ["l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_ship_day"]
 FITTED_ON = 50_000  # rows
@@ -54,10 +53,3 @@ class Scorer:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.append_column("score", pa.array(self.predict([batch[n] for n in FEATURES])))
-
-
-def revenue(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Adds the column ``revenue``, in cents."""
-    share = pc.subtract(1.0, batch["l_discount"])
-    cents = pc.round(pc.multiply(pc.multiply(batch["l_extendedprice"], share), 100))
-    return batch.append_column("revenue", cents.cast(pa.int64()))
