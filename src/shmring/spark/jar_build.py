@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -115,12 +114,7 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
         tree = Path(made) / "tree"
         shutil.copytree(sources / "jvm" / "resources", tree)
         _compile_library(sources, tools, tree)
-        folders = ["java"] if re.match(r"4\.[12]\b", spark.version) else ["java", "java-4.3"]
-        classes = [
-            str(file)
-            for folder in folders
-            for file in sorted((sources / "jvm" / folder).rglob("*.java"))
-        ]
+        classes = map(str, sorted((sources / "jvm" / "java").rglob("*.java")))
         options = ("--release", "17", "-proc:none", "-encoding", "UTF-8", "-nowarn", "-parameters")
         _run(tools.javac, *options, "-cp", f"{spark.jars}/*", "-d", str(tree), *classes)
         new = Path(made) / jar.name

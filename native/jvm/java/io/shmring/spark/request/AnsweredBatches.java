@@ -183,8 +183,8 @@ public final class AnsweredBatches implements AutoCloseable {
   private void begin(PythonCall call) throws InterruptedException {
     Optional<Batches.Vectors> first =
         batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
-    WorkerRun run =
-        WorkerRun.of(call, context, first.map(Batches.Vectors::bytes).orElse(0L));
+    PythonRun run =
+        new PythonRun(call, context, first.map(Batches.Vectors::bytes).orElse(0L));
     client =
         Optional.of(
             new WorkerClient(

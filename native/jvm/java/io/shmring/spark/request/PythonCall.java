@@ -23,8 +23,6 @@ public record PythonCall(
     int evalType,
     EvalPythonExec.ArgumentMetadata[][] arguments,
     StructType schema,
-    String zone,
-    boolean large,
     Map<String, String> conf,
     boolean isStruct,
     boolean isIterator,

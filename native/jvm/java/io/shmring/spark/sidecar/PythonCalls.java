@@ -227,8 +227,6 @@ final class PythonCalls {
         functions.get(0).evalType(),
         arguments,
         schema,
-        conf.sessionLocalTimeZone(),
-        conf.arrowUseLargeVarTypes(),
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
         isRows,
         areIterators(functions.get(0).evalType()),

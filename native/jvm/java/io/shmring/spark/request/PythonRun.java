@@ -1,11 +1,14 @@
 package io.shmring.spark.request;
 
+import io.shmring.sidecar.WorkerClient;
 import io.shmring.sidecar.WorkerRings;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -14,14 +17,12 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.api.python.PythonWorker;
-import org.apache.spark.api.python.PythonWorkerHandle;
 import org.apache.spark.api.python.SpecialLengths;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.execution.python.ArrowPythonRunner;
+import org.apache.spark.sql.execution.python.BasePythonUDFRunner;
+import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.execution.python.PythonUDFRunner;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
-import scala.Tuple2;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
@@ -32,13 +33,22 @@ import scala.jdk.javaapi.CollectionConverters;
  * worker, tells it the functions and the task, hears its errors, times and accumulators, and takes it
  * back or ends it. Instead of the batches the worker is told of the rings; spark/exchange.py reads it.
  */
-final class PythonRun implements WorkerRun {
+final class PythonRun implements WorkerClient.Control {
   // An Arrow stream begins with ff ff ff ff.
   private static final int MAGIC = 0x53484d52;
   private static final int VERSION = 1;
   private static final int STRUCT = 1;
   private static final int ITERATOR = 2;
   private static final AtomicLong STREAMS = new AtomicLong();
+
+  // 4.1 wants a profiler, which is a part of runnerConf() since.
+  private static final Method WRITE_UDFS =
+      Arrays.stream(PythonUDFRunner.class.getMethods())
+          .filter(each -> each.getName().equals("writeUDFs"))
+          .filter(each -> each.getParameterTypes()[2] == EvalPythonExec.ArgumentMetadata[][].class)
+          .findFirst()
+          .orElseThrow();
+  private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
 
   private final PythonCall call;
   private final TaskContext context;
@@ -57,13 +67,13 @@ final class PythonRun implements WorkerRun {
     this.bytes = bytes;
   }
 
-  @Override
-  public long stream() {
+  /** The number of the batches' stream. */
+  long stream() {
     return stream;
   }
 
-  @Override
-  public WorkerRings begin() {
+  /** Lets a worker begin, and waits until it has attached to its rings. */
+  WorkerRings begin() {
     new Runner()
         .compute(
             CollectionConverters.asScala(Collections.emptyIterator()),
@@ -89,46 +99,56 @@ final class PythonRun implements WorkerRun {
     reader.readUntil(SpecialLengths.END_OF_DATA_SECTION());
   }
 
-  private final class Runner extends ArrowPythonRunner {
+  /** Spark's runner that is the same in 4.1 to 4.3, with what its runner of Arrow functions says. */
+  private final class Runner extends BasePythonUDFRunner {
     Runner() {
       super(
           call.functions(),
           call.evalType(),
           new int[call.arguments().length][0],
-          call.schema(),
-          call.zone(),
-          call.large(),
-          call.conf(),
           Map$.MODULE$.empty(),
           call.artifacts(),
           Option.empty()); // of a session whose workers write logs: PythonCalls.objection()
     }
 
-    /** No thread of its own writes: there are no batches to write. */
-    @Override
+    /** No thread of its own writes: there are no batches to write. Since 4.3. */
     public boolean pipelinedEnabled() {
       return false;
     }
 
-    /** As Spark's own runner of functions with named arguments has it. */
-    @Override
+    /** Since 4.2; before, it is a part of the command. */
+    public Map<String, String> runnerConf() {
+      return call.conf();
+    }
+
+    /** As Spark's own runner of functions with named arguments has it, since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
+      Map<String, String> none = Map$.MODULE$.empty();
       return call.evalType() == PythonEvalType.SQL_ARROW_BATCHED_UDF()
-          ? super.evalConf().$plus(new Tuple2<>("input_type", call.schema().json()))
-          : super.evalConf();
+          ? none.updated("input_type", call.schema().json())
+          : none;
     }
 
     @Override
     public void writeUDF(DataOutputStream out) {
-      PythonUDFRunner.writeUDFs(out, call.functions(), call.arguments());
+      try {
+        if (!IS_CONF_OF_COMMAND) {
+          WRITE_UDFS.invoke(null, out, call.functions(), call.arguments());
+        } else {
+          Option<String> profiler = SQLConf.get().pythonUDFProfiler();
+          WRITE_UDFS.invoke(null, out, call.functions(), call.arguments(), profiler);
+        }
+      } catch (ReflectiveOperationException error) {
+        throw new IllegalStateException("this Spark does not write functions as others do", error);
+      }
     }
 
     @Override
     public Announcement newWriter(
         SparkEnv env,
         PythonWorker worker,
-        Iterator<Iterator<InternalRow>> input,
+        Iterator<byte[]> input,
         int partition,
         TaskContext context) {
       PythonRun.this.worker = worker;
@@ -138,7 +158,7 @@ final class PythonRun implements WorkerRun {
 
     @Override
     @SuppressWarnings({"rawtypes", "unchecked"}) // Scala's classes name these types in two ways
-    public Iterator<ColumnarBatch> newReaderIterator(
+    public Iterator<byte[]> newReaderIterator(
         DataInputStream stream,
         BasePythonRunner.Writer writer,
         long startTime,
@@ -151,12 +171,11 @@ final class PythonRun implements WorkerRun {
       return reader;
     }
 
-    final class Announcement
-        extends BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.Writer {
+    final class Announcement extends BasePythonRunner<byte[], byte[]>.Writer {
       Announcement(
           SparkEnv env,
           PythonWorker worker,
-          Iterator<Iterator<InternalRow>> input,
+          Iterator<byte[]> input,
           int partition,
           TaskContext context) {
         Runner.this.super(env, worker, input, partition, context);
@@ -164,7 +183,24 @@ final class PythonRun implements WorkerRun {
 
       @Override
       public void writeCommand(DataOutputStream out) {
+        if (IS_CONF_OF_COMMAND) {
+          writeConf(out);
+        }
         writeUDF(out);
+      }
+
+      private void writeConf(DataOutputStream out) {
+        try {
+          out.writeInt(call.conf().size());
+        } catch (IOException error) {
+          throw new UncheckedIOException(error);
+        }
+        CollectionConverters.asJava(call.conf())
+            .forEach(
+                (key, value) -> {
+                  writeUTF(key, out);
+                  writeUTF(value, out);
+                });
       }
 
       @Override
@@ -184,17 +220,17 @@ final class PythonRun implements WorkerRun {
       }
     }
 
-    final class Reader
-        extends BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.ReaderIterator {
+    final class Reader extends BasePythonRunner<byte[], byte[]>.ReaderIterator {
       private final DataInputStream stream;
 
+      @SuppressWarnings({"rawtypes", "unchecked"}) // of what it is depends on the version
       Reader(
           DataInputStream stream,
-          BasePythonRunner<Iterator<InternalRow>, ColumnarBatch>.Writer writer,
+          BasePythonRunner<byte[], byte[]>.Writer writer,
           long startTime,
           SparkEnv env,
           PythonWorker worker,
-          Option<PythonWorkerHandle> handle,
+          Option handle,
           AtomicBoolean releasedOrClosed,
           TaskContext context) {
         Runner.this.super(
@@ -235,7 +271,7 @@ final class PythonRun implements WorkerRun {
       }
 
       @Override
-      public ColumnarBatch read() {
+      public byte[] read() {
         throw new IllegalStateException("batches come over rings");
       }
     }
