@@ -313,9 +313,7 @@ def _reasons(frame) -> list[str]:
 def test_explain_says_why_a_function_is_left_to_spark(spark, frame, set_option):
     set_option(FUNCTIONS, "on")
     pickled = functions.udf(lambda x: x + 1, "double", useArrow=False)
-    assert _reasons(frame.select(pickled("half"))) == [
-        "functions of this kind do not go over rings"
-    ]
+    assert _reasons(frame.select(pickled("half"))) == ["functions of this kind are not taken"]
     alone = functions.udf(lambda: 1, "long", useArrow=True).asNondeterministic()
     assert _reasons(frame.select(alone())) == ["it takes no columns"]
     variant = frame.selectExpr("parse_json(text) v").mapInArrow(

@@ -119,7 +119,7 @@ final class PythonCalls {
   /** Why these functions do not go over rings. */
   static Optional<String> objection(ArrowEvalPython eval) {
     if (!EVAL_TYPES.contains(eval.evalType()) && !areIterators(eval.evalType())) {
-      return Optional.of("functions of this kind do not go over rings");
+      return Optional.of("functions of this kind are not taken");
     }
     List<PythonUDF> udfs = CollectionConverters.asJava(eval.udfs());
     List<Expression> arguments = arguments(udfs);

@@ -51,7 +51,7 @@ public final class PythonStrategy extends SparkStrategy {
     return plan instanceof MapInArrow || plan instanceof MapInPandas
         ? SparkTypes.unsupported(plan.children().head().schema())
             .or(() -> SparkTypes.unsupported(plan.schema()))
-        : Optional.of("functions of this kind do not go over rings");
+        : Optional.of("functions of this kind are not taken");
   }
 
   /** A plan that there is no objection to. */
