@@ -441,6 +441,215 @@ def test_udf_of_iterators_over_the_columns_of_a_file(both, spark, set_option, tm
     both(lambda: file.select("*", functions.pandas_udf(splits, "n long, twice long")("id")))
 
 
+# --- groups -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grouped(frame, set_option):
+    set_option("spark.sql.shuffle.partitions", 2)
+    set_option(ROWS, 100)
+    return frame.selectExpr("id % 7 k", "*").groupBy("k")
+
+
+def _of_groups() -> dict[str, Callable[..., Any]]:
+    """Functions for applyInArrow, and for applyInPandas where a frame is one of pandas'."""
+
+    def counts(key: Any, table: pa.Table) -> pa.Table:
+        return pa.table({"k": [key[0].as_py()], "n": [table.num_rows], "of": [_chunks(table)]})
+
+    def batches(key: Any, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            yield pa.record_batch({"k": [key[0].as_py()], "n": [part.num_rows], "of": ["part"]})
+
+    def stops(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part = next(parts)
+        yield pa.record_batch({"k": part.column("k"), "n": part.column("id"), "of": part["text"]})
+
+    def nothing(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter([])
+
+    def raises(table: pa.Table) -> pa.Table:
+        if table.column("k")[0].as_py() == 3:
+            raise ValueError("of the third group")
+        return pa.table({"k": [0], "n": [0], "of": ["before"]})
+
+    def misnames(table: pa.Table) -> pa.Table:
+        return pa.table({"k": [1], "m": [1], "of": ["m"]})
+
+    def mistypes(table: pa.Table) -> pa.Table:
+        return pa.table({"k": [1], "n": ["1"], "of": ["text"]})
+
+    def no_table(table: pa.Table) -> Any:
+        return 1
+
+    return {
+        each.__name__: each
+        for each in (counts, batches, stops, nothing, raises, misnames, mistypes, no_table)
+    }
+
+
+def _chunks(table: pa.Table) -> str:
+    return str([len(chunk) for chunk in table.column("id").chunks])
+
+
+OF_GROUPS = tuple(_of_groups())
+
+
+@pytest.mark.parametrize("name", OF_GROUPS)
+def test_groups_of_arrow(both, grouped, name):
+    both(lambda: grouped.applyInArrow(_of_groups()[name], "k long, n long, of string"))
+
+
+def test_groups_of_pandas(both, grouped, set_option):
+    def counts(key: Any, table: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"of": table["text"].max(), "k": key[0], "n": [len(table)]})
+
+    def parts(key: Any, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for part in frames:
+            yield pd.DataFrame({"k": key[0], "n": [len(part)], "of": "part"})
+
+    def raises(table: pd.DataFrame) -> pd.DataFrame:
+        raise ValueError(f"of {len(table)} rows")
+
+    def misnames(table: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"k": [1], "m": [1], "of": ["m"]})
+
+    for function in (counts, parts, raises, misnames):
+        both(lambda: grouped.applyInPandas(function, "k long, n long, of string"))  # noqa: B023
+
+
+@pytest.mark.parametrize("expressions", [[], ["k"], ["k", "text"], ["id % 3"]])
+def test_groups_by_keys_of_all_sorts(both, frame, expressions):
+    keys = [functions.expr(each) for each in expressions]
+    keyed = frame.limit(60).selectExpr("id % 7 k", "id", "half", "text")
+    both(lambda: keyed.groupBy(*keys).applyInArrow(lambda table: table, keyed.schema))
+    both(lambda: keyed.groupBy(*keys).applyInPandas(lambda table: table, keyed.schema))
+    both(lambda: keyed.where("id < 0").groupBy(*keys).applyInArrow(lambda t: t, keyed.schema))
+
+
+def test_groups_of_every_type(spark, both, set_option):
+    set_option(ROWS, 100)
+    frame = spark.range(1000, numPartitions=2).selectExpr("id % 3 k", *columns_of(TYPES, "some"))
+    both(lambda: frame.groupBy("k").applyInArrow(lambda table: table, frame.schema))
+
+
+@pytest.mark.parametrize("most", [1, 1000, 20_000])
+def test_batches_of_groups_have_sparks_own_sizes(both, grouped, set_option, most):
+    set_option("spark.sql.execution.arrow.maxBytesPerBatch", most)
+    both(lambda: grouped.applyInArrow(_of_groups()["counts"], "k long, n long, of string"))
+
+
+def test_group_that_is_larger_than_the_rings(both, spark, set_option):
+    set_option(ROWS, 100_000)
+    uneven = spark.range(50_000, numPartitions=1).selectExpr(
+        "if(id < 5, 0, 1) k", "id", "repeat('x', 300) text"
+    )
+    both(lambda: uneven.groupBy("k").applyInArrow(lambda table: table, uneven.schema))
+
+
+COGROUPED = "k long, n long, m long, of string"
+
+
+def _of_cogroups() -> dict[str, Callable[..., Any]]:
+    def counts(key: Any, left: pa.Table, right: pa.Table) -> pa.Table:
+        sizes = f"{_chunks(left)} {_chunks(right)}"
+        rows = {"n": [left.num_rows], "m": [right.num_rows]}
+        return pa.table({"k": [key[0].as_py()], **rows, "of": [sizes]})
+
+    def takes_left(left: pa.Table, right: pa.Table) -> pa.Table:
+        return pa.table({"k": left["k"], "n": left["id"], "m": left["id"], "of": left["text"]})
+
+    def raises(left: pa.Table, right: pa.Table) -> pa.Table:
+        raise ValueError(f"of {left.num_rows} and {right.num_rows} rows")
+
+    return {each.__name__: each for each in (counts, takes_left, raises)}
+
+
+@pytest.mark.parametrize("name", ["counts", "takes_left", "raises"])
+def test_cogroups_of_arrow(both, grouped, frame, name):
+    other = frame.selectExpr("half", "id % 11 + 3 k", "id").groupBy("k")
+    both(lambda: grouped.cogroup(other).applyInArrow(_of_cogroups()[name], COGROUPED))
+
+
+def test_cogroups_of_pandas(both, grouped, frame):
+    other = frame.selectExpr("half", "id % 11 + 3 k", "id").groupBy("k")
+
+    def counts(key: Any, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+        sizes = {"n": [len(left)], "m": [len(right)]}
+        return pd.DataFrame({"k": key[0], **sizes, "of": str(list(left) + list(right))})
+
+    both(lambda: grouped.cogroup(other).applyInPandas(counts, COGROUPED))
+
+
+# --- aggregates ---------------------------------------------------------------------------------
+
+
+def _aggregates() -> dict[str, Callable[..., Any]]:
+    @functions.pandas_udf("double")
+    def mean(x: pd.Series) -> float:
+        return x.mean()
+
+    @functions.pandas_udf("string")
+    def both_of(x: pd.Series, y: pd.Series) -> str:
+        return f"{x.max()} {y.min()}"
+
+    @functions.pandas_udf("double")
+    def parts(batches: Iterator[pd.Series]) -> float:
+        return sum(len(batch) * 1000 + batch.iloc[0] for batch in batches)
+
+    @functions.arrow_udf("long")
+    def total(x: pa.Array) -> pa.Scalar:
+        return pc.sum(x)
+
+    @functions.arrow_udf("long")
+    def first_only(batches: Iterator[pa.Array]) -> int:
+        return len(next(batches))
+
+    @functions.pandas_udf("long")
+    def raises(x: pd.Series) -> int:
+        raise ValueError(f"of {len(x)} rows")
+
+    third = functions.expr("id % 3")
+    return {
+        "mean": lambda frame: frame.groupBy("k").agg(mean("id")),
+        "several": lambda frame: frame.groupBy("k").agg(mean("id"), both_of("id", "text")),
+        "named": lambda frame: frame.groupBy("k").agg(both_of(y="text", x="id").alias("of")),
+        "expressions": lambda frame: frame.groupBy(third).agg(mean(third + 1) + third, third * 2),
+        "all": lambda frame: frame.agg(mean("id"), mean(functions.col("id") + 1)),
+        "of nothing": lambda frame: frame.where("id < 0").agg(mean("id")),
+        "groups of nothing": lambda frame: frame.where("id < 0").groupBy("k").agg(mean("id")),
+        "arrow": lambda frame: frame.groupBy("k", "text").agg(total("id")).where("text > '33'"),
+        "parts": lambda frame: frame.groupBy("k").agg(parts("id")),
+        "first": lambda frame: frame.groupBy("k").agg(first_only("id")),
+        "raises": lambda frame: frame.groupBy("k").agg(raises("id")),
+        "of a udf": lambda frame: frame.groupBy("k").agg(mean(_columns()["cast"]()[0])),
+    }
+
+
+AGGREGATES = (
+    *("mean", "several", "named", "expressions", "all", "of nothing", "groups of nothing"),
+    *("arrow", "parts", "first", "raises", "of a udf"),
+)
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_aggregates(both, frame, set_option, name):
+    set_option("spark.sql.shuffle.partitions", 2)
+    set_option(ROWS, 100)
+    both(lambda: _aggregates()[name](frame.selectExpr("id % 7 k", "*")))
+
+
+def test_aggregates_that_spark_refuses(both, frame):
+    def mean(x: pd.Series) -> float:
+        return x.mean()
+
+    udf = functions.pandas_udf(mean, "double")
+    both(lambda: lambda: frame.agg(udf("id"), functions.sum("id")).collect())
+
+
+# --- functions of values ------------------------------------------------------------------------
+
+
 ROW_BY_ROW = (
     "number",
     "text",

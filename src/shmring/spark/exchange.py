@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
-_STRUCT, _ITERATOR = 1, 2
+_STRUCT, _ITERATOR, _GIVES_STRUCT = 1, 2, 4
 _announcement = struct.Struct(">4sIqII")
 
 _head = struct.Struct("<QQQI4x")
 _KIND = 16
-_END, _BATCH, _REFERS, _PART = 1, 2, 4, 8
+_END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
 # A wait is cut into slices of so many seconds, to look whether the task is still there.
 _SLICE = 0.05
@@ -49,6 +49,12 @@ _spark: Any = serializers
 
 _serializer = _spark.ArrowStreamSerializer
 _load, _dump = _serializer.load_stream, _serializer.dump_stream
+_GROUPS, _COGROUPS = "ArrowStreamGroupSerializer", "ArrowStreamCoGroupSerializer"
+_own: dict[str, Any] = {  # not every version has them
+    name: getattr(_spark, name).load_stream
+    for name in (_GROUPS, _COGROUPS)
+    if hasattr(_spark, name)
+}
 
 
 class _Rings:
@@ -63,7 +69,7 @@ class _Rings:
         self.producer = self.answers.producer("worker")
         for ring in (self.requests, self.answers):  # nobody else is to attach, or has to clean up
             ring.unlink()
-        self.known: Known | None = None  # the schema of the last request
+        self.known: dict[int, Known | None] = {}  # the schema of each side's last request
         self.encoder: BatchEncoder | None = None  # for that of the last answer
         # Of a message: another finds room beside it.
         self.most = most_bytes(self.answers.slots) // 2
@@ -99,6 +105,8 @@ class _Exchange:
             rings = _Exchange._kept = _Rings(paths)
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
+        self._gives_struct = bool(flags & _GIVES_STRUCT)
+        self._flags = 0  # of the last request
         # Rows of the requests that are not answered yet, where answers end with them.
         self._due: deque[int] | None = deque() if flags & _ITERATOR else None
         self._unchanged = Unchanged()
@@ -117,13 +125,25 @@ class _Exchange:
 
     def requests(self) -> Iterator[pa.RecordBatch]:
         """What Spark's socket would give, batch by batch."""
+        for frame in self.frames():
+            yield from frame
+
+    def frames(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The same, group by group, and of cogroups side by side: each is to be read to its end."""
         while (batch := self._next()) is not None:
+            yield self._frame(batch)
+
+    def _frame(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
+        goes_on = True
+        while goes_on and batch is not None:
+            goes_on = bool(self._flags & _GOES_ON)
             if self._due is not None:
                 self._due.append(batch.num_rows)
             yield batch
-            del batch
-            self._request = None
+            batch = self._request = None
             self._left += 1
+            if goes_on:
+                batch = self._next()
 
     def _next(self) -> pa.RecordBatch | None:
         if self._said < self._left:
@@ -134,6 +154,7 @@ class _Exchange:
             if flags & _END:
                 lease.release()
                 return None
+            self._flags = flags
             if not flags & _PART and not parts:
                 batch = self._decoded(lease)
                 if len(lease) >= WORTH:
@@ -162,12 +183,13 @@ class _Exchange:
 
     def _decoded(self, lease: Lease) -> pa.RecordBatch:
         """A copy: a function may keep its batches, and the ring has to go on."""
-        known = self._rings.known
+        side = self._flags & _RIGHT
+        known = self._rings.known.get(side)
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=_head.size, copy=True)
         if batch is None:
             message = pa.py_buffer(bytes(memoryview(lease)[_head.size :]))
             batch = _decoded(message)
-            self._rings.known = learned(message)
+            self._rings.known[side] = learned(message)
         return batch
 
     def _wrapped(self, batch: Any) -> pa.RecordBatch:
@@ -183,7 +205,7 @@ class _Exchange:
 
     def answer(self, batch: Any) -> None:
         """Send a batch that the function has made."""
-        if self._is_struct:
+        if self._gives_struct:
             column = batch.column(0)
             batch = _pa.RecordBatch.from_arrays(column.flatten(), schema=pa.schema(column.type))
         while self._due and batch.num_rows >= self._due[0]:
@@ -252,6 +274,25 @@ def _load_stream(self: Any, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
     return self.exchange.requests()
 
 
+def _load_groups(self: Any, stream: IO[bytes]) -> Iterator[Iterator[pa.RecordBatch]]:
+    if not _is_announced(stream):
+        return _own[_GROUPS](self, stream)
+    self.exchange = _Exchange(stream)
+    return self.exchange.frames()
+
+
+def _load_cogroups(self: Any, stream: IO[bytes]) -> Iterator[tuple[Any, Any]]:
+    if not _is_announced(stream):
+        return _own[_COGROUPS](self, stream)
+    self.exchange = _Exchange(stream)
+    return _pairs(self.exchange.frames())
+
+
+def _pairs(frames: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[tuple[Any, Any]]:
+    for left in frames:
+        yield list(left), list(next(frames))
+
+
 def _is_announced(stream: Any) -> bool:
     return hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]
 
@@ -273,8 +314,11 @@ def equip() -> None:
     """Let this process take and give batches over rings where it is told of some."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         # Spark leaves its own frames out of users' errors; these stand for some of them.
-        for function in (_load_stream, _dump_stream):
+        for function in (_load_stream, _load_groups, _load_cogroups, _dump_stream):
             code = function.__code__.replace(co_filename=_spark.__file__)
             function.__code__ = code
     _serializer.load_stream = _load_stream
     _serializer.dump_stream = _dump_stream
+    for name, load in ((_GROUPS, _load_groups), (_COGROUPS, _load_cogroups)):
+        if name in _own:
+            getattr(_spark, name).load_stream = load

@@ -1,18 +1,9 @@
 package io.shmring.sidecar;
 
-import io.shmring.arrow.EncodedBatch;
 import java.util.Optional;
 
 /** Sends a task's batches to whoever answers them. One thread at a time may use it. */
 public interface Client {
-  /**
-   * Sends a batch, or several as one. All answers that were returned before must be closed.
-   *
-   * @param rows number of rows that the function gets as one batch; 0: all
-   * @param answered runs when the batch is no longer needed; the batch is closed then
-   */
-  void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException;
-
   /** There are no more batches. */
   default void endInput() {}
 

@@ -175,8 +175,13 @@ public final class SidecarClient implements Client, AutoCloseable {
     return String.format("%s of sidecar \"%s\"", RequestRing.functions(sidecar), sidecar);
   }
 
-  /** Sends it, and waits for room. */
-  @Override
+  /**
+   * Sends a batch, or several as one, and waits for room. All answers that were returned before must be
+   * closed.
+   *
+   * @param rows number of rows that the function gets as one batch; 0: all
+   * @param answered runs when the batch is no longer needed; the batch is closed then
+   */
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);

@@ -44,6 +44,8 @@ public final class WorkerClient implements Client {
   private static final int BATCH = 2; // it has one
   private static final int REFERS = 4; // to columns of the request that is at hand
   private static final int PART = 8; // of a batch, whose other parts follow
+  private static final int GOES_ON = 16; // the frame of the batch does
+  private static final int RIGHT = 32; // it is of a cogroup's second frame
 
   /**
    * What stands before a batch.
@@ -74,7 +76,7 @@ public final class WorkerClient implements Client {
   }
 
   /** A batch that the worker may still refer to. */
-  private record Request(long number, EncodedBatch batch, Runnable answered) {
+  private record Request(long number, EncodedBatch batch, int flags, Runnable answered) {
     void close() {
       batch.close();
       answered.run();
@@ -134,10 +136,17 @@ public final class WorkerClient implements Client {
     this.decoder = new AnswerDecoder(HEAD_BYTES, allocator, check);
   }
 
-  /** Sends it as soon as there is room: the worker may be waiting for room for its answers. */
-  @Override
-  public void send(EncodedBatch batch, int rows, Runnable answered) {
-    Request request = new Request(number++, batch, answered);
+  /**
+   * Sends a batch as soon as there is room: the worker may be waiting for room for its answers. All
+   * answers that were returned before must be closed.
+   *
+   * @param side of a cogroup: 0 or 1
+   * @param goesOn whether more batches of this group, or side, follow
+   * @param answered runs when the batch is no longer needed; the batch is closed then
+   */
+  public void send(EncodedBatch batch, int side, boolean goesOn, Runnable answered) {
+    int flags = BATCH | (goesOn ? GOES_ON : 0) | (side == 1 ? RIGHT : 0);
+    Request request = new Request(number++, batch, flags, answered);
     waiting.add(request);
     unsent.add(request);
     counters.sent(HEAD_BYTES + batch.length());
@@ -268,7 +277,7 @@ public final class WorkerClient implements Client {
   private boolean push(Request request) {
     EncodedBatch batch = request.batch;
     if (HEAD_BYTES + batch.length() <= rings.mostBytes()) {
-      byte[] head = new Head(stream, request.number, 0, BATCH).pack();
+      byte[] head = new Head(stream, request.number, 0, request.flags).pack();
       try {
         return batch.push(rings.producer(), head, Kind.USER, Duration.ZERO).isPresent();
       } catch (InterruptedException error) {
@@ -283,7 +292,7 @@ public final class WorkerClient implements Client {
     while (bytes.hasRemaining()) {
       int count = (int) Math.min(bytes.remaining(), rings.mostBytes() - HEAD_BYTES);
       int more = count < bytes.remaining() ? PART : 0;
-      byte[] head = new Head(stream, request.number, bytes.limit(), BATCH | more).pack();
+      byte[] head = new Head(stream, request.number, bytes.limit(), request.flags | more).pack();
       byte[] message = new byte[HEAD_BYTES + count];
       System.arraycopy(head, 0, message, 0, HEAD_BYTES);
       bytes.get(bytes.position(), message, HEAD_BYTES, count);

@@ -1,5 +1,6 @@
 package io.shmring.spark.request;
 
+import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Answer;
 import io.shmring.sidecar.Client;
 import io.shmring.sidecar.SidecarClient;
@@ -202,9 +203,12 @@ public final class AnsweredBatches implements AutoCloseable {
   private void send(Batches.Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
     waits.begin();
-    client
-        .orElseThrow()
-        .send(batches.request(vectors), batches.rowsAtATime(), vectors::leave);
+    EncodedBatch request = batches.request(vectors);
+    if (client.orElseThrow() instanceof WorkerClient worker) {
+      worker.send(request, vectors.side(), vectors.goesOn(), vectors::leave);
+    } else {
+      ((SidecarClient) client.get()).send(request, batches.rowsAtATime(), vectors::leave);
+    }
   }
 
   private Work work() {

@@ -46,15 +46,43 @@ public final class Batches implements AutoCloseable {
   // Requests that are of one batch after the child has made such a batch wait.
   private static final int ALONE = 16;
 
+  /** Of a cogroup, or of what is none. */
+  private final class Side {
+    private final Schema schema;
+    private final Signature.Sent sent;
+    private final byte[] schemaBytes; // of that
+    private final ArrayDeque<Vectors> free = new ArrayDeque<>();
+
+    Side(Signature signature) {
+      this.schema = signature.columns();
+      this.sent = signature.sent();
+      this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
+    }
+
+    Vectors empty() {
+      if (free.isEmpty()) {
+        Vectors vectors = new Vectors(this, VectorSchemaRoot.create(schema, allocator));
+        all.add(vectors);
+        return vectors;
+      }
+      Vectors vectors = free.pop();
+      vectors.writer.reset();
+      return vectors;
+    }
+  }
+
   /** Vectors of one request, used again and again. */
   final class Vectors {
+    private final Side side;
     private final VectorSchemaRoot root;
     private final RootWriter writer;
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
+    private boolean goesOn; // what they have a part of
     private int users; // who still read them
 
-    private Vectors(VectorSchemaRoot root) {
+    private Vectors(Side side, VectorSchemaRoot root) {
+      this.side = side;
       this.root = root;
       this.part = root;
       this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct());
@@ -62,6 +90,16 @@ public final class Batches implements AutoCloseable {
 
     int rows() {
       return root.getRowCount();
+    }
+
+    /** Which side of a cogroup they are of: 0, or 1. */
+    int side() {
+      return sides.indexOf(side);
+    }
+
+    /** Whether more of the same frame follow. */
+    boolean goesOn() {
+      return goesOn;
     }
 
     /** Of all columns. */
@@ -86,7 +124,7 @@ public final class Batches implements AutoCloseable {
       users--;
       if (users == 0) {
         leavePart();
-        free.push(this);
+        side.free.push(this);
       }
     }
 
@@ -105,15 +143,12 @@ public final class Batches implements AutoCloseable {
 
   private final Input input;
   private final Call call;
-  private final Schema schema;
-  private final Signature.Sent sent;
-  private final byte[] schemaBytes; // of that
+  private final List<Side> sides;
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
   private long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
-  private final ArrayDeque<Vectors> free = new ArrayDeque<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
   private long rows; // since they were taken
   private long count; // of batches, the same
@@ -131,16 +166,14 @@ public final class Batches implements AutoCloseable {
       int mostRows) {
     this.input = input;
     this.call = call;
-    this.schema = signature.columns();
-    this.sent = signature.sent();
-    this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
+    this.sides = signature.sides().stream().map(Side::new).toList();
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
     this.mostRows = Math.min(mostRows, MOST_ROWS);
     this.mostBytes = call.firstBytes();
     input.writeTo(
         () -> {
-          ahead.add(empty());
+          ahead.add(sides.get(0).empty());
           return ahead.getLast().writer;
         },
         this.mostRows,
@@ -187,7 +220,7 @@ public final class Batches implements AutoCloseable {
    * @param most where they may be joined at all
    */
   Vectors next(int most) {
-    Vectors vectors = ahead.isEmpty() ? empty() : ahead.remove();
+    Vectors vectors = ahead.isEmpty() ? sides.get(input.side()).empty() : ahead.remove();
     int joined = alone > 0 ? 1 : most;
     alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();
@@ -208,6 +241,7 @@ public final class Batches implements AutoCloseable {
         && goesOn());
     input.cut(vectors.writer);
     vectors.filled = filled;
+    vectors.goesOn = input.goesOn();
     rows += filled;
     count += batches;
     vectors.writer.finish();
@@ -224,24 +258,14 @@ public final class Batches implements AutoCloseable {
     return more;
   }
 
-  private Vectors empty() {
-    if (free.isEmpty()) {
-      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
-      all.add(vectors);
-      return vectors;
-    }
-    Vectors vectors = free.pop();
-    vectors.writer.reset();
-    return vectors;
-  }
-
   /** The request, which is closed before the vectors are {@linkplain Vectors#leave left}. */
   EncodedBatch request(Vectors vectors) {
     vectors.keep();
-    List<FieldVector> columns = sent.columns().stream().map(vectors.root::getVector).toList();
+    Side side = vectors.side;
+    List<FieldVector> columns = side.sent.columns().stream().map(vectors.root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
     return new EncodedBatch(
-        new VectorSchemaRoot(fields, columns, vectors.rows()), schemaBytes, vectors.filled);
+        new VectorSchemaRoot(fields, columns, vectors.rows()), side.schemaBytes, vectors.filled);
   }
 
   @Override
@@ -302,6 +326,16 @@ public final class Batches implements AutoCloseable {
      * @return how many there were
      */
     int fill(RootWriter writer, int mostRows, long mostBytes);
+
+    /** Which of a cogroup's sides the next rows are of: 0, or 1. */
+    default int side() {
+      return 0;
+    }
+
+    /** Whether more of the same frame follow what the last call wrote. */
+    default boolean goesOn() {
+      return false;
+    }
 
     /** Bytes of the rows that the last call of that wrote. */
     long bytes();

@@ -9,7 +9,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
-import java.util.stream.IntStream;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
@@ -35,7 +34,7 @@ public record MapSignature(
 
   @Override
   public Sent sent() {
-    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
+    return Sent.all(columns());
   }
 
   @Override

@@ -2,6 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.SparkTypes;
+import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -14,17 +15,26 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /**
  * All columns go to a function of Spark's own, and the answer's columns come instead of them. Spark does
  * not compare their types with the declared ones: it fails, or does not, when it reads a value.
+ *
+ * @param inputs of batches the types; of groups, or cogroups, those of each side
  */
-public record PythonMapSignature(StructType input, StructType output, SparkTypes types)
+public record PythonMapSignature(List<StructType> inputs, StructType output, SparkTypes types)
     implements Signature {
   @Override
+  public List<Signature> sides() {
+    return inputs.stream()
+        .<Signature>map(input -> new PythonMapSignature(List.of(input), output, types))
+        .toList();
+  }
+
+  @Override
   public Schema columns() {
-    return types.schema(input);
+    return types.schema(inputs.get(0));
   }
 
   @Override
   public Sent sent() {
-    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
+    return Sent.all(columns());
   }
 
   @Override
@@ -41,7 +51,7 @@ public record PythonMapSignature(StructType input, StructType output, SparkTypes
           "mapInArrow",
           ColumnMapping.BY_PLACE,
           signature.output,
-          AnswerHandler.OfRows.unsafe(signature.input));
+          AnswerHandler.OfRows.unsafe(signature.inputs.get(0)));
     }
 
     @Override

@@ -39,6 +39,7 @@ final class PythonRun implements WorkerClient.Control {
   private static final int VERSION = 1;
   private static final int STRUCT = 1;
   private static final int ITERATOR = 2;
+  private static final int GIVES_STRUCT = 4;
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // 4.1 wants a profiler, which is a part of runnerConf() since.
@@ -210,7 +211,10 @@ final class PythonRun implements WorkerClient.Control {
           out.writeInt(MAGIC);
           out.writeInt(VERSION);
           out.writeLong(stream);
-          out.writeInt((call.isStruct() ? STRUCT : 0) | (call.isIterator() ? ITERATOR : 0));
+          out.writeInt(
+              (call.isStruct() ? STRUCT : 0)
+                  | (call.isIterator() ? ITERATOR : 0)
+                  | (call.givesStruct() ? GIVES_STRUCT : 0));
           out.writeInt(paths.length);
           out.write(paths);
         } catch (IOException error) {

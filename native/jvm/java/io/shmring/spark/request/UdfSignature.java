@@ -208,25 +208,21 @@ public record UdfSignature(
   private static final class Rows extends Answers implements AnswerHandler.OfRows {
     private final Function<InternalRow, UnsafeRow> unsafe;
     private final UnsafeProjection arguments;
-    private final UnsafeProjection results;
-    private final RetainedRows waiting;
-    private final UnsafeRowJoiner joiner;
+    private final JoinedRows joined;
     private int kept;
 
     Rows(UdfSignature signature, int partition) {
       super(signature);
       this.unsafe = AnswerHandler.OfRows.unsafe(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
-      this.results = UnsafeProjection.create(signature.results());
-      this.waiting = new RetainedRows(signature.rows().size());
-      this.joiner = GenerateUnsafeRowJoiner.create(signature.rows(), signature.results());
+      this.joined = new JoinedRows(signature.rows(), signature.results());
       arguments.initialize(partition);
     }
 
     @Override
     public UnsafeRow send(InternalRow row) {
       UnsafeRow ready = unsafe.apply(row);
-      waiting.add(ready);
+      joined.add(ready);
       kept = ready.getSizeInBytes();
       return arguments.apply(ready);
     }
@@ -238,6 +234,28 @@ public record UdfSignature(
 
     @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return joined.of(piece);
+    }
+  }
+
+  /** Rows that wait, each with a row of results behind its columns. */
+  static final class JoinedRows {
+    private final UnsafeProjection results;
+    private final RetainedRows waiting;
+    private final UnsafeRowJoiner joiner;
+
+    JoinedRows(StructType rows, StructType results) {
+      this.results = UnsafeProjection.create(results);
+      this.waiting = new RetainedRows(rows.size());
+      this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
+    }
+
+    void add(UnsafeRow row) {
+      waiting.add(row);
+    }
+
+    /** The oldest rows, as many as there are results; each is good until the next one. */
+    Iterator<UnsafeRow> of(ColumnarBatch piece) {
       Iterator<InternalRow> rows = piece.rowIterator();
       return new Iterator<>() {
         @Override

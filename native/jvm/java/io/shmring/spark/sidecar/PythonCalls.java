@@ -4,6 +4,7 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.PythonCall;
 import io.shmring.spark.request.UdfSignature;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -16,8 +17,8 @@ import org.apache.spark.api.python.ChainedPythonFunctions;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
-import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.internal.SQLConf;
@@ -26,6 +27,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Functions that nobody has named: whether Spark's own workers get their batches over rings, and how. */
@@ -40,11 +42,14 @@ final class PythonCalls {
       Set.of(
           PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
           PythonEvalType.SQL_SCALAR_ARROW_UDF(),
-          PythonEvalType.SQL_ARROW_BATCHED_UDF());
+          PythonEvalType.SQL_ARROW_BATCHED_UDF(),
+          PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(),
+          PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
+          PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
+          PythonEvalType.SQL_GROUPED_AGG_PANDAS_ITER_UDF(),
+          PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
+          PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF());
 
-  private static final Set<Integer> ITERATORS =
-      Set.of(
-          PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF());
 
   private static final String DAEMON = "shmring.spark.daemon";
   private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
@@ -96,46 +101,30 @@ final class PythonCalls {
     return JobArtifactSet.getCurrentJobArtifactState().map(JobArtifactState::uuid);
   }
 
-  /** Of a node: Spark's name for it. */
-  static String nameOf(PythonUDF function) {
-    return function.evalType() == PythonEvalType.SQL_MAP_ARROW_ITER_UDF()
-        ? "MapInArrow over rings"
-        : "MapInPandas over rings";
-  }
-
-  /** A function whose batches are whole rows, as the fields of one column. */
-  static PythonCall ofRows(PythonUDF function, StructType rows, Option<String> artifacts) {
-    EvalPythonExec.ArgumentMetadata[][] whole = {
-      {new EvalPythonExec.ArgumentMetadata(0, Option.empty(), false)}
-    };
-    return call(List.of(function), whole, new StructType().add("struct", rows), true, artifacts);
-  }
-
-  /** Whether such a function takes all batches of a task, and gives as many rows as these have. */
-  static boolean areIterators(int evalType) {
-    return ITERATORS.contains(evalType);
-  }
-
-  /** Why these functions do not go over rings. */
-  static Optional<String> objection(ArrowEvalPython eval) {
-    if (!EVAL_TYPES.contains(eval.evalType()) && !areIterators(eval.evalType())) {
+  /** Why these functions, which get columns, do not go over rings. */
+  static Optional<String> objection(List<? extends PythonFuncExpression> udfs) {
+    if (!EVAL_TYPES.contains(udfs.get(0).evalType())) {
       return Optional.of("functions of this kind are not taken");
     }
-    List<PythonUDF> udfs = CollectionConverters.asJava(eval.udfs());
-    List<Expression> arguments = arguments(udfs);
-    StructType types = new StructType();
-    for (Expression each : arguments) {
-      types = types.add("_" + types.size(), each.dataType());
+    List<Expression> typed = arguments(udfs);
+    if (typed.isEmpty()) {
+      return Optional.of("it takes no columns");
     }
-    for (PythonUDF each : udfs) {
-      types = types.add("_" + types.size(), each.dataType());
-    }
-    return arguments.isEmpty()
-        ? Optional.of("it takes no columns")
-        : SparkTypes.unsupported(types);
+    udfs.forEach(udf -> typed.add((Expression) udf));
+    return SparkTypes.unsupported(UdfSignature.types(CollectionConverters.asScala(typed).toList()));
   }
 
-  static PythonCall ofUdfs(List<PythonUDF> udfs, Option<String> artifacts) {
+  /** A function whose batches are of groups or cogroups: where the keys stand, and the values. */
+  static PythonCall ofFrames(PythonUDF function, int[] places, Option<String> artifacts) {
+    EvalPythonExec.ArgumentMetadata[][] taken = {
+      Arrays.stream(places)
+          .mapToObj(place -> new EvalPythonExec.ArgumentMetadata(place, Option.empty(), false))
+          .toArray(EvalPythonExec.ArgumentMetadata[]::new)
+    };
+    return call(List.of(function), taken, new StructType(), artifacts);
+  }
+
+  static PythonCall ofUdfs(List<? extends PythonFuncExpression> udfs, Option<String> artifacts) {
     List<Expression> arguments = arguments(udfs);
     EvalPythonExec.ArgumentMetadata[][] taken =
         udfs.stream()
@@ -149,7 +138,6 @@ final class PythonCalls {
         udfs,
         taken,
         UdfSignature.types(CollectionConverters.asScala(arguments).toList()),
-        false,
         artifacts);
   }
 
@@ -164,9 +152,9 @@ final class PythonCalls {
   }
 
   /** What is sent to all of these, each of it once. */
-  static List<Expression> arguments(List<PythonUDF> udfs) {
+  static List<Expression> arguments(List<? extends PythonFuncExpression> udfs) {
     List<Expression> arguments = new ArrayList<>();
-    for (PythonUDF udf : udfs) {
+    for (PythonFuncExpression udf : udfs) {
       for (Expression argument : given(udf)) {
         if (place(value(argument), arguments) < 0) {
           arguments.add(value(argument));
@@ -190,15 +178,15 @@ final class PythonCalls {
   }
 
   /** The arguments of the innermost of functions that are called with each other's results. */
-  private static List<Expression> given(PythonUDF udf) {
-    List<PythonUDF> chain = chain(udf);
-    return CollectionConverters.asJava(chain.get(0).children());
+  private static List<Expression> given(PythonFuncExpression udf) {
+    return CollectionConverters.asJava(((Expression) chain(udf).get(0)).children());
   }
 
   /** The function behind those whose results it is called with. */
-  private static List<PythonUDF> chain(PythonUDF udf) {
-    List<PythonUDF> chain = new ArrayList<>();
-    if (udf.children().size() == 1 && udf.children().head() instanceof PythonUDF inner) {
+  private static List<PythonFuncExpression> chain(PythonFuncExpression udf) {
+    List<PythonFuncExpression> chain = new ArrayList<>();
+    Seq<Expression> children = ((Expression) udf).children();
+    if (children.size() == 1 && children.head() instanceof PythonFuncExpression inner) {
       chain.addAll(chain(inner));
     }
     chain.add(udf);
@@ -206,18 +194,17 @@ final class PythonCalls {
   }
 
   private static PythonCall call(
-      List<PythonUDF> functions,
+      List<? extends PythonFuncExpression> functions,
       EvalPythonExec.ArgumentMetadata[][] arguments,
       StructType schema,
-      boolean isRows,
       Option<String> artifacts) {
     List<Tuple2<ChainedPythonFunctions, Object>> chains = new ArrayList<>();
-    for (PythonUDF function : functions) {
+    for (PythonFuncExpression function : functions) {
       chains.add(
           new Tuple2<>(
               new ChainedPythonFunctions(
                   CollectionConverters.asScala(
-                          chain(function).stream().map(PythonUDF::func).toList())
+                          chain(function).stream().map(PythonFuncExpression::func).toList())
                       .toList()),
               function.resultId().id()));
     }
@@ -228,8 +215,6 @@ final class PythonCalls {
         arguments,
         schema,
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
-        isRows,
-        areIterators(functions.get(0).evalType()),
         wholeBytes(conf.arrowMaxBytesPerBatch()),
         artifacts);
   }

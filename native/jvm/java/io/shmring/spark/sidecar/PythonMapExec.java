@@ -17,37 +17,41 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class PythonMapExec extends MapNode {
   private static final long serialVersionUID = 1L;
 
+  private final String name;
   private final PythonUDF function;
   private final Option<String> artifacts;
 
   /**
+   * @param name as plans show it
    * @param artifacts of the query, by their uuid
    */
   public PythonMapExec(
+      String name,
       PythonUDF function,
       Seq<Attribute> output,
       boolean isBarrier,
       Option<String> artifacts,
       boolean givesColumns,
       SparkPlan child) {
-    super(PythonCalls.nameOf(function), output, isBarrier, givesColumns, child);
+    super(name, output, isBarrier, givesColumns, child);
+    this.name = name;
     this.function = function;
     this.artifacts = artifacts;
   }
 
   @Override
   Call call() {
-    return PythonCalls.ofRows(function, child().schema(), artifacts);
+    return PythonCalls.ofFrames(function, new int[] {0}, artifacts);
   }
 
   @Override
   Signature signature(SparkTypes types) {
-    return new PythonMapSignature(child().schema(), schema(), types);
+    return new PythonMapSignature(List.of(child().schema()), schema(), types);
   }
 
   @Override
   SparkPlan copy(boolean givesColumns, SparkPlan child) {
-    return new PythonMapExec(function, output, isBarrier, artifacts, givesColumns, child);
+    return new PythonMapExec(name, function, output, isBarrier, artifacts, givesColumns, child);
   }
 
   @Override
@@ -57,6 +61,6 @@ public final class PythonMapExec extends MapNode {
 
   @Override
   List<Object> elements() {
-    return List.of(function, output, isBarrier, artifacts, givesColumns, child());
+    return List.of(name, function, output, isBarrier, artifacts, givesColumns, child());
   }
 }

@@ -5,16 +5,30 @@ import io.shmring.spark.request.SidecarCall;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.IntStream;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDAF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.SessionWindow;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.planning.PhysicalAggregation;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInPandas;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
+import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import scala.Function1;
+import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -27,7 +41,7 @@ public final class PythonStrategy extends SparkStrategy {
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
-    if (PythonCalls.areWanted() && SidecarStrategy.isWanted()) {
+    if (PythonCalls.areWanted() && SidecarStrategy.isWanted() && !isRefused(plan)) {
       Optional<String> why = PythonCalls.objection().or(() -> objection(plan));
       LogicalPlan marked = plan.transformExpressions(new Mark(why.orElse("")));
       if (marked != plan) { // it has functions that are not marked
@@ -38,9 +52,42 @@ public final class PythonStrategy extends SparkStrategy {
     return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
   }
 
+  /** Whether it is an aggregate of others than Python's: Spark refuses a mixture by their names. */
+  private static boolean isRefused(LogicalPlan plan) {
+    return plan instanceof Aggregate
+        && (plan.isStreaming()
+            || aggregation(plan)._2().isEmpty()
+            || CollectionConverters.asJava(aggregation(plan)._2()).stream()
+                .anyMatch(each -> !(each.aggregateFunction() instanceof PythonUDAF)));
+  }
+
+  /** Keys, aggregates, what is made of both, and the child. */
+  private static Tuple4<
+          Seq<NamedExpression>, Seq<AggregateExpression>, Seq<NamedExpression>, LogicalPlan>
+      aggregation(LogicalPlan plan) {
+    return PhysicalAggregation.unapply(plan).get();
+  }
+
   private static Optional<String> objection(LogicalPlan plan) {
+    if (plan instanceof Aggregate) {
+      boolean isOfSessions =
+          CollectionConverters.asJava(aggregation(plan)._1()).stream()
+              .anyMatch(key -> key.metadata().contains(SessionWindow.marker()));
+      return isOfSessions
+          ? Optional.of("it is of session windows")
+          : PythonCalls.objection(PythonAggregateExec.functions(aggregation(plan)._2()));
+    }
     if (plan instanceof ArrowEvalPython eval) {
-      return PythonCalls.objection(eval);
+      return PythonCalls.objection(CollectionConverters.asJava(eval.udfs()));
+    }
+    List<Seq<Attribute>> keys = keys(plan);
+    if (!keys.isEmpty()) {
+      List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
+      return IntStream.range(0, keys.size())
+          .mapToObj(i -> PythonGroupsExec.sent(children.get(i).output(), keys.get(i)))
+          .flatMap(sent -> SparkTypes.unsupported(sent).stream())
+          .findFirst()
+          .or(() -> SparkTypes.unsupported(plan.schema()));
     }
     boolean isProfiled =
         plan instanceof MapInArrow arrow && arrow.profile().isDefined()
@@ -56,19 +103,64 @@ public final class PythonStrategy extends SparkStrategy {
 
   /** A plan that there is no objection to. */
   private SparkPlan overRings(LogicalPlan plan) {
+    if (plan instanceof Aggregate) {
+      var parts = aggregation(plan);
+      return new ProjectExec(
+          parts._3(),
+          new PythonAggregateExec(
+              parts._1(), parts._2(), PythonCalls.artifacts(), planLater(parts._4())));
+    }
     SparkPlan child = planLater(plan.children().head());
     if (plan instanceof ArrowEvalPython eval) {
       return new PythonUdfExec(
           eval.udfs(), eval.resultAttrs(), PythonCalls.artifacts(), false, child);
     }
-    Expression function =
-        plan instanceof MapInArrow arrow
-            ? arrow.functionExpr()
-            : ((MapInPandas) plan).functionExpr();
+    PythonUDF function =
+        CollectionConverters.asJava(plan.expressions()).stream()
+            .filter(PythonUDF.class::isInstance)
+            .map(PythonUDF.class::cast)
+            .findFirst()
+            .orElseThrow();
+    if (!keys(plan).isEmpty()) {
+      return ofFrames(plan, function);
+    }
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
     return new PythonMapExec(
-        (PythonUDF) function, plan.output(), isBarrier, PythonCalls.artifacts(), false, child);
+        name(plan), function, plan.output(), isBarrier, PythonCalls.artifacts(), false, child);
+  }
+
+  private static String name(LogicalPlan plan) {
+    return plan.nodeName() + " over rings";
+  }
+
+  /** Of each child of a function of groups or cogroups; none for other plans. */
+  private static List<Seq<Attribute>> keys(LogicalPlan plan) {
+    if (plan instanceof FlatMapGroupsInArrow map) {
+      return List.of(map.groupingAttributes());
+    }
+    if (plan instanceof FlatMapGroupsInPandas map) {
+      return List.of(map.groupingAttributes());
+    }
+    if (plan instanceof FlatMapCoGroupsInArrow map) {
+      return List.of(map.leftAttributes(), map.rightAttributes());
+    }
+    return plan instanceof FlatMapCoGroupsInPandas map
+        ? List.of(map.leftAttributes(), map.rightAttributes())
+        : List.of();
+  }
+
+  private SparkPlan ofFrames(LogicalPlan plan, PythonUDF function) {
+    List<SparkPlan> children =
+        CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList();
+    return new PythonGroupsExec(
+        name(plan),
+        function,
+        CollectionConverters.asScala(keys(plan)).toList(),
+        plan.output(),
+        PythonCalls.artifacts(),
+        false,
+        CollectionConverters.asScala(children).toList());
   }
 
   /** Puts a reason behind the name of each function that has none, and is no sidecar's. */

@@ -1,7 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.Call;
+import io.shmring.spark.request.PythonCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.List;
@@ -36,7 +36,7 @@ public final class PythonUdfExec extends UdfNode {
   }
 
   @Override
-  Call call() {
+  PythonCall call() {
     return PythonCalls.ofUdfs(CollectionConverters.asJava(udfs), artifacts);
   }
 
@@ -50,7 +50,7 @@ public final class PythonUdfExec extends UdfNode {
         child().schema(),
         UdfSignature.types(results),
         types,
-        PythonCalls.areIterators(udfs.head().evalType()));
+        call().isIterator());
   }
 
   @Override

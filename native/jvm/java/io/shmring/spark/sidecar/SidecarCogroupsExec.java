@@ -93,7 +93,7 @@ public final class SidecarCogroupsExec extends SidecarNode {
   }
 
   /** Gives a task both children's partitions. */
-  private static final class Together<R>
+  static final class Together<R>
       extends AbstractFunction2<Iterator<InternalRow>, Iterator<InternalRow>, Iterator<R>>
       implements Serializable {
     private static final long serialVersionUID = 1L;
