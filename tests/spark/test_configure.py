@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -47,6 +48,19 @@ def test_jar_alone_is_all_that_a_session_without_sidecars_gets(configured):
     assert configured({"spark.jars": "a.jar"}) == {"spark.jars": f"{jar_path()},a.jar"}
     # As a session leaves it that ran before in this process.
     assert configured({"spark.jars": f"file://{jar_path()}"}) == {"spark.jars": jar_path()}
+
+
+def test_workers_of_a_local_session_are_of_the_drivers_python(configured, monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    configured({"spark.master": "yarn"}, functions=True)
+    configured({"spark.master": "local", "spark.pyspark.python": "/there/python"}, functions=True)
+    configured({"spark.master": "local"})
+    assert "PYSPARK_PYTHON" not in os.environ
+    configured({"spark.master": "local[2]"}, functions=True)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/there/python")
+    configured({"spark.master": "local[2]"}, functions=True)
+    assert os.environ["PYSPARK_PYTHON"] == "/there/python"
 
 
 def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, module):

@@ -83,7 +83,8 @@ def configure(
     pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
     functions : let Spark's own Python workers take batches from rings, for whatever functions of
-        ``mapInArrow``, ``pandas_udf`` and ``arrow_udf``; the executors' Python needs shmring
+        Arrow or pandas the job has; the executors' Python needs shmring. In a local session that
+        names no Python, it is the driver's: this sets ``PYSPARK_PYTHON``
 
     Raises
     ------
@@ -91,6 +92,7 @@ def configure(
     ShmringError : there is no jar, and it cannot be made
     """
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
+    is_local = given.get("spark.master", "local").startswith("local")
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
     options: dict[str, object] = {
         "workers": workers,
@@ -109,7 +111,7 @@ def configure(
         files = filter(None, map(_file_of, sidecars.values()))
         if files := _listed(given.get("spark.files", ""), *files):
             wanted["spark.files"] = files
-        if given.get("spark.master", "").startswith("local") and not _names_python(given):
+        if is_local and not _names_python(given):
             wanted["spark.shmring.python"] = sys.executable
         for name, function in sidecars.items():
             for key, value in {"function": function, **options}.items():
@@ -119,6 +121,9 @@ def configure(
     if functions:
         wanted["spark.shmring.functions"] = "on"
         wanted["spark.python.daemon.module"] = given.get("spark.python.daemon.module", _DAEMON)
+        if is_local and not _names_python(given):
+            # Spark would start the `python3` in PATH, which need not have shmring.
+            os.environ["PYSPARK_PYTHON"] = sys.executable
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder
