@@ -114,7 +114,7 @@ versions: ## the Spark tests with Spark 4.1 to 4.3, and Java 21 if it is here; t
 .PHONY: kills
 kills: $(VENV)/installed postgresql ## kill queues and journal thousands of times, a table's users for a minute, Spark on two hosts: ROUNDS=50
 	SHMRING_KILLS=$(KILLS) SHMRING_KILL_SECONDS=$(SECONDS) SHMRING_KILL_ROUNDS=$(ROUNDS) \
-		$(BIN)/pytest -m kill tests/durable tests/spark/test_kill_direct.py
+		$(BIN)/pytest -m kill tests/durable tests/spark/test_kill_direct.py tests/spark/test_kill_unchanged.py
 
 .PHONY: bench
 bench: $(VENV)/installed $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png

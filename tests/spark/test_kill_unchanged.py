@@ -1,0 +1,147 @@
+"""Kill -9 of Spark's own Python workers that take batches from rings, and tasks that are cancelled.
+
+``SHMRING_KILL_ROUNDS`` sets the number of jobs; the default is three.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from direct import ROWS
+from pyspark.sql import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COUNT = 40_000
+CORES, TASKS = 4, 8
+BATCH = 250
+RUNS = range(int(os.environ.get("SHMRING_KILL_ROUNDS", "3")))
+RINGS = 2 * CORES  # of the workers that wait for their next task
+WARM = 5  # runs after which an executor has all that it keeps
+SOME = 20  # descriptors of Spark's own, now and then
+
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+    return start_spark(
+        f"local[{CORES},20]",
+        **{
+            "spark.python.daemon.module": "shmring.spark.daemon",
+            "spark.shmring.functions": "on",
+            "spark.excludeOnFailure.enabled": "false",
+            ROWS: str(BATCH),
+        },
+    )
+
+
+class Executor:
+    """The JVM that runs the tasks."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._java: Any = spark.sparkContext._jvm
+        self._conf: Any = spark.sparkContext._jsc.sc().conf()
+        self.pid: int = self._java.java.lang.ProcessHandle.current().pid()
+
+    def reuse_workers(self, wanted: bool) -> None:
+        self._conf.set("spark.python.worker.reuse", str(wanted).lower())
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def rings(self) -> int:
+        """Those of Python workers that it has mapped; they have no names any more."""
+        maps = Path(f"/proc/{self.pid}/maps").read_text()
+        return len(set(re.findall(r"shmring\.worker\.\S+", maps)))
+
+    def arrow_bytes(self) -> int:
+        utils = self._java.org.apache.spark.sql.util.ArrowUtils
+        return int(utils.rootAllocator().getAllocatedMemory())
+
+
+@pytest.fixture(scope="module")
+def executor(spark: SparkSession) -> Executor:
+    return Executor(spark)
+
+
+@pytest.fixture(scope="module")
+def descriptors() -> list[int]:
+    """Those of the executor after each run."""
+    return []
+
+
+def _frames(spark: SparkSession, seen: Path) -> list[DataFrame]:
+    """Each function says in a file that it has got a batch."""
+
+    def says() -> None:
+        with (seen / str(os.getpid())).open("a") as file:
+            file.write(".")
+
+    def maps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            says()
+            yield batch
+
+    def same(x: pd.Series) -> pd.Series:
+        says()
+        return x
+
+    numbers = spark.range(COUNT, numPartitions=TASKS)
+    return [
+        numbers.mapInArrow(maps, "id long"),
+        numbers.select(functions.pandas_udf(same, "long")("id").alias("id")),
+    ]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_kills_and_cancels_cost_no_row_and_leave_nothing(
+    spark: SparkSession,
+    executor: Executor,
+    descriptors: list[int],
+    tmp_path: Path,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    run: int,
+) -> None:
+    rng = random.Random(run)
+    executor.reuse_workers(rng.random() < 0.7)
+    frame = rng.choice(_frames(spark, tmp_path))
+
+    def total(group: str) -> tuple[int, int]:
+        spark.sparkContext.setJobGroup(group, group, interruptOnCancel=rng.random() < 0.5)
+        return tuple(frame.selectExpr("count(*)", "sum(id)").first() or ())
+
+    def batches() -> int:
+        return sum(file.stat().st_size for file in tmp_path.iterdir())
+
+    is_cancelled = rng.random() < 0.3
+    job = thread(total, f"run {run}")
+    for some in sorted(rng.sample(range(1, COUNT // BATCH), rng.randrange(1, 4))):
+        until(lambda some=some: batches() >= some, "batches")
+        victim = rng.choice(list(tmp_path.iterdir()))
+        with suppress(ProcessLookupError):
+            os.kill(int(victim.name), signal.SIGKILL)
+    if is_cancelled:
+        spark.sparkContext.cancelJobGroup(f"run {run}")
+        with suppress(Exception):  # it may have ended before
+            job.outcome()
+        assert total("again") == (COUNT, sum(range(COUNT)))
+    else:
+        assert job.outcome() == (COUNT, sum(range(COUNT)))
+    until(lambda: executor.arrow_bytes() == 0, "memory of Arrow")
+    assert not list(Path("/dev/shm").glob(f"shmring.worker.{executor.pid}-*"))
+    until(lambda: executor.rings() <= RINGS, "rings of workers that have ended")
+    descriptors.append(executor.descriptors())
+    assert descriptors[-1] <= max(descriptors[:WARM]) + SOME
