@@ -194,7 +194,7 @@ def compare_servers(spark: Any, lines: Any) -> bool:
     with console.status("a model in a sidecar ..."):
         ours = run(served, SIDECAR, "shmring.spark.attendant")
     with console.status("the model in a pandas_udf ..."):
-        usual = run(scored_by_pandas(lines), "pyspark.daemon")
+        usual = run(scored_by_pandas(lines), "shmring.spark.daemon")
     count = sum(row[1] for row in ours.rows)
     table = Table(
         "",
