@@ -24,6 +24,20 @@ class Break(NamedTuple):
     weak: bool = False  # only C11's memory model shows it
 
 
+# Both harnesses have a case that shows it.
+END_COUNTED_LATE = Break(
+    "an end is counted when the branch has passed it",
+    "end.c",
+    "\tif (!announce(consumer, seen, end)) {\n"
+    "\t\tconsumer_raise_hold(consumer);\n\t\treturn false;\n\t}\n"
+    "\tif (!consumer->takes_ends)\n\t\treturn consumer_pass_over(consumer, seen, end, true);",
+    "\tif (!consumer->takes_ends)\n"
+    "\t\treturn consumer_pass_over(consumer, seen, end, true) &&\n"
+    "\t\t       (announce(consumer, end << 8 | consumer->seat_index, end), true);",
+    "the end of a stream: two consumers",
+)
+
+
 class Harness(NamedTuple):
     """A folder below native/ whose program runs the core; it takes a case as argument."""
 

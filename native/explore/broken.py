@@ -5,7 +5,7 @@ Usage: PYTHONPATH=native python -m explore.broken BUILD_DIRECTORY
 
 import sys
 
-from breaks import Break, Harness, run_all
+from breaks import END_COUNTED_LATE, Break, Harness, run_all
 
 # CHANGE: a new case of the explorer
 BREAKS = [
@@ -180,17 +180,7 @@ BREAKS = [
         "",
         "a visitor begins behind an open claim where a producer overwrites",
     ),
-    Break(
-        "an end is counted when the branch has passed it",
-        "end.c",
-        "\tif (!announce(consumer, seen, end)) {\n"
-        "\t\tconsumer_raise_hold(consumer);\n\t\treturn false;\n\t}\n"
-        "\tif (!consumer->takes_ends)\n\t\treturn consumer_pass_over(consumer, seen, end, true);",
-        "\tif (!consumer->takes_ends)\n"
-        "\t\treturn consumer_pass_over(consumer, seen, end, true) &&\n"
-        "\t\t       (announce(consumer, end << 8 | consumer->seat_index, end), true);",
-        "the end of a stream: two consumers",
-    ),
+    END_COUNTED_LATE,
     Break(
         "who joins passes every marker that follows the last end",
         "end.c",

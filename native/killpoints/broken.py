@@ -5,7 +5,7 @@ Usage: PYTHONPATH=native python -m killpoints.broken BUILD_DIRECTORY
 
 import sys
 
-from breaks import Break, Harness, run_all
+from breaks import END_COUNTED_LATE, Break, Harness, run_all
 
 BREAKS = [
     Break(
@@ -51,17 +51,7 @@ BREAKS = [
         "\tif (is_new)\n\t\tseat_prepare(",
         "hand back",
     ),
-    Break(
-        "an end is counted when the branch has passed it",
-        "end.c",
-        "\tif (!announce(consumer, seen, end)) {\n"
-        "\t\tconsumer_raise_hold(consumer);\n\t\treturn false;\n\t}\n"
-        "\tif (!consumer->takes_ends)\n\t\treturn consumer_pass_over(consumer, seen, end, true);",
-        "\tif (!consumer->takes_ends)\n"
-        "\t\treturn consumer_pass_over(consumer, seen, end, true) &&\n"
-        "\t\t       (announce(consumer, end << 8 | consumer->seat_index, end), true);",
-        "take up to the end",
-    ),
+    END_COUNTED_LATE._replace(case="take up to the end"),
     Break(
         "a new branch is active before it is placed",
         "graph.c",
