@@ -299,6 +299,22 @@ def until(patience: float) -> Callable[..., None]:
     return functools.partial(wait_until, patience=patience)
 
 
+@pytest.fixture
+def with_small_shm() -> Callable[..., list[str]]:
+    """Makes of a command one that has a /dev/shm of its own, of so many bytes ("64k")."""
+
+    def with_small_shm(size: str, *command: str) -> list[str]:
+        # A user namespace, so that nobody need be root; the tmpfs goes with the last process.
+        mount = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+        inside = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
+        probe = subprocess.run([*inside, "true"], capture_output=True, text=True)
+        if probe.returncode:
+            pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
+        return [*inside, *command]
+
+    return with_small_shm
+
+
 @pytest.fixture(scope="session")
 def sessions() -> Iterator[Sessions]:
     sessions = Sessions()

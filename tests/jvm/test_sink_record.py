@@ -16,15 +16,12 @@ from pyspark.sql import SparkSession
 import shmring
 from shmring.companions import SINK
 
-SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"']
 
-
-def test_record_is_written_whole_or_not_at_all(java: Callable[..., list[str]]) -> None:
-    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
-    if probe.returncode:
-        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
-    command = java("io.shmring.spark.write.SinkRecordCheck")
-    check = subprocess.run([*SMALL, "sh", *command], capture_output=True, text=True)
+def test_record_is_written_whole_or_not_at_all(
+    java: Callable[..., list[str]], with_small_shm: Callable[..., list[str]]
+) -> None:
+    command = with_small_shm("1m", *java("io.shmring.spark.write.SinkRecordCheck"))
+    check = subprocess.run(command, capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
     full, *said, foreign = check.stdout.splitlines()
     assert "cannot note epoch 0" in full

@@ -12,9 +12,6 @@ import pytest
 import shmring
 from shmring.sidecars import SidecarClient
 
-# A user namespace of its own, so that nobody need be root; the tmpfs goes with the last process.
-SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
-
 PRELUDE = """
     import numpy, pyarrow, shmring
     from shmring.sidecars import Sidecar, SidecarClient
@@ -29,15 +26,13 @@ PRELUDE = """
 
 
 @pytest.fixture
-def in_64_mb():
+def in_64_mb(with_small_shm):
     """Runs Python code with a /dev/shm of 64 MB; what it printed."""
-    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
-    if probe.returncode:
-        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
 
     def run(code):
+        program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
         done = subprocess.run(
-            [*SMALL, "sh", sys.executable, "-c", textwrap.dedent(PRELUDE) + textwrap.dedent(code)],
+            with_small_shm("64m", sys.executable, "-c", program),
             capture_output=True,
             text=True,
             timeout=600,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.long]
-
-SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"']
 
 PROGRAM = """
     import os
@@ -33,12 +32,11 @@ PROGRAM = """
 """
 
 
-def test_rings_are_files_elsewhere_and_one_line_says_so(tmp_path: Path) -> None:
-    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
-    if probe.returncode:
-        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
+def test_rings_are_files_elsewhere_and_one_line_says_so(
+    tmp_path: Path, with_small_shm: Callable[..., list[str]]
+) -> None:
     done = subprocess.run(
-        [*SMALL, "sh", sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        with_small_shm("64k", sys.executable, "-c", textwrap.dedent(PROGRAM)),
         capture_output=True,
         text=True,
         cwd=tmp_path,
