@@ -267,25 +267,18 @@ def _decoded(message: pa.Buffer) -> pa.RecordBatch:
 
 
 def _load_stream(self: Any, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    self.exchange = None
-    if not _is_announced(stream):
-        return _load(self, stream)
-    self.exchange = _Exchange(stream)
-    return self.exchange.requests()
+    exchange = _exchange_of(self, stream)
+    return _load(self, stream) if exchange is None else exchange.requests()
 
 
 def _load_groups(self: Any, stream: IO[bytes]) -> Iterator[Iterator[pa.RecordBatch]]:
-    if not _is_announced(stream):
-        return _own[_GROUPS](self, stream)
-    self.exchange = _Exchange(stream)
-    return self.exchange.frames()
+    exchange = _exchange_of(self, stream)
+    return _own[_GROUPS](self, stream) if exchange is None else exchange.frames()
 
 
 def _load_cogroups(self: Any, stream: IO[bytes]) -> Iterator[tuple[Any, Any]]:
-    if not _is_announced(stream):
-        return _own[_COGROUPS](self, stream)
-    self.exchange = _Exchange(stream)
-    return _pairs(self.exchange.frames())
+    exchange = _exchange_of(self, stream)
+    return _own[_COGROUPS](self, stream) if exchange is None else _pairs(exchange.frames())
 
 
 def _pairs(frames: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[tuple[Any, Any]]:
@@ -293,8 +286,11 @@ def _pairs(frames: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[tuple[Any, An
         yield list(left), list(next(frames))
 
 
-def _is_announced(stream: Any) -> bool:
-    return hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]
+def _exchange_of(serializer: Any, stream: Any) -> _Exchange | None:
+    """What the stream announces; the serializer keeps it for the answers."""
+    is_announced = hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]
+    serializer.exchange = _Exchange(stream) if is_announced else None
+    return serializer.exchange
 
 
 def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:

@@ -92,7 +92,7 @@ def configure(
     ShmringError : there is no jar, and it cannot be made
     """
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
-    is_local = given.get("spark.master", "local").startswith("local")
+    is_drivers_python = _leaves_python_to_driver(given)
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
     options: dict[str, object] = {
         "workers": workers,
@@ -111,7 +111,7 @@ def configure(
         files = filter(None, map(_file_of, sidecars.values()))
         if files := _listed(given.get("spark.files", ""), *files):
             wanted["spark.files"] = files
-        if is_local and not _names_python(given):
+        if is_drivers_python:
             wanted["spark.shmring.python"] = sys.executable
         for name, function in sidecars.items():
             for key, value in {"function": function, **options}.items():
@@ -121,7 +121,7 @@ def configure(
     if functions:
         wanted["spark.shmring.functions"] = "on"
         wanted["spark.python.daemon.module"] = given.get("spark.python.daemon.module", _DAEMON)
-        if is_local and not _names_python(given):
+        if is_drivers_python:
             # Spark would start the `python3` in PATH, which need not have shmring.
             os.environ["PYSPARK_PYTHON"] = sys.executable
     for key, value in wanted.items():
@@ -173,9 +173,11 @@ def _listed(*values: str) -> str:
     return ",".join(parts.values())
 
 
-def _names_python(options: Mapping[str, str]) -> bool:
+def _leaves_python_to_driver(options: Mapping[str, str]) -> bool:
+    """Whether a session is local and names no Python."""
     named = ("spark.shmring.python", "spark.pyspark.python")
-    return "PYSPARK_PYTHON" in os.environ or any(name in options for name in named)
+    is_named = "PYSPARK_PYTHON" in os.environ or any(name in options for name in named)
+    return options.get("spark.master", "local").startswith("local") and not is_named
 
 
 def _file_of(function: str) -> str | None:
