@@ -4,11 +4,8 @@ import io.shmring.spark.columns.RootWriter;
 import java.util.List;
 import java.util.function.Consumer;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.execution.CoGroupedIterator;
 import scala.Product;
 import scala.collection.Iterator;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -28,17 +25,13 @@ public final class FrameInput implements Batches.Input {
    * @param children rows of one side, or of two
    * @param begun gets the key of each group
    */
-  @SuppressWarnings("unchecked") // cogroups are of attributes
   public FrameInput(
       List<Iterator<InternalRow>> children, List<FrameSide> sides, Consumer<InternalRow> begun) {
     FrameSide first = sides.get(0);
     this.groups =
         sides.size() == 1
             ? first.groups(children.get(0))
-            : new CoGroupedIterator(
-                first.groups(children.get(0)),
-                sides.get(1).groups(children.get(1)),
-                (Seq<Attribute>) (Seq<?>) first.keys());
+            : first.cogroups(children.get(0), sides.get(1), children.get(1));
     this.handlers = sides.stream().map(FrameSide::handler).toList();
     this.begun = begun;
   }

@@ -3,7 +3,6 @@ package io.shmring.spark.request;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.SparkTypes;
-import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -18,8 +17,6 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
-import org.apache.spark.sql.execution.CoGroupedIterator;
-import org.apache.spark.sql.execution.GroupedIterator;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
@@ -32,7 +29,6 @@ import scala.Tuple2;
 import scala.Tuple3;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /** Groups and cogroups of rows: what is sent of them, and what comes of the answers. */
 public final class Groups {
@@ -150,49 +146,6 @@ public final class Groups {
     }
   }
 
-  /**
-   * One side of a cogroup.
-   *
-   * @param keys which the child's rows are sorted by
-   * @param output the child's: Spark has put the keys before the frame's own columns, which may have
-   *     them again
-   */
-  public record CogroupSide(Seq<Attribute> keys, Seq<Attribute> output) implements Serializable {
-    /** The frame's own columns. */
-    private List<Attribute> columns() {
-      return CollectionConverters.asJava(output).subList(keys.size(), output.size());
-    }
-
-    /** The types of the columns that go. */
-    public StructType sent() {
-      return types(columns());
-    }
-
-    /**
-     * @param columns all of which are attributes
-     */
-    public static StructType types(List<? extends Expression> columns) {
-      StructType types = new StructType();
-      for (Expression column : columns) {
-        types = types.add(((Attribute) column).name(), column.dataType(), column.nullable());
-      }
-      return types;
-    }
-
-    /** Makes the columns that go of a row. */
-    UnsafeProjection projection() {
-      return UnsafeProjection.create(expressions(columns()), output);
-    }
-
-    Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups(Iterator<InternalRow> rows) {
-      return GroupedIterator.apply(rows, expressions(CollectionConverters.asJava(keys)), output);
-    }
-
-    private static Seq<Expression> expressions(List<Attribute> attributes) {
-      return CollectionConverters.asScala(List.<Expression>copyOf(attributes)).toList();
-    }
-  }
-
   /** Two children's sorted rows by their keys: both sides of a key are a batch of one row. */
   public static final class CogroupInput implements Batches.Input {
     private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
@@ -207,9 +160,9 @@ public final class Groups {
     /**
      * @param rows of the left child, and of the right one
      */
-    public CogroupInput(java.util.Iterator<Iterator<InternalRow>> rows, CogroupSide left, CogroupSide right) {
-      this.groups =
-          new CoGroupedIterator(left.groups(rows.next()), right.groups(rows.next()), left.keys());
+    public CogroupInput(
+        java.util.Iterator<Iterator<InternalRow>> rows, FrameSide left, FrameSide right) {
+      this.groups = left.cogroups(rows.next(), right, rows.next());
       this.left = left.projection();
       this.right = right.projection();
       this.leftTypes = left.sent();

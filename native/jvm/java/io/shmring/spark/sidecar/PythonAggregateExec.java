@@ -10,14 +10,13 @@ import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
-import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
-import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.ArrowAggregatePythonExec;
 import scala.Option;
@@ -69,11 +68,8 @@ public final class PythonAggregateExec extends SidecarUnaryNode {
 
   private FrameSide side() {
     Seq<Expression> arguments =
-        CollectionConverters.asScala(PythonCalls.arguments(functions(aggregates))).toList();
-    Seq<Expression> by =
-        CollectionConverters.asScala(
-                CollectionConverters.asJava(keys).stream().map(Expression.class::cast).toList())
-            .toList();
+        FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
+    Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
     return new FrameSide(by, child().output(), arguments, UdfSignature.types(arguments));
   }
 
@@ -103,24 +99,15 @@ public final class PythonAggregateExec extends SidecarUnaryNode {
     return CollectionConverters.asScala(output).toList();
   }
 
-  /** Spark's own node, which knows how its child must lie. */
-  private SparkPlan sparks() {
-    return new ArrowAggregatePythonExec(
+  @Override
+  Optional<SparkPlan> sparks() {
+    return Optional.of(
+        new ArrowAggregatePythonExec(
         keys,
         aggregates,
         CollectionConverters.asScala(List.<NamedExpression>of()).toList(),
         child(),
-        functions(aggregates).get(0).evalType());
-  }
-
-  @Override
-  public Seq<Distribution> requiredChildDistribution() {
-    return sparks().requiredChildDistribution();
-  }
-
-  @Override
-  public Seq<Seq<SortOrder>> requiredChildOrdering() {
-    return sparks().requiredChildOrdering();
+        functions(aggregates).get(0).evalType()));
   }
 
   @Override

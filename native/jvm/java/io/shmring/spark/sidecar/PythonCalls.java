@@ -50,7 +50,6 @@ final class PythonCalls {
           PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
           PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF());
 
-
   private static final String DAEMON = "shmring.spark.daemon";
   private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
   private static final Set<String> SAID = ConcurrentHashMap.newKeySet();

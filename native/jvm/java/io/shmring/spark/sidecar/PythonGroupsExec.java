@@ -4,29 +4,22 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.FrameInput;
 import io.shmring.spark.request.FrameSide;
-import io.shmring.spark.request.Groups;
 import io.shmring.spark.request.PythonMapSignature;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
-import org.apache.spark.sql.catalyst.expressions.SortOrder;
-import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.PandasGroupUtils;
-import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.Tuple2;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -66,43 +59,28 @@ public final class PythonGroupsExec extends SidecarNode {
     this.children = children;
   }
 
-  /** What goes of each child's rows, and where keys and values stand among it, as Spark tells it. */
-  private List<Tuple2<Seq<Attribute>, int[]>> sent() {
-    return IntStream.range(0, children.size())
-        .mapToObj(
-            i -> PandasGroupUtils.resolveArgOffsets(children.apply(i).output(), keys.apply(i)))
-        .toList();
-  }
-
-  /** The types of what goes. */
-  static StructType sent(Seq<Attribute> output, Seq<Attribute> keys) {
-    return Groups.CogroupSide.types(
+  /** What goes of a child's rows, as Spark tells it. */
+  static FrameSide side(Seq<Attribute> keys, Seq<Attribute> output) {
+    return FrameSide.of(
+        keys,
+        output,
         CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, keys)._1()));
   }
 
   @Override
   Call call() {
-    int[] places = sent().stream().map(Tuple2::_2).flatMapToInt(IntStream::of).toArray();
+    int[] places = // where keys and values stand among what goes
+        IntStream.range(0, children.size())
+            .mapToObj(
+                i -> PandasGroupUtils.resolveArgOffsets(children.apply(i).output(), keys.apply(i)))
+            .flatMapToInt(sent -> IntStream.of(sent._2()))
+            .toArray();
     return PythonCalls.ofFrames(function, places, artifacts);
   }
 
   private List<FrameSide> sides() {
-    List<FrameSide> sides = new ArrayList<>();
-    for (int i = 0; i < children.size(); i++) {
-      Seq<Attribute> sent = sent().get(i)._1();
-      sides.add(
-          new FrameSide(
-              expressions(keys.apply(i)),
-              children.apply(i).output(),
-              expressions(sent),
-              sent(children.apply(i).output(), keys.apply(i))));
-    }
-    return sides;
-  }
-
-  private static Seq<Expression> expressions(Seq<Attribute> attributes) {
-    return CollectionConverters.asScala(
-            List.<Expression>copyOf(CollectionConverters.asJava(attributes)))
+    return IntStream.range(0, children.size())
+        .mapToObj(i -> side(keys.apply(i), children.apply(i).output()))
         .toList();
   }
 
@@ -136,22 +114,13 @@ public final class PythonGroupsExec extends SidecarNode {
         given());
   }
 
-  /** Spark's own node, which knows how its children must lie: the classes differ between versions. */
-  private SparkPlan sparks() {
-    return children.size() == 1
+  @Override
+  Optional<SparkPlan> sparks() {
+    return Optional.of(
+        children.size() == 1
         ? new FlatMapGroupsInArrowExec(keys.head(), function, output, children.head())
         : new FlatMapCoGroupsInArrowExec(
-            keys.head(), keys.last(), function, output, children.head(), children.last());
-  }
-
-  @Override
-  public Seq<Distribution> requiredChildDistribution() {
-    return sparks().requiredChildDistribution();
-  }
-
-  @Override
-  public Seq<Seq<SortOrder>> requiredChildOrdering() {
-    return sparks().requiredChildOrdering();
+            keys.head(), keys.last(), function, output, children.head(), children.last()));
   }
 
   @Override

@@ -54,11 +54,12 @@ public final class PythonStrategy extends SparkStrategy {
 
   /** Whether it is an aggregate of others than Python's: Spark refuses a mixture by their names. */
   private static boolean isRefused(LogicalPlan plan) {
-    return plan instanceof Aggregate
-        && (plan.isStreaming()
-            || aggregation(plan)._2().isEmpty()
-            || CollectionConverters.asJava(aggregation(plan)._2()).stream()
-                .anyMatch(each -> !(each.aggregateFunction() instanceof PythonUDAF)));
+    if (!(plan instanceof Aggregate) || plan.isStreaming()) {
+      return plan instanceof Aggregate;
+    }
+    List<AggregateExpression> aggregates = CollectionConverters.asJava(aggregation(plan)._2());
+    return aggregates.isEmpty()
+        || aggregates.stream().anyMatch(each -> !(each.aggregateFunction() instanceof PythonUDAF));
   }
 
   /** Keys, aggregates, what is made of both, and the child. */
@@ -70,12 +71,13 @@ public final class PythonStrategy extends SparkStrategy {
 
   private static Optional<String> objection(LogicalPlan plan) {
     if (plan instanceof Aggregate) {
+      var parts = aggregation(plan);
       boolean isOfSessions =
-          CollectionConverters.asJava(aggregation(plan)._1()).stream()
+          CollectionConverters.asJava(parts._1()).stream()
               .anyMatch(key -> key.metadata().contains(SessionWindow.marker()));
       return isOfSessions
           ? Optional.of("it is of session windows")
-          : PythonCalls.objection(PythonAggregateExec.functions(aggregation(plan)._2()));
+          : PythonCalls.objection(PythonAggregateExec.functions(parts._2()));
     }
     if (plan instanceof ArrowEvalPython eval) {
       return PythonCalls.objection(CollectionConverters.asJava(eval.udfs()));
@@ -84,8 +86,8 @@ public final class PythonStrategy extends SparkStrategy {
     if (!keys.isEmpty()) {
       List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
       return IntStream.range(0, keys.size())
-          .mapToObj(i -> PythonGroupsExec.sent(children.get(i).output(), keys.get(i)))
-          .flatMap(sent -> SparkTypes.unsupported(sent).stream())
+          .mapToObj(i -> PythonGroupsExec.side(keys.get(i), children.get(i).output()))
+          .flatMap(side -> SparkTypes.unsupported(side.sent()).stream())
           .findFirst()
           .or(() -> SparkTypes.unsupported(plan.schema()));
     }

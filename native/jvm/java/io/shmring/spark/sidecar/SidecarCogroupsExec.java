@@ -2,8 +2,8 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
+import io.shmring.spark.request.FrameSide;
 import io.shmring.spark.request.Groups.CogroupInput;
-import io.shmring.spark.request.Groups.CogroupSide;
 import io.shmring.spark.request.Groups.CogroupSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.SidecarTask;
@@ -15,8 +15,6 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
-import org.apache.spark.sql.catalyst.expressions.SortOrder;
-import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
@@ -69,18 +67,29 @@ public final class SidecarCogroupsExec extends SidecarNode {
         mappingOfGroups(), leftSide().sent(), rightSide().sent(), schema(), types);
   }
 
-  private CogroupSide leftSide() {
-    return new CogroupSide(leftKeys, left.output());
+  private FrameSide leftSide() {
+    return side(leftKeys, left.output());
   }
 
-  private CogroupSide rightSide() {
-    return new CogroupSide(rightKeys, right.output());
+  private FrameSide rightSide() {
+    return side(rightKeys, right.output());
+  }
+
+  /**
+   * The frame's own columns go.
+   *
+   * @param output the child's: Spark has put the keys before the frame's own columns, which may have
+   *     them again
+   */
+  static FrameSide side(Seq<Attribute> keys, Seq<Attribute> output) {
+    return FrameSide.of(
+        keys, output, CollectionConverters.asJava(output).subList(keys.size(), output.size()));
   }
 
   @Override
   <R> RDD<R> execute(SidecarTask.Output<R> output) {
-    CogroupSide leftSide = leftSide();
-    CogroupSide rightSide = rightSide();
+    FrameSide leftSide = leftSide();
+    FrameSide rightSide = rightSide();
     Together<R> task =
         new Together<>(
             task((rows, handler) -> new CogroupInput(rows, leftSide, rightSide), output));
@@ -110,19 +119,10 @@ public final class SidecarCogroupsExec extends SidecarNode {
     }
   }
 
-  /** Spark's own node, which knows how its children must lie. */
-  private SparkPlan sparks() {
-    return new FlatMapCoGroupsInArrowExec(leftKeys, rightKeys, function, output, left, right);
-  }
-
   @Override
-  public Seq<Distribution> requiredChildDistribution() {
-    return sparks().requiredChildDistribution();
-  }
-
-  @Override
-  public Seq<Seq<SortOrder>> requiredChildOrdering() {
-    return sparks().requiredChildOrdering();
+  Optional<SparkPlan> sparks() {
+    return Optional.of(
+        new FlatMapCoGroupsInArrowExec(leftKeys, rightKeys, function, output, left, right));
   }
 
   @Override

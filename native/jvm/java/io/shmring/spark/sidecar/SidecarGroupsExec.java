@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.Groups.CogroupSide;
+import io.shmring.spark.request.FrameSide;
 import io.shmring.spark.request.Groups.GroupInput;
 import io.shmring.spark.request.Groups.GroupSignature;
 import io.shmring.spark.request.Batches.Input;
@@ -15,8 +15,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
-import org.apache.spark.sql.catalyst.expressions.SortOrder;
-import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.execution.GroupedIterator;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
@@ -54,7 +52,7 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   /** The types of the columns that go; a column of the frame keeps its name. */
   static StructType sent(PythonUDF function) {
-    return CogroupSide.types(CollectionConverters.asJava(function.children()));
+    return FrameSide.types(CollectionConverters.asJava(function.children()));
   }
 
   @Override
@@ -71,28 +69,17 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   Input.Kind<InternalRow> rows() {
-    Seq<Expression> by =
-        CollectionConverters.asScala(List.<Expression>copyOf(CollectionConverters.asJava(keys)))
-            .toList();
+    Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
     Seq<Attribute> columns = child().output();
     return (rows, handler) ->
         new GroupInput(
             GroupedIterator.apply(CollectionConverters.asScala(rows), by, columns), handler);
   }
 
-  /** Spark's own node, which knows how its child must lie: the classes differ between versions. */
-  private SparkPlan sparks() {
-    return new FlatMapGroupsInArrowExec(keys, function, output, child());
-  }
-
   @Override
-  public Seq<Distribution> requiredChildDistribution() {
-    return sparks().requiredChildDistribution();
-  }
-
-  @Override
-  public Seq<Seq<SortOrder>> requiredChildOrdering() {
-    return sparks().requiredChildOrdering();
+  Optional<SparkPlan> sparks() {
+    return Optional.of(
+        new FlatMapGroupsInArrowExec(keys, function, output, child()));
   }
 
   @Override

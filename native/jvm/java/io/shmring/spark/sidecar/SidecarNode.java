@@ -14,20 +14,23 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.execution.ExplainUtils;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * Functions over rings in a plan, of a sidecar or of Spark's own Python workers: each task sends its rows over the ring and takes the
- * answers. Spark copies a node through its public constructor, whose arguments are the product's
- * elements.
+ * Functions over rings in a plan, of a sidecar or of Spark's own Python workers: each task sends its
+ * rows over the ring and takes the answers. Spark copies a node through its public constructor, whose
+ * arguments are the product's elements.
  */
 abstract class SidecarNode extends SparkPlan {
   private static final long serialVersionUID = 1L;
@@ -62,6 +65,23 @@ abstract class SidecarNode extends SparkPlan {
   /** The same node for what takes columns; empty if it has only rows. */
   Optional<SparkPlan> givingColumns() {
     return Optional.empty();
+  }
+
+  /** Spark's own node, where children must lie as that one knows: its classes differ between versions. */
+  Optional<SparkPlan> sparks() {
+    return Optional.empty();
+  }
+
+  @Override
+  public final Seq<Distribution> requiredChildDistribution() {
+    return sparks()
+        .map(SparkPlan::requiredChildDistribution)
+        .orElseGet(super::requiredChildDistribution);
+  }
+
+  @Override
+  public final Seq<Seq<SortOrder>> requiredChildOrdering() {
+    return sparks().map(SparkPlan::requiredChildOrdering).orElseGet(super::requiredChildOrdering);
   }
 
   /** What it gives: its rows, or their columns. */

@@ -1,7 +1,6 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.Groups.CogroupSide;
 import io.shmring.spark.request.SidecarCall;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -116,8 +115,8 @@ public final class SidecarStrategy extends SparkStrategy {
     check(
         call.get(),
         "applyInArrow",
-        new CogroupSide(map.leftAttributes(), map.left().output()).sent(),
-        new CogroupSide(map.rightAttributes(), map.right().output()).sent(),
+        SidecarCogroupsExec.side(map.leftAttributes(), map.left().output()).sent(),
+        SidecarCogroupsExec.side(map.rightAttributes(), map.right().output()).sent(),
         map.schema());
     return Optional.of(
         new SidecarCogroupsExec(

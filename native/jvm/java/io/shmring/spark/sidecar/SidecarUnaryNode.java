@@ -73,22 +73,6 @@ abstract class SidecarUnaryNode extends SidecarNode {
     return sendsAllRows() ? Input::ofStage : Input::ofRows;
   }
 
-  /**
-   * The same for a node whose columns are those of its child and others.
-   *
-   * @throws IllegalStateException if another extension's rule has put rows below this node since
-   */
-  final Input.Kind<InternalRow> rowsUnlessColumnsAreGiven() {
-    if (givesColumns) {
-      throw new IllegalStateException(
-          String.format(
-              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
-                  + " replaced its child. Set %s=false, or leave that extension out",
-              nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
-    }
-    return sendsAllRows() ? Input::ofStage : Input::ofRows;
-  }
-
   @Override
   final <R> RDD<R> execute(SidecarTask.Output<R> output) {
     return takesColumns()

@@ -75,10 +75,21 @@ abstract class UdfNode extends SidecarUnaryNode {
     return copy(givesColumns, children.head());
   }
 
-  /** What waits beside the results is what came: rows cannot be given as columns. */
+  /**
+   * What waits beside the results is what came: rows cannot be given as columns.
+   *
+   * @throws IllegalStateException if another extension's rule has put rows below this node since
+   */
   @Override
   final Input.Kind<InternalRow> rows() {
-    return rowsUnlessColumnsAreGiven();
+    if (givesColumns) {
+      throw new IllegalStateException(
+          String.format(
+              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                  + " replaced its child. Set %s=false, or leave that extension out",
+              nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
+    }
+    return super.rows();
   }
 
   /** Over rows it has rows: they wait for their results. */
