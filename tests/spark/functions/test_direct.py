@@ -20,6 +20,7 @@ from direct import (
     plan_of,
     shown_of,
 )
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
@@ -101,6 +102,23 @@ def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
     result = frame.mapInArrow(through(name), frame.schema)
     assert not is_direct(result, name)
     assert result.collect() == frame.collect()
+
+
+def test_explain_says_why_mapinarrow_is_left_to_spark(spark, served):
+    name = served("identity")
+    frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")
+    profile = ResourceProfileBuilder().require(TaskResourceRequests().cpus(1)).build
+
+    def reasons(frame):
+        return re.findall(r" \[Spark's own way: (.*?)\]", plan_of(frame))
+
+    lower = 'column "text" of the type string collate UTF8_LCASE'
+    assert reasons(frame.mapInArrow(through(name), frame.schema)) == [lower]
+    given = spark.range(10).mapInArrow(through(name), frame.schema[1:])
+    assert reasons(given) == [lower]
+    profiled = spark.range(10).mapInArrow(through(name), "id long", profile=profile)
+    assert reasons(profiled) == ["it has a resource profile"]
+    assert reasons(spark.range(10).mapInArrow(through(name), "id long")) == []
 
 
 def test_texts_whose_usual_collation_is_named_go_straight(spark, served):

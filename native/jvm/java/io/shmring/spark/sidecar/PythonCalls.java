@@ -8,7 +8,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.JobArtifactSet;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkConf;
@@ -23,8 +22,6 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.immutable.Seq;
@@ -51,8 +48,6 @@ final class PythonCalls {
           PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF());
 
   private static final String DAEMON = "shmring.spark.daemon";
-  private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
-  private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
 
   private PythonCalls() {}
 
@@ -62,9 +57,9 @@ final class PythonCalls {
 
   /** Lets the log say once why functions take Spark's own way. */
   static void tell(String why) {
-    if (SAID.add(why)) {
-      LOG.warn("Python functions take Spark's own way, although {} is on: {}", SWITCH, why);
-    }
+    LeftToSpark.tell(
+        String.format(
+            "Python functions take Spark's own way, although %s is on: %s", SWITCH, why));
   }
 
   /** Why no function of this session goes over rings; empty: they can. */

@@ -2,12 +2,10 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.SidecarCall;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDAF;
@@ -27,11 +25,9 @@ import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
-import scala.Function1;
 import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Plans functions that nobody has named, for Spark's own Python workers with their batches over rings.
@@ -43,10 +39,11 @@ public final class PythonStrategy extends SparkStrategy {
     Optional<SparkPlan> planned = Optional.empty();
     if (PythonCalls.areWanted() && SidecarStrategy.isWanted() && !isRefused(plan)) {
       Optional<String> why = PythonCalls.objection().or(() -> objection(plan));
-      LogicalPlan marked = plan.transformExpressions(new Mark(why.orElse("")));
-      if (marked != plan) { // it has functions that are not marked
+      Optional<LogicalPlan> marked =
+          LeftToSpark.marked(plan, why.orElse(""), PythonStrategy::isNobodys);
+      if (marked.isPresent()) {
         why.ifPresent(PythonCalls::tell);
-        planned = Optional.of(why.isPresent() ? planLater(marked) : overRings(plan));
+        planned = Optional.of(why.isPresent() ? planLater(marked.get()) : overRings(plan));
       }
     }
     return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
@@ -67,6 +64,12 @@ public final class PythonStrategy extends SparkStrategy {
           Seq<NamedExpression>, Seq<AggregateExpression>, Seq<NamedExpression>, LogicalPlan>
       aggregation(LogicalPlan plan) {
     return PhysicalAggregation.unapply(plan).get();
+  }
+
+  /** Whether it is no sidecar's. */
+  private static boolean isNobodys(PythonFuncExpression function) {
+    return !(function instanceof PythonUDF udf
+        && (SidecarCall.of(udf).isPresent() || UdfCall.of(udf).isPresent()));
   }
 
   private static Optional<String> objection(LogicalPlan plan) {
@@ -163,36 +166,5 @@ public final class PythonStrategy extends SparkStrategy {
         PythonCalls.artifacts(),
         false,
         CollectionConverters.asScala(children).toList());
-  }
-
-  /** Puts a reason behind the name of each function that has none, and is no sidecar's. */
-  private static final class Mark extends AbstractPartialFunction<Expression, Expression> {
-    private static final String BEGINS = " [Spark's own way: ";
-
-    private final String why;
-
-    Mark(String why) {
-      this.why = why;
-    }
-
-    @Override
-    public boolean isDefinedAt(Expression each) {
-      return each instanceof PythonFuncExpression function
-          && !function.name().contains(BEGINS)
-          && !(each instanceof PythonUDF udf
-              && (SidecarCall.of(udf).isPresent() || UdfCall.of(udf).isPresent()));
-    }
-
-    @Override
-    @SuppressWarnings("unchecked") // it takes expressions, and gives them
-    public <A extends Expression, B> B applyOrElse(A each, Function1<A, B> otherwise) {
-      if (!isDefinedAt(each)) {
-        return otherwise.apply(each);
-      }
-      List<Object> elements = new ArrayList<>();
-      CollectionConverters.asJava(each.productIterator()).forEachRemaining(elements::add);
-      elements.set(0, ((PythonFuncExpression) each).name() + BEGINS + why + "]");
-      return (B) each.makeCopy(elements.toArray());
-    }
   }
 }

@@ -36,7 +36,7 @@ public final class SidecarStrategy extends SparkStrategy {
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
-    if (plan instanceof MapInArrow map && isWanted() && map.profile().isEmpty()) {
+    if (plan instanceof MapInArrow map && isWanted()) {
       planned = planMap(map);
     } else if (plan instanceof FlatMapGroupsInArrow map && isWanted()) {
       planned = planGroups(map);
@@ -53,18 +53,29 @@ public final class SidecarStrategy extends SparkStrategy {
   }
 
   private Optional<SparkPlan> planMap(MapInArrow map) {
-    LogicalPlan child = map.child();
-    if (SparkTypes.unsupported(child.schema()).isPresent()
-        || SparkTypes.unsupported(map.schema()).isPresent()) {
+    Optional<SidecarCall> call =
+        called(map.functionExpr(), PythonEvalType.SQL_MAP_ARROW_ITER_UDF());
+    if (call.isEmpty()) {
       return Optional.empty();
     }
-    Expression function = map.functionExpr();
-    Optional<SidecarCall> call = called(function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF());
-    if (call.isPresent()) {
+    Optional<String> objection =
+        map.profile().isDefined()
+            ? Optional.of("it has a resource profile")
+            : SparkTypes.unsupported(map.child().schema())
+                .or(() -> SparkTypes.unsupported(map.schema()));
+    if (objection.isEmpty()) {
       return Optional.of(
-          new SidecarExec(call.get(), map.output(), map.isBarrier(), false, planLater(child)));
+          new SidecarExec(
+              call.get(), map.output(), map.isBarrier(), false, planLater(map.child())));
     }
-    return Optional.empty();
+    Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
+    marked.ifPresent(
+        plan ->
+            LeftToSpark.tell(
+                String.format(
+                    "Spark's Python workers send mapInArrow's batches to sidecar \"%s\": %s",
+                    call.get().sidecar(), objection.get())));
+    return marked.map(this::planLater);
   }
 
   /** What a function of this type asks a sidecar for; empty if it is somebody else's. */
