@@ -275,6 +275,31 @@ def test_job_that_is_cancelled_ends_and_leaves_its_workers_to_spark(
     assert frame.mapInArrow(mapped.counts, "n long").count() == 10
 
 
+def test_worker_of_a_cancelled_task_that_did_not_wait_for_it_ends(
+    spark, set_option, thread, until, tmp_path
+):
+    def waits(batches):
+        for _ in batches:
+            Path(f"{tmp_path}/{os.getpid()}").touch()
+            signal.pause()
+            yield from ()
+
+    def run():
+        spark.sparkContext.setJobGroup("cancelled", "", interruptOnCancel=True)
+        sleeps = "if(id > 250, reflect('java.lang.Thread', 'sleep', 600000L), '') slept"
+        spark.range(0, 1000, 1, 1).selectExpr(sleeps).mapInArrow(waits, "slept string").collect()
+
+    set_option(FUNCTIONS, "on")
+    set_option(ROWS, 100)
+    job = thread(run)
+    until(lambda: list(tmp_path.iterdir()))
+    spark.sparkContext.cancelJobGroup("cancelled")
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        job.outcome()
+    (pid,) = tmp_path.iterdir()
+    until(lambda: not Path(f"/proc/{pid.name}").exists())
+
+
 def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame, set_option):
     def pids(batches):
         for _ in batches:

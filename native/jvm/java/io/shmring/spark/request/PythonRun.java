@@ -10,6 +10,9 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkEnv;
@@ -22,6 +25,7 @@ import org.apache.spark.sql.execution.python.BasePythonUDFRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.execution.python.PythonUDFRunner;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.util.TaskCompletionListener;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
@@ -75,11 +79,12 @@ final class PythonRun implements WorkerClient.Control {
 
   /** Lets a worker begin, and waits until it has attached to its rings. */
   WorkerRings begin() {
-    new Runner()
-        .compute(
-            CollectionConverters.asScala(Collections.emptyIterator()),
-            context.partitionId(),
-            context);
+    Runner runner = new Runner();
+    context.addTaskCompletionListener((TaskCompletionListener) ended -> runner.endIfKilled());
+    runner.compute(
+        CollectionConverters.asScala(Collections.emptyIterator()),
+        context.partitionId(),
+        context);
     reader.readUntil(SpecialLengths.START_ARROW_STREAM());
     return rings;
   }
@@ -110,6 +115,24 @@ final class PythonRun implements WorkerClient.Control {
           Map$.MODULE$.empty(),
           call.artifacts(),
           Option.empty()); // of a session whose workers write logs: PythonCalls.objection()
+    }
+
+    /**
+     * Ends the worker of a task that was killed if its function computes for longer than Spark lets it:
+     * Spark's own monitor does so only while the task waits for it.
+     */
+    void endIfKilled() {
+      if (worker == null || reader != null && reader.isAtEnd || !context.isInterrupted()) {
+        return;
+      }
+      SparkEnv env = SparkEnv.get();
+      long patience = env.conf().getTimeAsMs("spark.python.task.killTimeout", "2s");
+      String daemon = env.conf().get("spark.python.daemon.module", "pyspark.daemon");
+      String module = env.conf().get("spark.python.worker.module", "pyspark.worker");
+      Map<String, String> variables = Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
+      Executor later = CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS);
+      later.execute(
+          () -> env.destroyPythonWorker(pythonExec(), module, daemon, variables, worker));
     }
 
     /** No thread of its own writes: there are no batches to write. Since 4.3. */
@@ -226,6 +249,7 @@ final class PythonRun implements WorkerClient.Control {
 
     final class Reader extends BasePythonRunner<byte[], byte[]>.ReaderIterator {
       private final DataInputStream stream;
+      private boolean isAtEnd; // the worker was given back, or closed
 
       @SuppressWarnings({"rawtypes", "unchecked"}) // of what it is depends on the version
       Reader(
@@ -269,6 +293,7 @@ final class PythonRun implements WorkerClient.Control {
           throw handlePythonException();
         } else if (said == SpecialLengths.END_OF_DATA_SECTION()) {
           handleEndOfDataSection();
+          isAtEnd = true;
         } else if (said != SpecialLengths.START_ARROW_STREAM()) {
           throw new IllegalStateException("a Python worker says " + said + " on its socket");
         }
