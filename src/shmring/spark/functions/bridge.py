@@ -42,7 +42,7 @@ class Through:
 
     @property
     def described(self) -> str:
-        """The options as SidecarCall.java reads them."""
+        """The options as Call.java reads them."""
         return f"shmring.through{json.dumps(self._options())}"
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.

@@ -1,7 +1,7 @@
 """Checks whether Spark can take a sidecar's answers for those of the declared function.
 
 mapInArrow assigns columns by position. Spark's own errors about missing columns and other types are
-less clear. ColumnMapping.java and ResultSchema.java do the same with the same texts.
+less clear. ResultSchema.java does the same with the same texts.
 """
 
 from __future__ import annotations

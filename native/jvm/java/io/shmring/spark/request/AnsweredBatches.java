@@ -7,6 +7,8 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Work;
 import io.shmring.sidecar.WorkerClient;
+import io.shmring.spark.request.Call.PythonCall;
+import io.shmring.spark.request.Call.SidecarCall;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
@@ -39,7 +41,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final TaskContext context;
   private final Supplier<Batches.Input> child;
   private final BufferAllocator allocator;
-  private final AnswerHandler handler;
+  private final Signature.AnswerHandler handler;
   private final WaitLog waits;
   private Optional<Client> client = Optional.empty();
   private Batches batches;
@@ -243,12 +245,12 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /** Lets Spark's UI show what the task has done so far: its end may be far. */
   private void tell() {
-    SidecarMetrics metrics = task.metrics;
+    SidecarTask.Metrics metrics = task.metrics;
     metrics.add(client.orElseThrow().takeCounters());
-    metrics.outputRows().add(given);
+    metrics.add("numOutputRows", given);
     given = 0;
-    metrics.inputRows().add(batches.takeRows());
-    metrics.batches().add(batches.takeCount());
+    metrics.add("numInputRows", batches.takeRows());
+    metrics.add("batches", batches.takeCount());
   }
 
   private void finish() {

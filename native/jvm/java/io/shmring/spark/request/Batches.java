@@ -5,6 +5,7 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
+import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
 import java.util.ArrayDeque;
 import java.util.ArrayList;

@@ -1,9 +1,28 @@
 package io.shmring.spark.request;
 
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.json.JsonReadFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import io.shmring.sidecar.SidecarClient;
+import io.shmring.sidecar.Timeouts;
+import java.io.IOException;
 import java.io.Serializable;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.spark.api.python.ChainedPythonFunctions;
+import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
 
 /** Whom a node's tasks ask. */
-public sealed interface Call extends Serializable permits SidecarCall, PythonCall {
+public sealed interface Call extends Serializable {
   /** For the log. */
   String name();
 
@@ -21,4 +40,178 @@ public sealed interface Call extends Serializable permits SidecarCall, PythonCal
 
   /** Whether Spark's own batches have all columns as the fields of one. */
   boolean isStruct();
+
+  /**
+   * What a function that shmring.spark.through() made says of itself: in its name.
+   *
+   * @param timeout in seconds, as all times that users give
+   * @param replySlots 0 if they gave none
+   */
+  public record SidecarCall(
+      String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
+      implements Call {
+    // Code that does not stop after one row fills several batches until the sidecar is there.
+    private static final long FIRST_BYTES = 1 << 14;
+
+    /** A batch takes at most one such part of a ring, so that others' find room beside it. */
+    static final int PART = 8;
+
+    private static final String BEGINS = "shmring.through";
+    private static final ObjectMapper JSON =
+        JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
+
+    /** Empty if it is somebody else's function. */
+    public static Optional<SidecarCall> of(PythonUDF function) {
+      String name = function.name();
+      if (!name.startsWith(BEGINS)) {
+        return Optional.empty();
+      }
+      try (JsonParser words = in(name)) {
+        return Optional.of(read(words));
+      } catch (IOException error) {
+        return Optional.empty();
+      }
+    }
+
+    /** What stands in a text from the first call on: that, and what follows it. */
+    public static JsonParser in(String text) throws IOException {
+      int at = text.indexOf(BEGINS);
+      return JSON.createParser(at < 0 ? "" : text.substring(at + BEGINS.length()));
+    }
+
+    /** The call that stands there: bridge.py's options, by their names. */
+    public static SidecarCall read(JsonParser words) throws IOException {
+      JsonNode call = JSON.readTree(words);
+      if (call == null) {
+        throw new IOException("no call");
+      }
+      return new SidecarCall(
+          call.path("name").textValue(),
+          call.path("in_flight").intValue(),
+          call.path("timeout").doubleValue(),
+          call.path("connect_timeout").doubleValue(),
+          call.path("reply_slots").longValue());
+    }
+
+    @Override
+    public String name() {
+      return sidecar;
+    }
+
+    /** Of a plan's nodes. */
+    public String nodeName() {
+      return "Sidecar " + sidecar;
+    }
+
+    /** An empty partition troubles nobody. */
+    @Override
+    public boolean isCalledWithNothing() {
+      return false;
+    }
+
+    /** As many as later, if the sidecar is there: the first batches have as many rows as all. */
+    @Override
+    public long firstBytes() {
+      return SidecarClient.requestRingBytes(sidecar).orElse(FIRST_BYTES * PART) / PART;
+    }
+
+    @Override
+    public long wholeBytes() {
+      return Long.MAX_VALUE;
+    }
+
+    @Override
+    public boolean isStruct() {
+      return false;
+    }
+
+    Timeouts waits() {
+      return new Timeouts(timeout, connectTimeout);
+    }
+
+    @Override
+    public String toString() {
+      String slots = replySlots == 0 ? "" : ", reply_slots=" + replySlots;
+      return String.format(
+          "through(%s, in_flight=%d, timeout=%s, connect_timeout=%s%s)",
+          sidecar, inFlight, timeout, connectTimeout, slots);
+    }
+  }
+
+  /**
+   * Functions of Spark's own Python workers, and all that a task tells such a worker of them.
+   *
+   * @param evalType one of Spark's PythonEvalType
+   * @param schema of the batches as Spark's own node sends them
+   * @param wholeBytes with which Spark's own batches are whole
+   * @param artifacts of Spark Connect, by their uuid
+   */
+  public record PythonCall(
+      Seq<Tuple2<ChainedPythonFunctions, Object>> functions,
+      int evalType,
+      EvalPythonExec.ArgumentMetadata[][] arguments,
+      StructType schema,
+      Map<String, String> conf,
+      long wholeBytes,
+      Option<String> artifacts)
+      implements Call {
+    private static final Set<Integer> MAPS =
+        Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
+
+    private static final Set<Integer> ARROW_GROUPS =
+        Set.of(
+            PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
+            PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF());
+
+    // Groups and cogroups whose batches have a column for each of the frame's.
+    private static final Set<Integer> FRAMES =
+        Set.of(
+            PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
+            PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF(),
+            PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
+            PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
+
+    private static final Set<Integer> ITERATORS =
+        Set.of(
+            PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF());
+
+    // The worker looks no further ahead: a function that stops early has computed little in vain.
+    private static final int IN_FLIGHT = 4;
+
+    @Override
+    public String name() {
+      return "Python";
+    }
+
+    @Override
+    public int inFlight() {
+      return IN_FLIGHT;
+    }
+
+    @Override
+    public boolean isCalledWithNothing() {
+      return MAPS.contains(evalType) || isIterator();
+    }
+
+    @Override
+    public boolean isStruct() {
+      return MAPS.contains(evalType) || ARROW_GROUPS.contains(evalType);
+    }
+
+    /** Whether answers have all columns as the fields of one. */
+    boolean givesStruct() {
+      return isStruct() || FRAMES.contains(evalType);
+    }
+
+    /** Whether a function takes all batches, and gives as many rows as these have. */
+    public boolean isIterator() {
+      return ITERATORS.contains(evalType);
+    }
+
+    /** Spark's batches are as long as its options say. */
+    @Override
+    public long firstBytes() {
+      return Batches.UNLIMITED;
+    }
+  }
 }

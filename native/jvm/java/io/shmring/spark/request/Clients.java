@@ -1,15 +1,21 @@
 package io.shmring.spark.request;
 
 import io.shmring.sidecar.SidecarClient;
+import io.shmring.sidecar.WorkerRings;
+import io.shmring.spark.request.Call.SidecarCall;
+import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.api.python.PythonWorker;
 
 /**
  * The clients of this executor that no task uses just now. One is kept from task to task, as its reply
@@ -80,7 +86,7 @@ final class Clients {
           .push(new Idle(client, System.nanoTime()));
       if (!swept) {
         swept = true;
-        Sweeper.start(
+        startSweeper(
             "shmring-sidecar-clients",
             LOOK_MILLIS,
             () -> close(takeUnwanted()),
@@ -115,5 +121,81 @@ final class Clients {
 
   private static void close(List<SidecarClient> clients) {
     clients.forEach(SidecarClient::close);
+  }
+
+  /**
+   * Begins to look after what is kept from task to task, for as long as the JVM lives.
+   *
+   * @param millis between two looks
+   * @param sweep closes what nobody uses
+   * @param closeAll for the JVM's end
+   */
+  private static void startSweeper(String name, long millis, Runnable sweep, Runnable closeAll) {
+    Thread sweeper = new Thread(() -> run(millis, sweep), name);
+    sweeper.setDaemon(true);
+    sweeper.start();
+    Runtime.getRuntime().addShutdownHook(new Thread(closeAll));
+  }
+
+  private static void run(long millis, Runnable sweep) {
+    while (true) {
+      try {
+        Thread.sleep(millis);
+      } catch (InterruptedException error) {
+        return;
+      }
+      sweep.run();
+    }
+  }
+
+  /** The rings of this executor's Python workers, which Spark uses for task after task. */
+  static final class PythonRings {
+    private static final long LOOK_MILLIS = TimeUnit.SECONDS.toMillis(1);
+    private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
+    private static boolean swept;
+
+    private PythonRings() {}
+
+    /**
+     * Those of a worker, new ones if it has none or they are small.
+     *
+     * @param bytes of a request
+     */
+    static synchronized WorkerRings of(PythonWorker worker, long bytes) {
+      WorkerRings rings = RINGS.get(worker);
+      if (rings == null || !rings.fits(bytes)) {
+        if (rings != null) {
+          RINGS.remove(worker).close();
+        }
+        String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
+        rings = WorkerRings.make(bytes, Path.of(folder));
+        RINGS.put(worker, rings);
+        if (!swept) {
+          swept = true;
+          startSweeper(
+              "shmring-python-rings", LOOK_MILLIS, PythonRings::closeUnused, PythonRings::closeAll);
+        }
+      }
+      return rings;
+    }
+
+    /** Those whose worker Spark has given up. */
+    private static synchronized void closeUnused() {
+      RINGS
+          .entrySet()
+          .removeIf(
+              each -> {
+                boolean unused = !each.getKey().channel().isOpen();
+                if (unused) {
+                  each.getValue().close();
+                }
+                return unused;
+              });
+    }
+
+    private static synchronized void closeAll() {
+      RINGS.values().forEach(WorkerRings::close);
+      RINGS.clear();
+    }
   }
 }

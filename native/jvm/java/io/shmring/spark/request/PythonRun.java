@@ -55,7 +55,7 @@ final class PythonRun implements WorkerClient.Control {
           .orElseThrow();
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
 
-  private final PythonCall call;
+  private final Call.PythonCall call;
   private final TaskContext context;
   private final long bytes;
   private final long stream = STREAMS.incrementAndGet();
@@ -66,7 +66,7 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * @param bytes of a request
    */
-  PythonRun(PythonCall call, TaskContext context, long bytes) {
+  PythonRun(Call.PythonCall call, TaskContext context, long bytes) {
     this.call = call;
     this.context = context;
     this.bytes = bytes;
@@ -176,7 +176,7 @@ final class PythonRun implements WorkerClient.Control {
         int partition,
         TaskContext context) {
       PythonRun.this.worker = worker;
-      rings = PythonRings.of(worker, bytes);
+      rings = Clients.PythonRings.of(worker, bytes);
       return new Announcement(env, worker, input, partition, context);
     }
 

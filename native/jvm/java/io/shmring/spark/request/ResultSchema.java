@@ -1,11 +1,16 @@
 package io.shmring.spark.request;
 
 import io.shmring.spark.columns.SparkTypes;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.types.DateUnit;
 import org.apache.arrow.vector.types.FloatingPointPrecision;
 import org.apache.arrow.vector.types.TimeUnit;
@@ -26,7 +31,7 @@ import org.apache.spark.sql.types.StructType;
  * spark/functions/expected.py asks in Python workers, in the same words; here a column of another type
  * would be read by its address.
  */
-final class ResultSchema {
+public final class ResultSchema {
   private static final int DECIMAL_BITS = 128;
 
   private ResultSchema() {}
@@ -210,5 +215,137 @@ final class ResultSchema {
       case MICROSECOND -> "us";
       case NANOSECOND -> "ns";
     };
+  }
+
+  /**
+   * Which of an answer's columns become which of the declared ones: what Spark's method does.
+   * spark/functions/expected.py says the same for mapInArrow.
+   */
+  public enum ColumnMapping {
+    BY_PLACE,
+    BY_NAME,
+    /** Names are looked at, and none is moved. */
+    BY_BOTH;
+
+    /** Of the fields of a struct. */
+    ColumnMapping inside() {
+      return this == BY_PLACE ? BY_PLACE : BY_BOTH;
+    }
+
+    /** Why these columns cannot be assigned; empty: they can. */
+    Optional<String> objection(List<String> got, List<String> wanted) {
+      if (got.equals(wanted)) {
+        return Optional.empty();
+      }
+      return switch (this) {
+        case BY_PLACE -> misplaced(got, wanted);
+        case BY_NAME -> unlike(got, wanted);
+        case BY_BOTH -> unlike(got, wanted).or(() -> misplaced(got, wanted));
+      };
+    }
+
+    /** Where each declared column stands in an answer to which there was no objection. */
+    int[] places(List<String> got, List<String> wanted) {
+      return this == BY_NAME && !got.equals(wanted)
+          ? wanted.stream().mapToInt(got::indexOf).toArray()
+          : IntStream.range(0, wanted.size()).toArray();
+    }
+
+    private static Optional<String> unlike(List<String> got, List<String> wanted) {
+      List<String> why = new ArrayList<>();
+      wanted.stream().filter(name -> !got.contains(name)).forEach(n -> why.add(n + " is missing"));
+      got.stream()
+          .filter(name -> !wanted.contains(name))
+          .forEach(n -> why.add(n + " is not declared"));
+      HashSet<String> seen = new HashSet<>();
+      got.stream().filter(name -> !seen.add(name)).forEach(n -> why.add(n + " comes twice"));
+      return why.isEmpty() ? Optional.empty() : Optional.of(String.join(", ", why));
+    }
+
+    private static Optional<String> misplaced(List<String> got, List<String> wanted) {
+      for (String name : wanted) {
+        if (!got.contains(name) && got.size() < wanted.size()) {
+          return Optional.of(name + " is missing");
+        }
+      }
+      if (got.size() != wanted.size()) {
+        return Optional.of(String.format("it has %d columns, not %d", got.size(), wanted.size()));
+      }
+      for (int i = 0; i < wanted.size(); i++) {
+        // Another name means nothing to Spark, as long as it is not that of another column.
+        if (!got.get(i).equals(wanted.get(i)) && got.contains(wanted.get(i))) {
+          return Optional.of(
+              String.format("%s stands where %s is expected", got.get(i), wanted.get(i)));
+        }
+      }
+      return Optional.empty();
+    }
+  }
+
+  /**
+   * Nulls in an answer where Spark's function was declared to give none. Spark does not look for
+   * them there: it would read whatever bytes stand in a null's place.
+   */
+  static final class NullCheck {
+    private NullCheck() {}
+
+    /** Why Spark cannot take these columns, as in "... answered [with a red one]"; empty: it can. */
+    static Optional<String> objection(List<FieldVector> columns, StructField[] declared) {
+      return IntStream.range(0, declared.length)
+          .filter(i -> mayLack(columns.get(i), declared[i]))
+          .filter(i -> lacks(columns.get(i), declared[i], 0, columns.get(i).getValueCount()))
+          .mapToObj(i -> String.format("with a null in %s", inWords(declared[i])))
+          .findFirst();
+    }
+
+    private static String inWords(StructField field) {
+      return field.nullable()
+          ? String.format("a part of %s that was declared without nulls", field.name())
+          : String.format("%s, which was declared without nulls", field.name());
+    }
+
+    /** Whether there is such a null at all, even if it is in a part of a null. */
+    private static boolean mayLack(FieldVector vector, StructField declared) {
+      if (!declared.nullable() && vector.getNullCount() > 0) {
+        return true;
+      }
+      List<StructField> parts = parts(declared.dataType());
+      List<FieldVector> children = vector.getChildrenFromFields(); // none, if all values are null
+      return IntStream.range(0, Math.min(parts.size(), children.size()))
+          .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
+    }
+
+    private static boolean lacks(FieldVector vector, StructField declared, int from, int to) {
+      return IntStream.range(from, to).anyMatch(row -> lacks(vector, declared, row));
+    }
+
+    private static boolean lacks(FieldVector vector, StructField declared, int row) {
+      if (vector.isNull(row)) {
+        return !declared.nullable();
+      }
+      List<StructField> parts = parts(declared.dataType());
+      List<FieldVector> children = vector.getChildrenFromFields();
+      int from = vector instanceof ListVector list ? list.getElementStartIndex(row) : row;
+      int to = vector instanceof ListVector list ? list.getElementEndIndex(row) : row + 1;
+      return IntStream.range(0, parts.size())
+          .anyMatch(i -> lacks(children.get(i), parts.get(i), from, to));
+    }
+
+    /** The fields of the vectors inside one of this type. */
+    private static List<StructField> parts(DataType type) {
+      if (type instanceof StructType struct) {
+        return List.of(struct.fields());
+      }
+      StructType none = new StructType();
+      if (type instanceof ArrayType array) {
+        return List.of(none.add("", array.elementType(), array.containsNull()).fields());
+      }
+      if (type instanceof MapType map) {
+        StructType entry =
+            none.add("", map.keyType(), false).add("", map.valueType(), map.valueContainsNull());
+        return List.of(none.add("", entry, false).fields());
+      }
+      return List.of();
+    }
   }
 }

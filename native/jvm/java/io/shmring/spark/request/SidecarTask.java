@@ -1,11 +1,17 @@
 package io.shmring.spark.request;
 
+import io.shmring.sidecar.Counters;
 import java.io.Serializable;
+import java.util.LinkedHashMap;
+import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.Iterator;
+import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
@@ -40,7 +46,7 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
   final Batches.Input.Kind<T> kind;
   private final Output<R> output;
   final int rowsPerBatch;
-  final SidecarMetrics metrics;
+  final Metrics metrics;
 
   /**
    * @param rowsPerBatch 0 or less: as many as the ring takes
@@ -51,7 +57,7 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
       Batches.Input.Kind<T> kind,
       Output<R> output,
       int rowsPerBatch,
-      SidecarMetrics metrics) {
+      Metrics metrics) {
     this.call = call;
     this.signature = signature;
     this.kind = kind;
@@ -67,5 +73,53 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
         new AnsweredBatches(this, CollectionConverters.asJava(child), context);
     context.addTaskCompletionListener((TaskCompletionListener) ended -> answers.close());
     return CollectionConverters.asScala(output.of(answers));
+  }
+
+  /**
+   * What the operator's tasks have done, for Spark's UI.
+   *
+   * @param all by the names that Spark finds them by, in the order in which its UI is to show them
+   */
+  public record Metrics(LinkedHashMap<String, SQLMetric> all) implements Serializable {
+    private static final long UNSET = -1;
+
+    public static Metrics make(SparkContext context) {
+      LinkedHashMap<String, SQLMetric> all = new LinkedHashMap<>();
+      all.put("numInputRows", SQLMetrics.createMetric(context, "number of input rows"));
+      all.put("numOutputRows", SQLMetrics.createMetric(context, "number of output rows"));
+      all.put("batches", SQLMetrics.createMetric(context, "number of batches"));
+      all.put("requests", SQLMetrics.createMetric(context, "requests sent"));
+      all.put("requestBytes", SQLMetrics.createSizeMetric(context, "bytes sent", UNSET));
+      all.put("answers", SQLMetrics.createMetric(context, "answers received"));
+      all.put("answerBytes", SQLMetrics.createSizeMetric(context, "bytes received", UNSET));
+      all.put("retries", SQLMetrics.createMetric(context, "requests sent again"));
+      all.put("roomTime", time(context, "time waited for room"));
+      all.put("answerTime", time(context, "time waited for answers"));
+      all.put("workedTime", time(context, "time worked in the sidecar"));
+      return new Metrics(all);
+    }
+
+    private static SQLMetric time(SparkContext context, String name) {
+      return SQLMetrics.createNanoTimingMetric(context, name, UNSET);
+    }
+
+    public scala.collection.immutable.Map<String, SQLMetric> byName() {
+      return VectorMap.from(CollectionConverters.asScala(all));
+    }
+
+    void add(String name, long more) {
+      all.get(name).add(more);
+    }
+
+    void add(Counters counters) {
+      add("requests", counters.requests());
+      add("requestBytes", counters.requestBytes());
+      add("answers", counters.answers());
+      add("answerBytes", counters.answerBytes());
+      add("retries", counters.retries());
+      add("roomTime", counters.roomNanos());
+      add("answerTime", counters.answerNanos());
+      add("workedTime", counters.workedNanos());
+    }
   }
 }

@@ -1,9 +1,19 @@
 package io.shmring.spark.request;
 
+import io.shmring.spark.columns.RootColumns;
 import java.io.Serializable;
+import java.util.Iterator;
 import java.util.List;
+import java.util.Optional;
+import java.util.function.Function;
 import java.util.stream.IntStream;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** What one kind of Spark's functions sends to a sidecar, and what it makes of the answers. */
 public interface Signature extends Serializable {
@@ -31,4 +41,42 @@ public interface Signature extends Serializable {
 
   /** For one task. */
   AnswerHandler begin(int partition);
+
+  /** What comes of a task's requests, in order. */
+  public interface AnswerHandler {
+    /** One that is told of each row. */
+    interface OfRows extends AnswerHandler {
+      /** What is sent of a row; it is good until the next call. */
+      UnsafeRow send(InternalRow row);
+
+      /** Bytes of the last of these rows that stay here until its answer comes. */
+      int kept();
+
+      /** Makes rows of these types what most of Spark's operators give already. */
+      static Function<InternalRow, UnsafeRow> unsafe(StructType types) {
+        UnsafeProjection projection = UnsafeProjection.create(types);
+        return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
+      }
+    }
+
+    /** This became a request, and keeps its values until that is answered. */
+    void sent(Batches.Vectors vectors);
+
+    /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
+    Optional<String> objection(Schema got);
+
+    /** A piece of the oldest request's answer has come; why it cannot be taken. */
+    Optional<String> answered(VectorSchemaRoot piece);
+
+    /** That piece, with such columns as {@link #objection} was asked about last. */
+    default ColumnarBatch columns(VectorSchemaRoot piece) {
+      return RootColumns.of(piece);
+    }
+
+    /** What comes of that piece; each row is good until the next one. */
+    Iterator<UnsafeRow> receive(ColumnarBatch piece);
+
+    /** The oldest request's answer has no more pieces; why that cannot be. */
+    Optional<String> ended();
+  }
 }

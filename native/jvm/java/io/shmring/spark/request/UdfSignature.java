@@ -6,6 +6,7 @@ import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
 import java.util.ArrayDeque;
 import java.util.Base64;
@@ -157,7 +158,7 @@ public record UdfSignature(
       answered += piece.getRowCount();
       return answered > due.element().rows()
           ? Optional.of(miscount())
-          : NullCheck.objection(piece.getFieldVectors(), results.fields());
+          : ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields());
     }
 
     @Override
@@ -333,6 +334,68 @@ public record UdfSignature(
       row.pointTo(first.bytes, at + HEAD_BYTES, size);
       first.begin += HEAD_BYTES + size;
       return row;
+    }
+  }
+
+  /**
+   * Arguments of aggregates go, group by group, and a row of results comes for each: it stands
+   * beside the group's key, which waits for it.
+   */
+  public record AggregateSignature(
+      StructType arguments, StructType keys, StructType results, SparkTypes types)
+      implements Signature {
+    @Override
+    public Schema columns() {
+      return types.schema(arguments);
+    }
+
+    @Override
+    public Sent sent() {
+      return Sent.all(columns());
+    }
+
+    @Override
+    public Signature.AnswerHandler begin(int partition) {
+      return new Answers(this);
+    }
+
+    /** Of one task. */
+    public static final class Answers implements Signature.AnswerHandler {
+      private final StructType results;
+      private final UdfSignature.JoinedRows joined;
+
+      Answers(AggregateSignature signature) {
+        this.results = signature.results;
+        this.joined = new UdfSignature.JoinedRows(signature.keys, signature.results);
+      }
+
+      /** A group follows. */
+      public void begun(InternalRow key) {
+        joined.add((UnsafeRow) key);
+      }
+
+      @Override
+      public void sent(Batches.Vectors vectors) {}
+
+      @Override
+      public Optional<String> objection(Schema got) {
+        return ResultSchema.difference(got, results);
+      }
+
+      @Override
+      public Optional<String> answered(VectorSchemaRoot piece) {
+        return ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields());
+      }
+
+      @Override
+      public Optional<String> ended() {
+        return Optional.empty();
+      }
+
+      @Override
+      public java.util.Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+        return joined.of(piece);
+      }
     }
   }
 }

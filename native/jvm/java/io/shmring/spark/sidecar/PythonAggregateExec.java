@@ -1,12 +1,12 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.AggregateSignature;
 import io.shmring.spark.request.Batches;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.FrameInput;
-import io.shmring.spark.request.FrameSide;
+import io.shmring.spark.request.Groups.FrameInput;
+import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfSignature.AggregateSignature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.ArrayList;
 import java.util.List;

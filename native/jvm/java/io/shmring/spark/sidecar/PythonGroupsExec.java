@@ -2,9 +2,9 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.FrameInput;
-import io.shmring.spark.request.FrameSide;
-import io.shmring.spark.request.PythonMapSignature;
+import io.shmring.spark.request.Groups.FrameInput;
+import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.MapSignature.PythonMapSignature;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
 import java.util.List;

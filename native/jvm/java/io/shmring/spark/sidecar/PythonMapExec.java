@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.PythonMapSignature;
+import io.shmring.spark.request.MapSignature.PythonMapSignature;
 import io.shmring.spark.request.Signature;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;

@@ -1,7 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Call.SidecarCall;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;

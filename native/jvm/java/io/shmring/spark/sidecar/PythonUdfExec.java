@@ -1,7 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.PythonCall;
+import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.List;

@@ -1,11 +1,11 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.FrameSide;
 import io.shmring.spark.request.Groups.CogroupInput;
 import io.shmring.spark.request.Groups.CogroupSignature;
-import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
 import java.io.Serializable;

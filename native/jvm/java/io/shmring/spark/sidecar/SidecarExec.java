@@ -1,10 +1,10 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.ColumnMapping;
 import io.shmring.spark.request.MapSignature;
-import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.Signature;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;

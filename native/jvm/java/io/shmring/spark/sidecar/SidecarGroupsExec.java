@@ -1,13 +1,13 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Batches.Input;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.FrameSide;
+import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.Groups.GroupInput;
 import io.shmring.spark.request.Groups.GroupSignature;
-import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.MapSignature;
-import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
 import java.util.List;
 import java.util.Optional;

@@ -1,10 +1,10 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.ColumnMapping;
 import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.SidecarMetrics;
+import io.shmring.spark.request.ResultSchema.ColumnMapping;
+import io.shmring.spark.request.SidecarTask.Metrics;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
 import java.util.List;
@@ -37,7 +37,7 @@ abstract class SidecarNode extends SparkPlan {
 
   private final String name;
   final boolean givesColumns;
-  private transient SidecarMetrics metrics;
+  private transient Metrics metrics;
 
   /**
    * @param name as plans show it
@@ -122,9 +122,9 @@ abstract class SidecarNode extends SparkPlan {
         : ColumnMapping.BY_PLACE;
   }
 
-  private synchronized SidecarMetrics known() {
+  private synchronized Metrics known() {
     if (metrics == null) {
-      metrics = SidecarMetrics.make(sparkContext());
+      metrics = Metrics.make(sparkContext());
     }
     return metrics;
   }

@@ -1,8 +1,8 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfSignature;
 import java.util.ArrayList;

@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.databind.JsonNode;
-import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Call.SidecarCall;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
