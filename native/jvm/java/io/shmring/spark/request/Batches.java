@@ -1,7 +1,6 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
@@ -182,12 +181,11 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Says who sends the batches, before the first one is asked for.
+   * Bounds the batches, before the first one is asked for.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  void begin(SidecarClient client, long bytes) {
-    input.begin(client);
+  void begin(long bytes) {
     mostBytes = bytes;
   }
 
@@ -316,9 +314,6 @@ public final class Batches implements AutoCloseable {
 
     /** The batch is made of what was written: what follows goes to another writer. */
     default void cut(RootWriter writer) {}
-
-    /** Says who sends the batches, before the first one is filled. */
-    default void begin(SidecarClient client) {}
 
     /**
      * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
