@@ -19,7 +19,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -300,13 +300,21 @@ def until(patience: float) -> Callable[..., None]:
 
 
 @pytest.fixture
-def with_small_shm() -> Callable[..., list[str]]:
-    """Makes of a command one that has a /dev/shm of its own, of so many bytes ("64k")."""
+def with_small_shm(tmp_path: Path) -> Callable[..., list[str]]:
+    """Makes of a command one that has a /dev/shm of its own, of so many bytes ("64k").
 
-    def with_small_shm(size: str, *command: str) -> list[str]:
+    In it are those files of /dev/shm, by their names, that the command is to see.
+    """
+
+    def with_small_shm(size: str, *command: str, shared: Iterable[str] = ()) -> list[str]:
         # A user namespace, so that nobody need be root; the tmpfs goes with the last process.
-        mount = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
-        inside = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
+        own = tmp_path / "shm"
+        own.mkdir(exist_ok=True)
+        steps = [f"mount -t tmpfs -o size={size} tmpfs {own}"]
+        for file in shared:
+            steps += [f"touch {own}/{file}", f"mount --bind /dev/shm/{file} {own}/{file}"]
+        steps += [f"mount --move {own} /dev/shm", 'exec "$@"']
+        inside = ["unshare", "-Urm", "sh", "-c", " && ".join(steps), "sh"]
         probe = subprocess.run([*inside, "true"], capture_output=True, text=True)
         if probe.returncode:
             pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")

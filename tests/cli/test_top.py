@@ -1,4 +1,7 @@
-"""`shmring top` of the whole host, in a real terminal of 80 x 24."""
+"""`shmring top` of the whole host, in a real terminal of 80 x 24.
+
+A host that has a test's rings and sidecars alone: other sessions' may be there, and in trouble.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -20,8 +24,6 @@ import pytest
 
 import shmring
 from shmring.sidecars import Sidecar
-
-pytestmark = pytest.mark.alone
 
 PATIENCE = 120.0
 
@@ -67,12 +69,23 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Iterator[Callable[..., Terminal]]:
+def top(name: str, with_small_shm: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """The command, which sees the test's rings that are there already."""
+
+    def top(*options: str) -> list[str]:
+        mine = [file for file in os.listdir("/dev/shm") if re.search(rf"\b{name}\b", file)]
+        command = [sys.executable, "-m", "shmring", "top", *options]
+        return with_small_shm("1g", *command, shared=mine)
+
+    return top
+
+
+@pytest.fixture
+def terminal(top: Callable[..., list[str]]) -> Iterator[Callable[[], Terminal]]:
     started: list[Terminal] = []
 
-    def start(*arguments: str) -> Terminal:
-        command = [sys.executable, "-m", "shmring", "top", "--interval", "0.1", *arguments]
-        started.append(Terminal(*command))
+    def start() -> Terminal:
+        started.append(Terminal(*top("--interval", "0.1")))
         return started[-1]
 
     yield start
@@ -84,7 +97,7 @@ def test_trouble_comes_first_and_enter_goes_in(
     ring: shmring.Ring,
     name: str,
     serve: Callable[..., Sidecar],
-    terminal: Callable[..., Terminal],
+    terminal: Callable[[], Terminal],
     until: Callable[..., None],
 ) -> None:
     (pid,) = serve("double", workers=1).pids  # called as the ring is
@@ -114,7 +127,7 @@ def test_trouble_comes_first_and_enter_goes_in(
         assert top.process.wait(PATIENCE) == 0
 
 
-def test_many_rings_have_room_on_24_lines(name: str, terminal: Callable[..., Terminal]) -> None:
+def test_many_rings_have_room_on_24_lines(name: str, terminal: Callable[[], Terminal]) -> None:
     rings = [shmring.create(f"{name}-{i:02}", slots=1024, temporary=True) for i in range(20)]
     top = terminal()
     top.shows(f"{name}-00", "20 rings and sidecars")
@@ -128,8 +141,8 @@ def test_many_rings_have_room_on_24_lines(name: str, terminal: Callable[..., Ter
         ring.close()
 
 
-def test_lines_for_machines(ring: shmring.Ring, name: str) -> None:
-    command = [sys.executable, "-m", "shmring", "top", "--times", "1", "--json"]
+def test_lines_for_machines(ring: shmring.Ring, name: str, top: Callable[..., list[str]]) -> None:
+    command = top("--times", "1", "--json")
     said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     (found,) = [each for each in said["rows"] if each["ring"] == name]
     assert (found["sidecar"], found["alive"], found["lag"]) == (None, 1, 0)
