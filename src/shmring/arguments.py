@@ -10,16 +10,6 @@ from typing import SupportsIndex
 from shmring._shmring import AT_SEQUENCE
 from shmring.choices import STARTS
 
-__all__ = [
-    "at_least_one",
-    "branch_name",
-    "integer",
-    "number_of",
-    "schema_bytes",
-    "seconds_of",
-    "start_of",
-]
-
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool):

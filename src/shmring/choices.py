@@ -9,24 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from shmring import _shmring
-from shmring._shmring import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
-
-__all__ = [
-    "ARROW_KINDS",
-    "CLOCKS",
-    "DEFAULT_START",
-    "KIND_ARROW_BATCH",
-    "KIND_ARROW_STREAM",
-    "KIND_END",
-    "STARTS",
-    "WAITS",
-    "WHEN_FULL",
-    "Clock",
-    "Start",
-    "Wait",
-    "WhenFull",
-    "choose",
-]
+from shmring._shmring import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 Clock = Literal["coarse", "precise", "off"]
 Start = Literal["earliest", "latest"]

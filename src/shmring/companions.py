@@ -16,16 +16,6 @@ from typing import NamedTuple
 
 from shmring.errors import ShmringError
 
-__all__ = [
-    "SINK",
-    "STAGING",
-    "companions_of",
-    "discard",
-    "drafts",
-    "left_by_the_dead",
-    "orphans",
-]
-
 SINK = "sink"  # the last epoch of a query that the ring has
 STAGING = "staging"  # rows of a job; its driver is a participant until the job ends
 _KINDS = (SINK, STAGING)

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Messages", "equip"]
-
 Handle = Consumer | Producer
 _T = TypeVar("_T", bytes, int)
 

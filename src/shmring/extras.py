@@ -11,8 +11,6 @@ from shmring.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["need", "need_pyarrow", "pyarrow", "read_schema"]
-
 
 def need(module: str, what: str, extra: str) -> None:
     """Check that a package is installed.

@@ -18,8 +18,6 @@ from shmring.records import BranchLag, Finding, ParticipantRecord
 from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.health import findings as findings_of_sidecar
 
-__all__ = ["AGE", "MOVING", "findings", "lost"]
-
 AGE = 60.0  # seconds
 # These are told by what has not moved between two looks.
 MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["lineage"]
-
 
 class _Lineage:
     """The number of forks between the program's first process and this one.

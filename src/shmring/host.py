@@ -29,8 +29,6 @@ from shmring.names import (
 from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
 from shmring.ring import Ring, look_on
 
-__all__ = ["HostLook", "JournalDisk", "Observer", "RingLook", "lost_rings"]
-
 
 class JournalDisk(NamedTuple):
     """Where a ring's journal writes, and what room is there, in bytes."""

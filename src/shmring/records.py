@@ -12,22 +12,6 @@ if TYPE_CHECKING:
     from shmring._shmring import Ring
     from shmring.choices import Clock
 
-__all__ = [
-    "BranchLag",
-    "BranchRecord",
-    "Counters",
-    "CreateOptions",
-    "Finding",
-    "HolderRecord",
-    "ParticipantRecord",
-    "RingInfo",
-    "RingStats",
-    "branch_records",
-    "holder_record",
-    "participant_records",
-    "ring_info",
-]
-
 _ROLES = {0: "attached", 1: "producer", 2: "consumer"}
 _HOLDERS = {1: "claim", 2: "lease", 3: "consumers", 4: "no consumer"}
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
         RingStats,
     )
 
-__all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
-
 DEFAULT_SLOTS = 65_536
 
 

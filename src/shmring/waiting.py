@@ -9,8 +9,6 @@ from shmring._shmring import Consumer, Producer, ends_of, wait_any
 from shmring.choices import WAITS, Wait, choose
 from shmring.errors import Closed
 
-__all__ = ["wait"]
-
 _Handle = TypeVar("_Handle", bound=Consumer | Producer)
 
 

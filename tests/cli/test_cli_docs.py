@@ -20,7 +20,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the pages of an installation, whether this one has any or not."""
-    monkeypatch.setattr(sys.modules["shmring.cli.docs"], "_FOLDER", tmp_path)
+    monkeypatch.setattr(sys.modules["shmring.cli"], "_FOLDER", tmp_path)
     return tmp_path
 
 

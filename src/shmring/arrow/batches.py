@@ -26,19 +26,6 @@ from shmring.errors import Damaged, MessageTooLarge
 if TYPE_CHECKING:
     from shmring.ring import Producer
 
-__all__ = [
-    "ArrowData",
-    "BatchEncoder",
-    "Direct",
-    "Piece",
-    "batches_of",
-    "decode_batch",
-    "fields_of",
-    "has_dictionaries",
-    "metadata_bytes",
-    "most_bytes",
-]
-
 # Of any message: its length is a 32-bit number.
 _MOST_BYTES = 2**32 - 1
 

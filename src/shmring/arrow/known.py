@@ -14,8 +14,6 @@ from shmring.choices import KIND_ARROW_STREAM
 if TYPE_CHECKING:
     from shmring._shmring import ArrowLayout, Lease
 
-__all__ = ["Known", "known", "learned"]
-
 # The stubs leave it out.
 _import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
 

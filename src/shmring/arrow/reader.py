@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from shmring.choices import Start, Wait
     from shmring.ring import Consumer, Ring
 
-__all__ = ["ArrowReader", "ReaderOptions"]
-
 # Seconds between two checks whether the producers wait for this waiting reader.
 _SLICE = 0.5
 # Slices after which the reader raises: another thread may be about to drop its batches.

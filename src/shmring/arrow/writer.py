@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from shmring.choices import Wait
     from shmring.ring import Ring
 
-__all__ = ["ArrowWriter", "WriterOptions"]
-
 
 class WriterOptions(TypedDict, total=False):
     """The options of :class:`ArrowWriter`, without the ring and the schema."""

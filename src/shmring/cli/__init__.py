@@ -5,8 +5,10 @@ A module a group of commands; each imports what is slow only when it runs.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,18 +16,25 @@ import click
 import shmring
 from shmring.cli.check import check
 from shmring.cli.consume import consume
-from shmring.cli.docs import docs
 from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
+from shmring.cli.options import json_option
+from shmring.cli.output import emit, wants_json
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
-from shmring.cli.streams import replace_closed_streams
 from shmring.cli.top import top
+from shmring.errors import ShmringError
 
 __all__ = ["app", "main"]
+
+_FOLDER = Path(shmring.__file__).parent / "docs"
+
+# What nobody reads or writes is missed by nobody, and what somebody does is an error that the
+# system has words for. What stderr would have said is lost.
+_INSTEAD = {"stdin": os.O_WRONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 
 class App(click.Group):
@@ -54,6 +63,28 @@ def app() -> None:
     """
 
 
+@click.command()
+@json_option
+@click.option("--open", "show", is_flag=True, help="Open it in a browser, too.")
+def docs(show: bool) -> None:
+    """Print where the documentation of this version lies: the path of its first page."""
+    page = _FOLDER / "index.html"
+    if not page.exists():
+        raise ShmringError(
+            f"this installation of shmring has no documentation ({page}): a wheel brings it; "
+            "built from the source tree, `make docs` there makes out/docs/index.html"
+        )
+    if wants_json():
+        emit({"path": str(page)})
+    else:
+        click.echo(page)
+    if show:
+        import webbrowser
+
+        if not webbrowser.open(page.as_uri()):
+            raise ShmringError(f"no browser was found here: open {page} in one")
+
+
 # CHANGE: a new command
 for _command in (
     docs,
@@ -76,6 +107,15 @@ for _command in (
     app.add_command(_command)
 
 
+def _replace_closed_streams() -> None:
+    """Put something in their place, here and in the processes that are started."""
+    for number, (name, flags) in enumerate(_INSTEAD.items()):
+        if getattr(sys, name) is None:  # the lowest number that is free is the stream's own
+            fd = os.open(os.devnull, flags)
+            os.set_inheritable(fd, fd == number)
+            setattr(sys, name, os.fdopen(fd, "w" if number else "r", encoding="utf-8"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -87,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n
     """
-    replace_closed_streams()
+    _replace_closed_streams()
     take_signals()
     given = None if arguments is None else list(arguments)
     try:

@@ -12,8 +12,6 @@ from shmring.cli.options import age_option, foreign_option, json_option, ring_an
 from shmring.cli.output import clean, emit, show_status, wants_json
 from shmring.records import Finding
 
-__all__ = ["check", "subject"]
-
 _MOMENT = 1.0  # seconds in which what does not hang goes on
 
 

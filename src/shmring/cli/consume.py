@@ -32,8 +32,6 @@ from shmring.extras import need_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["consume"]
-
 _LULL = 0.001  # seconds without a message after which what was written is flushed
 _LEAST = 0.001  # of the last wait: one of 0 s is not told who is in the way
 _SLICE = 0.2  # seconds of one wait, after which a signal is looked for

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from shmring.metrics import HostMetrics
 
-__all__ = ["exporter"]
-
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=9483, show_default=True)

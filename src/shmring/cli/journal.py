@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shmring.choices import KIND_END
+from shmring._shmring import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
     Number,
@@ -22,8 +22,6 @@ from shmring.cli.options import (
 )
 from shmring.cli.output import as_time, emit, size, wants_json
 from shmring.cli.sinks import Lines, Parquet
-
-__all__ = ["journal"]
 
 _SLICE = 0.5  # seconds between looks at whether it still writes
 

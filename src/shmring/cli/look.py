@@ -21,8 +21,6 @@ from shmring.cli.output import (
 from shmring.inspect import filled_rows
 from shmring.records import ParticipantRecord, RingInfo, RingStats
 
-__all__ = ["branch_rows", "participant_cells", "stat", "summary", "table"]
-
 BRANCH_COLUMNS = ("", "branch", "lag", "consumers", "orphans", "kind", "after", "position")
 PARTICIPANT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
 # CHANGE: a new counter of participants

@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 
     from shmring.records import CreateOptions
 
-__all__ = [
-    "DAY",
-    "Number",
-    "Place",
-    "binary_count",
-    "branch_names",
-    "count",
-    "json_option",
-    "place_of",
-    "positive",
-    "ring_and_sidecar_names",
-    "ring_argument",
-    "ring_names",
-    "sidecar_names",
-    "slots_option",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DAY = 86_400  # seconds

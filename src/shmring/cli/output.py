@@ -15,23 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = [
-    "Meter",
-    "as_time",
-    "clean",
-    "console",
-    "duration",
-    "emit",
-    "make_table",
-    "message_fields",
-    "set_json",
-    "show_status",
-    "show_table",
-    "size",
-    "to_json",
-    "wants_json",
-]
-
 _JSON = "shmring.json"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,13 +22,15 @@ from shmring.cli.options import (
     slots_option,
 )
 from shmring.cli.output import Meter, emit, wants_json
-from shmring.cli.sources import Batches, generated, lines, parquet_batches
+from shmring.extras import pyarrow
 
-__all__ = ["DEFAULT_BRANCH", "produce"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DEFAULT_BRANCH = "default"
 
 _AT_ONCE = 256  # messages of one push, so that a small ring need not be empty for it
+_READ = 1 << 16
 
 
 class Pushing(NamedTuple):
@@ -157,3 +159,37 @@ def _push_batches(ring: shmring.Ring, source: Batches, how: Pushing) -> Meter:
         if how.end:
             out.end(timeout=how.timeout)
     return meter
+
+
+def lines(file: Any) -> Iterator[list[bytes]]:
+    """Messages that end with a newline, which the last one may lack; as soon as they are there."""
+    begun: list[bytes] = []
+    for read in iter(lambda: file.read1(_READ), b""):
+        whole, found, rest = read.rpartition(b"\n")
+        if found:
+            yield b"".join((*begun, whole)).split(b"\n")
+            begun = [rest]
+        else:
+            begun.append(rest)
+    last = b"".join(begun)
+    if last:
+        yield [last]
+
+
+def generated(messages: int, nbytes: int) -> Iterator[list[bytes]]:
+    """Messages of a fixed size: their number, and dots."""
+    for first in range(0, messages, 1024):
+        numbers = range(first, min(first + 1024, messages))
+        yield [(b"%d" % number).ljust(nbytes, b".")[:nbytes] for number in numbers]
+
+
+class Batches(NamedTuple):
+    """Record batches of one schema."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+def parquet_batches(file: str) -> Batches:
+    source: Any = pyarrow("parquet", "Parquet").ParquetFile(file)
+    return Batches(source.schema_arrow, source.iter_batches(batch_size=65_536))

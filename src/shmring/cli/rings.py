@@ -25,8 +25,6 @@ from shmring.errors import Contended, RingExists, ShmringError
 from shmring.names import SHM_FOLDER, path_of, reap, sweep_folder
 from shmring.ring import look_on
 
-__all__ = ["create", "drop_branch", "gc", "ls", "recover", "unlink"]
-
 _RECOVERY_TIMEOUT = 2.0  # seconds for a recovery that somebody else is at
 
 

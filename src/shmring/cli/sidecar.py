@@ -20,8 +20,6 @@ from shmring.cli.output import emit, wants_json
 if TYPE_CHECKING:
     from shmring.sidecars import Sidecar
 
-__all__ = ["sidecar"]
-
 _SILENCE = 1.0  # seconds for which an end needs no word
 
 

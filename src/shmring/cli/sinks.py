@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shmring import Lease
 
-__all__ = ["Lines", "Parquet", "Sink"]
-
 _ROWS = 65_536  # messages of one row group
 # Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
 _LINES, _LINE_BYTES = 32, 1 << 16

@@ -19,8 +19,6 @@ from shmring.cli.output import console, emit, print_lines, wants_json
 from shmring.cli.top_ring import RingView, View
 from shmring.errors import ShmringError
 
-__all__ = ["top"]
-
 
 @click.command()
 @click.argument("ring", required=False, shell_complete=ring_names)

@@ -20,8 +20,6 @@ from shmring.records import Finding
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["HostView", "SidecarView"]
-
 _WINDOW = 30  # looks over which a sidecar's rates are taken
 _ROOM = 14  # rows at a time: what is said below them has its place on 24 lines, too
 

@@ -18,8 +18,6 @@ from shmring.cli.output import make_table, size
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-__all__ = ["Rates", "RingView", "View"]
-
 _PARTICIPANT_COLUMNS = (*PARTICIPANT_COLUMNS[:-1], "messages/s", "bytes/s")
 
 

@@ -10,8 +10,6 @@ import socket
 
 import pyspark.daemon
 
-__all__: list[str] = []
-
 _worker = pyspark.daemon.worker
 
 

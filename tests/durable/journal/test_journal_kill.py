@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import shmring
-from shmring.choices import KIND_END
+from shmring._shmring import KIND_END
 from shmring.durable import Retention, replay
 from shmring.durable.journal import journaller
 from shmring.errors import BranchNotFound, NoSpace, NotDurable

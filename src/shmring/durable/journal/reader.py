@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH, KIND_END
+from shmring._shmring import KIND_END, SLOT_BYTES, crc32c
+from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import Disk, File, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
