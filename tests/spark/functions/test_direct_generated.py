@@ -241,6 +241,36 @@ def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, r
     spark.range(2500, numPartitions=2).createOrReplaceTempView("numbers")
     frame = spark.sql(below)
     schema = f"{frame._jdf.schema().toDDL()}, rows long"
+    result = frame.mapInArrow(through(name), schema)
+    assert result.collect() == frame.mapInArrow(own_with_rows(), schema).collect()
+    assert is_direct(result, name)
+
+
+def test_batches_have_the_rows_of_sparks_own_where_the_sidecar_comes_late(
+    spark, serve, name, set_option, thread, until, patience
+):
+    """It says how many bytes a batch may have, and the first row gives thousands."""
+    set_option(ROWS, 1000)
+    begun = f"begun.{name}"
+    spark.range(2, numPartitions=1).createOrReplaceTempView("two")
+    frame = spark.sql(
+        "select /*+ broadcast(b) */ a.id, b.id other, repeat('x', 40) text from (select id,"
+        f" reflect('java.lang.System', 'setProperty', '{begun}', cast(id as string)) before"
+        " from two) a cross join range(3000) b where coalesce(a.before, '') != 'never'"
+    )
+    schema = f"{frame._jdf.schema().toDDL()}, rows long"
+    expected = frame.mapInArrow(own_with_rows(), schema).collect()
+    spark._jvm.System.clearProperty(begun)
+    result = frame.mapInArrow(through(name, connect_timeout=patience), schema)
+    job = thread(result.collect)
+    until(lambda: spark._jvm.System.getProperty(begun))
+    serve("with_rows")
+    assert job.outcome() == expected
+    assert "RowsToArrow" in lines_of(result, name)[1]
+
+
+def own_with_rows():
+    """The function with_rows for Spark's own workers; pickled by value."""
 
     def own(batches):
         import pyarrow as pa
@@ -248,9 +278,7 @@ def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, r
         for batch in batches:
             yield batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows))
 
-    result = frame.mapInArrow(through(name), schema)
-    assert result.collect() == frame.mapInArrow(own, schema).collect()
-    assert is_direct(result, name)
+    return own
 
 
 @pytest.fixture(scope="module")

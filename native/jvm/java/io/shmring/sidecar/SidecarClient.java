@@ -161,15 +161,6 @@ public final class SidecarClient implements Client, AutoCloseable {
     return requests.ring().info().slots() * Ring.SLOT_BYTES;
   }
 
-  /** The same of a sidecar that may not be there; empty if it is not, or cannot be looked at. */
-  public static OptionalLong requestRingBytes(String sidecar) {
-    try (Ring ring = Ring.attachReadOnly(RequestRing.name(sidecar))) {
-      return OptionalLong.of(ring.info().slots() * Ring.SLOT_BYTES);
-    } catch (RingException error) {
-      return OptionalLong.empty();
-    }
-  }
-
   @Override
   public String function() {
     return String.format("%s of sidecar \"%s\"", RequestRing.functions(sidecar), sidecar);

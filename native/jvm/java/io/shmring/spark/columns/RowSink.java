@@ -78,6 +78,11 @@ public final class RowSink extends GenericInternalRow {
   public void limit(int enough, int mostRows, long mostBytes) {
     this.enough = enough;
     this.mostRows = full.isEmpty() ? mostRows : batchRows;
+    limit(mostBytes);
+  }
+
+  /** The same of the bytes alone. */
+  public void limit(long mostBytes) {
     this.mostBytes = mostBytes;
   }
 

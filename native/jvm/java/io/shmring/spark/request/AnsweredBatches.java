@@ -74,7 +74,7 @@ public final class AnsweredBatches implements AutoCloseable {
       if (task.call instanceof PythonCall) {
         context.killTaskIfInterrupted(); // as Spark does between its batches
       }
-      advanceOrEnd();
+      runOrEnd(this::advance);
     } while (columns.isEmpty());
     return columns;
   }
@@ -98,9 +98,13 @@ public final class AnsweredBatches implements AutoCloseable {
     given += rows;
   }
 
-  private void advanceOrEnd() {
+  private interface Step {
+    void run() throws InterruptedException;
+  }
+
+  private static void runOrEnd(Step step) {
     try {
-      advance();
+      step.run();
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new TaskKilledException("interrupted while it waited for a sidecar");
@@ -117,13 +121,14 @@ public final class AnsweredBatches implements AutoCloseable {
               task.signature,
               allocator,
               context.taskMemoryManager(),
-              task.rowsPerBatch);
+              task.rowsPerBatch,
+              this::meet);
+    }
+    if (client.isEmpty() && !batches.hasNext() && !task.call.isCalledWithNothing()) {
+      finish();
+      return;
     }
     if (client.isEmpty()) {
-      if (!batches.hasNext() && !task.call.isCalledWithNothing()) {
-        finish();
-        return;
-      }
       begin();
     }
     Client answering = client.orElseThrow();
@@ -159,6 +164,13 @@ public final class AnsweredBatches implements AutoCloseable {
           throw new SidecarException(
               String.format("%s answered %s", client.orElseThrow().function(), why));
         });
+  }
+
+  /** A sidecar's ring says how many bytes a batch may have. */
+  private void meet() {
+    if (client.isEmpty() && task.call instanceof SidecarCall) {
+      runOrEnd(this::begin);
+    }
   }
 
   private void begin() throws InterruptedException {

@@ -34,8 +34,8 @@ public final class Batches implements AutoCloseable {
   // Rows without columns have no bytes that would bound them.
   private static final int MOST_ROWS = 1 << 24;
 
-  /** A limit that no batch reaches; twice that is a number, too. */
-  static final long UNLIMITED = Long.MAX_VALUE / 2;
+  // A limit that no batch reaches; twice that is a number, too.
+  private static final long UNLIMITED = Long.MAX_VALUE / 2;
 
   // Beyond that many bytes a request's own cost hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
@@ -147,7 +147,7 @@ public final class Batches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
-  private long mostBytes;
+  private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
   private long rows; // since they were taken
@@ -156,6 +156,8 @@ public final class Batches implements AutoCloseable {
 
   /**
    * @param call whose the batches are
+   * @param met runs before generated code fills several batches, as where a row of a join has many
+   *     partners, and may {@link #begin}
    */
   Batches(
       Input input,
@@ -163,21 +165,21 @@ public final class Batches implements AutoCloseable {
       Signature signature,
       BufferAllocator allocator,
       TaskMemoryManager taskMemory,
-      int mostRows) {
+      int mostRows,
+      Runnable met) {
     this.input = input;
     this.call = call;
     this.sides = signature.sides().stream().map(Side::new).toList();
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
     this.mostRows = Math.min(mostRows, MOST_ROWS);
-    this.mostBytes = call.firstBytes();
     input.writeTo(
         () -> {
+          met.run();
           ahead.add(sides.get(0).empty());
           return ahead.getLast().writer;
         },
-        this.mostRows,
-        mostBytes);
+        this.mostRows);
   }
 
   /**
@@ -186,6 +188,7 @@ public final class Batches implements AutoCloseable {
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
   void begin(long bytes) {
+    input.limit(bytes);
     mostBytes = bytes;
   }
 
@@ -308,12 +311,14 @@ public final class Batches implements AutoCloseable {
      *
      * @param next gives an empty writer whenever one is needed
      * @param batchRows of a batch that is whole
-     * @param mostBytes of the first one, unless its first row has more
      */
-    default void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {}
+    default void writeTo(Supplier<RootWriter> next, int batchRows) {}
 
     /** The batch is made of what was written: what follows goes to another writer. */
     default void cut(RootWriter writer) {}
+
+    /** For the same input: the most bytes of a batch that it has begun, unless its first row has more. */
+    default void limit(long mostBytes) {}
 
     /**
      * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
@@ -349,7 +354,7 @@ public final class Batches implements AutoCloseable {
     private int batchRows;
     private int taken; // rows of the writer that fill() has told of
     private long takenBytes;
-    private long mostBytes; // of a writer's rows
+    private long mostBytes = UNLIMITED; // of a writer's rows
     private long bytes;
     private boolean ended;
 
@@ -359,10 +364,15 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public void writeTo(Supplier<RootWriter> next, int batchRows, long mostBytes) {
+    public void writeTo(Supplier<RootWriter> next, int batchRows) {
       this.batchRows = batchRows;
-      this.mostBytes = mostBytes;
       sink.writeTo(next, batchRows);
+    }
+
+    @Override
+    public void limit(long mostBytes) {
+      this.mostBytes = mostBytes;
+      sink.limit(mostBytes);
     }
 
     @Override

@@ -5,7 +5,6 @@ import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
-import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.Timeouts;
 import java.io.IOException;
 import java.io.Serializable;
@@ -32,9 +31,6 @@ public sealed interface Call extends Serializable {
   /** Whether the functions see that a partition has no rows. */
   boolean isCalledWithNothing();
 
-  /** The most bytes of the first batch's rows, unless its first row has more. */
-  long firstBytes();
-
   /** Bytes of vectors with which a batch is whole, though it may have more rows. */
   long wholeBytes();
 
@@ -50,9 +46,6 @@ public sealed interface Call extends Serializable {
   public record SidecarCall(
       String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
       implements Call {
-    // Code that does not stop after one row fills several batches until the sidecar is there.
-    private static final long FIRST_BYTES = 1 << 14;
-
     /** A batch takes at most one such part of a ring, so that others' find room beside it. */
     static final int PART = 8;
 
@@ -107,12 +100,6 @@ public sealed interface Call extends Serializable {
     @Override
     public boolean isCalledWithNothing() {
       return false;
-    }
-
-    /** As many as later, if the sidecar is there: the first batches have as many rows as all. */
-    @Override
-    public long firstBytes() {
-      return SidecarClient.requestRingBytes(sidecar).orElse(FIRST_BYTES * PART) / PART;
     }
 
     @Override
@@ -206,12 +193,6 @@ public sealed interface Call extends Serializable {
     /** Whether a function takes all batches, and gives as many rows as these have. */
     public boolean isIterator() {
       return ITERATORS.contains(evalType);
-    }
-
-    /** Spark's batches are as long as its options say. */
-    @Override
-    public long firstBytes() {
-      return Batches.UNLIMITED;
     }
   }
 }
