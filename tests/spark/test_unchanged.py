@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -311,6 +313,30 @@ def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame, set_option)
     again = {row.n for row in frame.mapInArrow(pids, "n long").collect()}
     assert first & again
     assert not list(Path("/dev/shm").glob("shmring.worker.*"))
+
+
+def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(
+    frame, set_option, until, tmp_path
+):
+    class Left:
+        pass
+
+    def leaves(batches):
+        left = Left()
+        left.itself = left
+        out = gc.get_freeze_count()
+        sign = Path(f"{tmp_path}/{os.getpid()}-{out}")
+        weakref.finalize(left, sign.touch)
+        for _ in batches:
+            pass
+        yield pa.record_batch({"out": [out], "sign": [str(sign)]})
+
+    set_option(FUNCTIONS, "on")
+    query = frame.mapInArrow(leaves, "out long, sign string")
+    query.collect()
+    again = query.collect()
+    assert all(row.out > 10_000 for row in again)
+    until(lambda: all(Path(row.sign).exists() for row in again))
 
 
 @pytest.mark.parametrize(
