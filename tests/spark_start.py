@@ -34,6 +34,9 @@ FLAGS = (
     *SHORT_LIVED,
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("-Xlog:disable", "-Xlog:all=error:stderr"),
+    # The first compiler alone gets 48 MB: a worker's session fills them, and then a thread looks
+    # all the time for code to throw away, which is soon compiled again.
+    "-XX:ReservedCodeCacheSize=240m",
     "-Djdk.lang.Process.launchMechanism=VFORK",  # no jspawnhelper before each chmod of Hadoop's
 )
 
