@@ -332,7 +332,7 @@ class Ring(Closing):
         allow_gap: bool = False,
     ) -> Journal:
         """Write every message to disk from now on; see :class:`shmring.durable.Journal`."""
-        from shmring.durable.journal import Journal
+        from shmring.durable.journal.journaller import Journal
 
         return Journal(
             self, path, segment_bytes=segment_bytes, retention=retention, allow_gap=allow_gap
