@@ -1,33 +1,29 @@
-"""`shmring check`: sick situations with real processes, its words and status, and the mending."""
+"""`shmring check`: sick rings with real processes, its words and status, and the mending."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import re
 import shlex
-import signal
 import struct
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import checking
 import pytest
+from checking import ENVIRONMENT, check, commands, mend, shell, stop
 from companion import place
 
 import shmring
 from shmring.companions import STAGING
-from shmring.durable.journal import journaller
-from shmring.sidecars import Sidecar, SidecarClient
-from shmring.sidecars.health import check as look_at_sidecar
 
 pytestmark = pytest.mark.kill
-
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+ring = checking.ring
 
 CONSUMER = """
     import sys, shmring
@@ -36,43 +32,6 @@ CONSUMER = """
         print("holds", flush=True)
         sys.stdin.readline()
 """
-
-
-def shell(command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, shell=True, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-
-
-def check(*arguments: object) -> tuple[int, str]:
-    said = shell(" ".join(["shmring", "check", *map(str, arguments)]))
-    assert said.stderr == ""
-    return said.returncode, said.stdout
-
-
-def commands(text: str) -> list[str]:
-    return re.findall(r"^    (.*)$", text, re.MULTILINE)
-
-
-def mend(text: str) -> None:
-    """Do what it says, which is one thing."""
-    (command,) = commands(text)
-    said = shell(command)
-    assert said.returncode == 0, said.stderr
-
-
-def stop(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    """A ring that the command that mends may remove."""
-    with shmring.create(name, slots=1024) as ring:
-        yield ring
-    if name in shmring.rings():
-        shmring.unlink(name)
 
 
 def fill(ring: shmring.Ring) -> shmring.Producer:
@@ -536,314 +495,3 @@ def test_shared_memory_of_a_container_is_used_up_by_the_dead() -> None:
     assert "/dev/shm has 64 MiB, of which " in listed
     assert "no further ring of the usual size fits" in listed
     assert end == "big\n['small']\nall is well: 1 rings and 0 sidecars\n"
-
-
-# --- journals -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def journal() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(name: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "shmring", "journal", "run", name, "--json"]
-        command += map(str, arguments)
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert "ready" in process.stdout.readline()
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def test_journal_that_is_stopped(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
-) -> None:
-    running = journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        stop(running.pid)
-        out.push(b"y")
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [f"kill -CONT {running.pid}"])
-        assert "is stopped" in said
-        mend(said)
-        out.push(b"z", durable=True)
-        assert check(name)[0] == 0
-
-
-def test_journal_that_was_killed(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
-) -> None:
-    running = journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        running.kill()
-        running.wait()
-        out.push(b"y")
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [f"shmring journal run {name} DIRECTORY"])
-        assert "its journal does not run" in said
-        journal(name, small_disk / "journal")
-        out.push(b"z", durable=True)
-        assert check(name)[0] == 0
-
-
-def test_disk_of_a_journal_is_full_of_other_files(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
-) -> None:
-    journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        (small_disk / "ballast").write_bytes(bytes(1_900_000))
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [])
-        found = r"the disk of its journal in (.*) has 0 MiB left, and the journal has 0 MiB of it"
-        assert re.search(found, said)[1] == f"{small_disk}/journal"
-        (small_disk / "ballast").unlink()
-        assert check(name)[0] == 0
-
-
-def test_disk_of_a_journal_in_a_container_is_full(
-    ring: shmring.Ring, name: str, tmp_path: Path
-) -> None:
-    script = (
-        f"mount -t tmpfs -o size=2m tmpfs {tmp_path}"
-        f" && head -c 1900000 /dev/zero > {tmp_path}/ballast"
-        f" && exec {sys.executable} -m shmring journal run {name} {tmp_path}/journal --json"
-    )
-    inside = ["unshare", "--mount", "sh", "-c", script]
-    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            assert running.stdout is not None
-            assert "ready" in running.stdout.readline()
-            with ring.producer() as out:
-                out.push(b"x", durable=True)
-            status, said = check(name)
-            assert (status, commands(said)) == (1, [])
-            assert f"the disk of its journal in {tmp_path}/journal has 0 MiB left" in said
-        finally:
-            running.kill()
-
-
-def test_disk_of_a_journal_behind_another_root_is_full(
-    ring: shmring.Ring, name: str, small_disk: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            # There is no ring there to attach to, and nothing to import.
-            assert ring.schema_bytes is None
-            journaller._entry_type()
-            os.chroot(small_disk)
-            with ring.journal("/journal") as journal:
-                os.write(writer, b"ready")
-                journal.wait()
-        finally:
-            os._exit(1)
-    try:
-        os.close(writer)
-        with os.fdopen(reader) as told, ring.producer() as out:
-            assert told.read(5) == "ready"
-            out.push(b"x", durable=True)
-            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def test_a_pipe_of_a_journals_process_holds_no_look_up(
-    ring: shmring.Ring, name: str, small_disk: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    os.mkfifo(small_disk / "a.journal")
-    pipe = os.open(small_disk / "a.journal", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with ring.journal(small_disk / "journal"), ring.producer() as out:
-            out.push(b"x", durable=True)
-            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
-    finally:
-        os.close(pipe)
-
-
-def test_disks_of_two_journals_of_one_process(
-    ring: shmring.Ring, name: str, small_disk: Path, tmp_path: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    with (
-        shmring.create(f"{name}-2", slots=1024, temporary=True) as other,
-        ring.journal(small_disk / "full"),
-        other.journal(small_disk / "too"),
-        ring.producer() as out,
-        other.producer() as there,
-    ):
-        out.push(b"x", durable=True)
-        there.push(b"y", durable=True)
-        assert f"of its journal in {small_disk}/full has" in check(name)[1]
-        assert f"of its journal in {small_disk}/too has" in check(f"{name}-2")[1]
-
-
-def test_disk_of_a_journal_is_full_of_it(
-    ring: shmring.Ring,
-    name: str,
-    journal: Callable[..., Any],
-    small_disk: Path,
-    until: Callable[..., None],
-) -> None:
-    running = journal(name, small_disk / "journal", "--segment", "100K")
-    with ring.producer() as out:
-        with contextlib.suppress(shmring.Full):
-            while True:
-                out.push(bytes(200), timeout=1)
-        until(lambda: check(name)[0] == 2)
-        (command,) = (each for each in commands(check(name)[1]) if "--max-bytes" in each)
-        running.kill()
-        running.wait()
-        *command_itself, directory, option, limit = command.split()
-        assert command_itself == ["shmring", "journal", "run", name]
-        journal(name, directory, option, limit)
-        out.push(b"y", durable=True)
-        until(lambda: check(name)[0] == 0)
-
-
-# --- sidecars -------------------------------------------------------------------------------------
-
-
-def test_each_is_counted_once_however_it_is_named(
-    ring: shmring.Ring, name: str, serve: Callable[..., Sidecar]
-) -> None:
-    assert check(name, name, ring.path) == (0, "all is well: 1 rings and 0 sidecars\n")
-    served = serve("double")
-    assert served.name == name
-    named = (name, f"sidecar.{name}")
-    assert json.loads(check(*named, "--json")[1])["sidecars"] == [name]
-
-
-def test_sidecar_is_named_as_a_sidecar(name: str, serve: Callable[..., Sidecar]) -> None:
-    serve("double")
-    assert check(name) == (0, "all is well: 0 rings and 1 sidecars\n")
-    assert check(name, "--age", 0)[0] == 0  # idle workers hold nothing
-    assert json.loads(check(name, "--json")[1])["sidecars"] == [name]
-
-
-def test_sidecar_whose_worker_is_stopped(
-    name: str, serve: Callable[..., Sidecar], until: Callable[..., None]
-) -> None:
-    (pid,) = serve("double", workers=1).pids
-    stop(pid)
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"kill -CONT {pid}"])
-    assert f'stuck: sidecar "{name}": worker {pid}, stopped' in said
-    mend(said)
-    until(lambda: check(name)[0] == 0)
-
-
-def test_sidecar_whose_worker_hangs(
-    name: str,
-    serve: Callable[..., Sidecar],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    marker: Path,
-) -> None:
-    import pyarrow as pa
-
-    (pid,) = serve("wait_for_marker", workers=1).pids
-
-    def ask() -> list[pa.RecordBatch]:
-        with SidecarClient(name) as client:
-            return list(client.map([pa.record_batch({"x": [1]})]))
-
-    asked = thread(ask)
-    until(marker.with_suffix(".begun").exists)
-    assert check(name)[0] == 0
-    until(lambda: check(name, "--age", 1)[0] == 1)
-    status, said = check(name, "--age", 1)
-    assert (status, commands(said)) == (1, [f"kill -9 {pid}"])
-    assert f"worker {pid} (functions:wait_for_marker) has been at one request for up to" in said
-    mend(said)
-    marker.touch()
-    (answer,) = asked.outcome()
-    assert answer.num_rows == 1
-    assert check(name, "--age", 1)[0] == 0
-
-
-MODEL = """
-import os, time
-class Model:
-    def __init__(self):
-        while not os.path.exists("loaded"):
-            if os.path.exists("broken"):
-                raise OSError("no model")
-            time.sleep(0.01)
-    def __call__(self, batch):
-        return batch
-"""
-
-
-@pytest.fixture
-def supervised(name: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    (tmp_path / "model.py").write_text(MODEL)
-    command = [sys.executable, "-m", "shmring", "sidecar", "model:Model", "--name", name]
-    with subprocess.Popen(
-        [*command, "--workers", "1"], cwd=tmp_path, stderr=subprocess.DEVNULL
-    ) as process:
-        yield process
-        process.terminate()
-
-
-def test_sidecar_that_loads_and_then_dies_again_and_again(
-    name: str,
-    tmp_path: Path,
-    supervised: subprocess.Popen[bytes],
-    until: Callable[..., None],
-) -> None:
-    until(lambda: look_at_sidecar(name).status == 1)
-    status, said = check(name)
-    assert (status, commands(said)) == (1, [])
-    assert "has been loading model:Model for" in said
-    (tmp_path / "loaded").touch()
-    until(lambda: look_at_sidecar(name).status == 0)
-    assert check(name)[0] == 0
-    (tmp_path / "loaded").unlink()
-    (tmp_path / "broken").touch()
-    os.kill(int(look_at_sidecar(name).words[0].split()[1]), signal.SIGKILL)
-    until(lambda: "die again and again" in " ".join(look_at_sidecar(name).words))
-    until(lambda: look_at_sidecar(name).status == 2)
-    assert "its workers die again and again: " in check(name)[1]
-    (tmp_path / "loaded").touch()
-    (tmp_path / "broken").unlink()
-    until(lambda: "serves" in look_at_sidecar(name).words[0])
-    assert check(name)[0] == 1  # for a minute
-
-
-def test_sidecar_whose_processes_were_killed(
-    name: str,
-    tmp_path: Path,
-    supervised: subprocess.Popen[bytes],
-    until: Callable[..., None],
-) -> None:
-    (tmp_path / "loaded").touch()
-    until(lambda: look_at_sidecar(name).status == 0)
-    stop(supervised.pid)  # it replaces no worker, and a worker removes no ring
-    os.kill(int(look_at_sidecar(name).words[0].split()[1]), signal.SIGKILL)
-    supervised.kill()
-    until(lambda: "ended" in look_at_sidecar(name).words[0])
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"shmring sidecar MODULE:FUNCTION --name {name}"])
-    assert (
-        f"its processes have ended; only its ring is there, which `shmring gc sidecar.{name}`"
-        in said
-    )
-    command = [sys.executable, "-m", "shmring", "sidecar", "model:Model", "--name", name]
-    with subprocess.Popen([*command, "--workers", "1"], cwd=tmp_path) as again:
-        until(lambda: check(name)[0] == 0)
-        again.terminate()
-    assert f"sidecar.{name}" not in shmring.rings()

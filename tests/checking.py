@@ -1,0 +1,54 @@
+"""`shmring check`, and doing what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shmring
+
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, shell=True, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+
+def check(*arguments: object) -> tuple[int, str]:
+    said = shell(" ".join(["shmring", "check", *map(str, arguments)]))
+    assert said.stderr == ""
+    return said.returncode, said.stdout
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"^    (.*)$", text, re.MULTILINE)
+
+
+def mend(text: str) -> None:
+    """Do what it says, which is one thing."""
+    (command,) = commands(text)
+    said = shell(command)
+    assert said.returncode == 0, said.stderr
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    """A ring that the command that mends may remove."""
+    with shmring.create(name, slots=1024) as ring:
+        yield ring
+    if name in shmring.rings():
+        shmring.unlink(name)

@@ -1,0 +1,434 @@
+"""Event loops: tasks are cancelled, other processes die, loops close, processes fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+
+import event_loops
+import pytest
+from event_loops import LOOPS, threads, waiting, waits
+
+import shmring
+
+run = event_loops.run
+
+
+# --- cancelling -----------------------------------------------------------------------------------
+
+
+def test_a_consumer_that_is_closed_has_left_although_a_task_was_cancelled(ring, run):
+    async def main():
+        for _ in range(100):
+            with ring.consumer("a", exclusive=True) as inp:
+                task = asyncio.create_task(inp.get())
+                await waits(task)
+                task.cancel()
+                await asyncio.wait([task])
+            with ring.consumer("a", exclusive=True) as inp, pytest.raises(shmring.Empty):
+                await inp.get(timeout=0.001)
+
+    run(main())
+
+
+PUSHES = """
+import random, sys, time
+import shmring
+
+ring = shmring.attach(sys.argv[1])
+with ring.producer() as out:
+    for i in range(int(sys.argv[2])):
+        out.push(b"%d" % i)
+        if i % 7 == 0:
+            time.sleep(random.random() * 5e-4)
+    out.push_end()
+"""
+
+
+@pytest.mark.parametrize("consumers", [1, 3])
+def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(ring, run, child, consumers):
+    """Of each task it is known whether it got a message: what it got counts, and nothing else."""
+    count = 3000 if consumers == 1 else 1500
+    found = []
+    cancelled = 0
+
+    async def consume(inp):
+        nonlocal cancelled
+        numbers = random.Random(7)
+        loop = asyncio.get_running_loop()
+        while True:
+            task = asyncio.create_task(inp.get())
+            how = numbers.randrange(4)
+            if how == 0:
+                loop.call_soon(task.cancel)
+            elif how == 1:
+                loop.call_later(numbers.random() * 1e-3, task.cancel)
+            elif how == 2:
+                for _ in range(numbers.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            else:
+                task.cancel()
+            await asyncio.wait([task])
+            if task.cancelled():
+                cancelled += 1
+            elif isinstance(task.exception(), shmring.EndOfStream):
+                return
+            else:
+                found.append(task.result())
+
+    async def main():
+        inputs = [ring.consumer("a") for _ in range(consumers)]
+        process = child(PUSHES, ring.name, count)
+        await asyncio.gather(*(consume(inp) for inp in inputs))
+        while cancelled < 10_000:  # the rest of them where nothing comes
+            task = asyncio.create_task(inputs[0].get())
+            await asyncio.sleep(random.random() * 1e-4)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            await _count()
+        process.end()
+        for inp in inputs:
+            inp.close()
+
+    async def _count():
+        nonlocal cancelled
+        cancelled += 1
+
+    run(main())
+    assert cancelled >= 10_000
+    assert sorted(map(int, found)) == list(range(count))
+
+
+def test_a_cancelled_put_has_published_nothing(ring, run):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            for _ in range(ring.slots):
+                await out.put(b"old")
+            for how in range(200):
+                task = asyncio.create_task(out.put(b"new"))
+                for _ in range(how % 10):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+            assert ring.claimed == ring.slots
+            inp.lease_many(ring.slots).release()
+            await out.put(b"new")
+            assert await inp.get() == b"new"
+
+    run(main())
+
+
+TAKES = """
+import sys
+import shmring
+
+inp = shmring.attach(sys.argv[1]).consumer("a", name="other")
+print("ready", flush=True)
+for data in inp:
+    print(data.decode(), flush=True)
+"""
+
+
+def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
+    ring, run, child, until, participant
+):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            reader = asyncio.create_task(inp.get())
+            await waits(reader)
+            other = child(TAKES, ring.name)
+            assert other.line() == "ready"
+            until(lambda: participant(ring, "other")["empty_waits"] > 0)
+            for i in range(50):
+                out.push(b"%d" % i)
+                reader.cancel()
+                await asyncio.wait([reader])
+                if reader.cancelled():
+                    assert other.line() == str(i)
+                else:
+                    assert reader.result() == b"%d" % i
+                reader = asyncio.create_task(inp.get())
+                await waits(reader)
+            reader.cancel()
+            await out.put_end()
+            other.end()
+
+    run(main())
+
+
+def test_wait_for_of_asyncio_loses_nothing(ring, run, child):
+    async def main():
+        found = []
+        with ring.consumer("a") as inp:
+            process = child(PUSHES, ring.name, 1000)
+            while True:
+                try:
+                    found.append(await asyncio.wait_for(inp.get(), random.random() * 1e-3))
+                except TimeoutError:
+                    continue
+                except shmring.EndOfStream:
+                    break
+            process.end()
+        assert [int(data) for data in found] == list(range(1000))
+
+    run(main())
+
+
+# --- many, and other processes --------------------------------------------------------------------
+
+
+ECHO = """
+import asyncio, sys
+import shmring
+
+async def main():
+    inp = shmring.attach(sys.argv[1]).consumer("a")
+    out = shmring.attach(sys.argv[2]).producer()
+    async for data in inp:
+        await out.put(data)
+    await out.put_end()
+
+if sys.argv[3] == "uvloop":
+    import uvloop
+    uvloop.run(main())
+else:
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_echo_over_two_rings(name, run, child, loop):
+    async def main():
+        with (
+            shmring.create(f"{name}-there", slots=1024, temporary=True) as there,
+            shmring.create(f"{name}-back", slots=1024, temporary=True) as back,
+            there.producer() as out,
+            back.consumer("a") as inp,
+        ):
+            there.subscribe("a")
+            process = child(ECHO, there.name, back.name, loop)
+            for i in range(300):
+                await out.put(b"%d" % i)
+                assert await inp.get() == b"%d" % i
+                if i % 10 == 0:
+                    await asyncio.sleep(0.001)
+            sender = asyncio.create_task(send(out))
+            assert [data async for data in inp] == [b"%d" % i for i in range(5000)]
+            await sender
+            process.end()
+
+    async def send(out):
+        for i in range(5000):
+            await out.put(b"%d" % i)
+        await out.put_end()
+
+    run(main())
+
+
+def test_five_hundred_consumers_on_one_loop(name, run):
+    async def main():
+        rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(10)]
+        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(50)]
+        outputs = [ring.producer() for ring in rings]
+
+        async def count(inp):
+            return [data async for data in inp]
+
+        readers = [asyncio.create_task(count(inp)) for inp in inputs]
+        for i in range(20):
+            for out in outputs:
+                await out.put(b"%d" % i)
+            while waiting() < len(inputs):
+                await asyncio.sleep(0.001)
+        for out in outputs:
+            await out.put_end()
+        expected = [b"%d" % i for i in range(20)]
+        assert all(found == expected for found in await asyncio.gather(*readers))
+        for ring in rings:
+            ring.close()
+
+    run(main())
+
+
+HOLDS = """
+import sys
+import shmring
+
+inp = shmring.attach(sys.argv[1]).consumer("a")
+lease = inp.lease()
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            out.push(b"x")
+            process = child(HOLDS, ring.name)
+            process.line()
+            reader = asyncio.create_task(inp.get())
+            await waits(reader)
+            process.kill()
+            assert await reader == b"x"
+
+    run(main())
+
+
+WAITS = """
+import asyncio, sys
+import shmring
+
+async def main():
+    inp = shmring.attach(sys.argv[1]).consumer("a", name="waits")
+    await inp.get()
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_loop_was_woken_for_comes_to_another_one(ring, run, child, until):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            for i in range(5):
+                other = child(WAITS, ring.name)
+                until(lambda: _sleeps(ring))
+                reader = asyncio.create_task(inp.get())
+                await waits(reader)
+                other.process.send_signal(signal.SIGSTOP)
+                out.push(b"%d" % i)
+                other.kill()
+                assert await reader == b"%d" % i
+
+    run(main())
+
+
+def _sleeps(ring):
+    named = [who for who in ring.participants() if who["name"] == "waits" and who["alive"]]
+    return bool(named) and named[0]["empty_waits"] > 2
+
+
+def test_room_that_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):
+    async def main():
+        with ring.producer() as out:
+            ring.subscribe("a")
+            out.push(b"x")
+            process = child(HOLDS.replace('"a"', '"a", name="dies"'), ring.name)
+            process.line()
+            while True:
+                try:
+                    out.push(b"y", timeout=0)
+                except shmring.Full:
+                    break
+            writer = asyncio.create_task(out.put(b"z"))
+            await waits(writer)
+            process.kill()
+            with ring.consumer("a") as inp:
+                assert await inp.get() == b"x"
+                await writer
+
+    run(main())
+
+
+# --- loops that close, processes that fork --------------------------------------------------------
+
+
+def test_a_loop_may_close_while_tasks_wait(ring, until):
+    for factory in LOOPS.values():
+        loop = factory()
+        inp = ring.consumer("a")
+        tasks = [loop.create_task(inp.get()) for _ in range(3)]
+        loop.run_until_complete(waits(tasks[0]))
+        assert threads()
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        left = loop.create_task(inp.get())
+        loop.run_until_complete(waits(left))
+        left._log_destroy_pending = False
+        loop.close()
+        until(lambda: not threads())
+        with ring.producer() as out:
+            out.push(b"x")
+        assert inp.pop(timeout=0) == b"x"
+        inp.close()
+        del left
+
+
+def test_one_loop_after_the_other(ring):
+    inp = ring.consumer("a")
+
+    async def take():
+        reader = asyncio.create_task(inp.get())
+        await waits(reader)
+        with ring.producer() as out:
+            out.push(b"x")
+        return await reader
+
+    for _ in range(5):
+        for factory in LOOPS.values():
+            with asyncio.Runner(loop_factory=factory) as runner:
+                assert runner.run(take()) == b"x"
+
+
+def test_a_child_has_loops_of_its_own(ring, run):
+    async def main():
+        with ring.consumer("a") as inp:
+            reader = asyncio.create_task(inp.get())
+            await waits(reader)
+            child = os.fork()
+            if child == 0:
+                os._exit(_in_child(ring, inp))
+            assert await reader == b"from the child"
+            assert os.waitpid(child, 0)[1] == 0
+
+    run(main())
+
+
+def _in_child(ring, inp):
+    async def main():
+        try:
+            await inp.get()
+        except shmring.ForkedHandle:
+            pass
+        else:
+            return 1
+        with ring.consumer("b", start="latest") as own, ring.producer() as out:
+            reader = asyncio.create_task(own.get())
+            await waits(reader)
+            out.push(b"from the child")
+            return 0 if await reader == b"from the child" else 1
+
+    asyncio._set_running_loop(None)
+    try:
+        return asyncio.run(main())
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        return 2
+
+
+LEFT_OPEN = """
+import asyncio, sys
+import shmring
+
+async def main():
+    inp = shmring.attach(sys.argv[1]).consumer("a")
+    task = asyncio.create_task(inp.get())
+    await asyncio.sleep(0.01)
+    print("done", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_may_end_while_tasks_wait(ring, child):
+    process = child(LEFT_OPEN, ring.name)
+    assert process.line() == "done"
+    process.end()
