@@ -101,7 +101,6 @@ SHAPES: list[Callable[..., Any]] = [
     takes_and_stops,
     gives_nothing,
     ignores_input,
-    answers_before_it_reads,
     gives_batches_without_rows,
     filters,
 ]

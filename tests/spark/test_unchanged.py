@@ -121,6 +121,13 @@ def test_function_of_frames_takes_and_gives_as_it_likes(both, frame, function):
     both(lambda: frame.mapInPandas(mapped.of_frames(function), "n long"))
 
 
+def test_function_answers_more_than_the_rings_take_before_it_reads(both, frame):
+    function = mapped.answers_before_it_reads
+    few = "n % 100 = 0"  # of 400,000 rows, which the driver would have for as long as all else takes
+    both(lambda: frame.mapInArrow(function, "n long").where(few))
+    both(lambda: frame.mapInPandas(mapped.of_frames(function), "n long").where(few))
+
+
 @pytest.mark.parametrize("function", [*mapped.ENDS[:3], *mapped.WRONG])
 def test_function_of_frames_that_fails(both, frame, function):
     both(lambda: frame.coalesce(1).mapInPandas(mapped.of_frames(function), frame.schema))
