@@ -123,7 +123,7 @@ def test_function_of_frames_takes_and_gives_as_it_likes(both, frame, function):
 
 def test_function_answers_more_than_the_rings_take_before_it_reads(both, frame):
     function = mapped.answers_before_it_reads
-    few = "n % 100 = 0"  # of 400,000 rows, which the driver would have for as long as all else takes
+    few = "n % 100 = 0"  # the driver takes longer for 400,000 rows than Spark
     both(lambda: frame.mapInArrow(function, "n long").where(few))
     both(lambda: frame.mapInPandas(mapped.of_frames(function), "n long").where(few))
 
