@@ -38,7 +38,8 @@ IN_JVM = (
         "tests/spark/functions/test_direct_together.py",
         "tests/spark/functions/test_direct_several.py",
     ),
-    *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_direct_memory.py"),
+    *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_cogroups.py"),
+    "tests/spark/functions/test_direct_memory.py",
 )
 IN_PYTHON = (*("tests/spark/functions/test_through.py", "tests/spark/functions/test_expected.py"),)
 

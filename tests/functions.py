@@ -31,9 +31,19 @@ def for_udfs(batch: pa.RecordBatch, calls: object, *kinds: pa.DataType) -> pa.Re
     return batch.replace_schema_metadata(metadata)
 
 
-def group_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The request for a group, as the jar makes it."""
-    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), "shmring.group": "1"})
+def group_of(*sides: pa.RecordBatch) -> pa.RecordBatch:
+    """The request for a group, or for the two sides of a cogroup, as the jar makes it."""
+    if len(sides) == 1:
+        return _marked(sides[0], b"1")
+    lists = [
+        pa.ListArray.from_arrays(pa.array([0, side.num_rows], pa.int32()), side.to_struct_array())
+        for side in sides
+    ]
+    return _marked(pa.record_batch(lists, names=["left", "right"]), b"2")
+
+
+def _marked(batch: pa.RecordBatch, sides: bytes) -> pa.RecordBatch:
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), "shmring.group": sides})
 
 
 def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -99,6 +109,21 @@ def with_pid(batch: pa.RecordBatch) -> pa.RecordBatch:
 def with_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Beside each row how many rows the function was given."""
     return batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows, pa.int64()))
+
+
+def sides(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    """Of a cogroup: how many rows each side has, and the names of the columns."""
+    names = " | ".join(" ".join(side.schema.names) for side in (left, right))
+    counts = {"left": [left.num_rows], "right": [right.num_rows]}
+    return pa.record_batch({**counts, "names": [names]})
+
+
+def left_side(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    return left
+
+
+def left_side_of_a_second_worker(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    return die_once(left)
 
 
 def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -440,6 +465,10 @@ def answer_named(kind: str) -> pa.RecordBatch:
 def names(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The answer that its rows ask for."""
     return answer_named(batch["kind"][0].as_py())
+
+
+def names_of_both(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    return names(left)
 
 
 def two_orders(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

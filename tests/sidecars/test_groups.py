@@ -1,11 +1,13 @@
-"""Requests that are one group of rows."""
+"""Requests that are a whole: groups, and cogroups with their two sides."""
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pytest
 from functions import group_of, numbers
 
 from shmring import SidecarClient
-from shmring.sidecars.wire import argument, is_group
+from shmring.sidecars.groups import arguments, is_group
 
 
 def test_group_is_seen_as_it_was_and_other_metadata_stays():
@@ -13,7 +15,23 @@ def test_group_is_seen_as_it_was_and_other_metadata_stays():
     request = group_of(batch)
     assert is_group(request)
     assert not is_group(batch)
-    assert argument(request).equals(batch, check_metadata=True)
+    (seen,) = arguments(request)
+    assert seen.equals(batch, check_metadata=True)
+
+
+@pytest.mark.parametrize("rows", [(3, 5), (0, 5), (3, 0), (0, 0)])
+def test_sides_of_a_cogroup_are_seen_as_they_were(rows):
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("s", pa.string())])
+    left = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], schema=schema)
+    left = left.slice(0, rows[0])
+    right = numbers(7, 9).slice(2, rows[1])
+    request = group_of(left, right)
+    assert request.num_rows == 1
+    assert [side.to_pydict() for side in arguments(request)] == [
+        left.to_pydict(),
+        right.to_pydict(),
+    ]
+    assert arguments(request)[0].schema == schema
 
 
 def test_group_waits_for_no_other_requests(serve, name):

@@ -21,6 +21,7 @@ from shmring.errors import MessageTooLarge, ShmringError
 from shmring.sidecars.batching import Batching, WrongRows
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.functions import Function, batches_from
+from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.raised import raised
@@ -33,8 +34,6 @@ from shmring.sidecars.wire import (
     FLAG_LAST,
     HEAD_BYTES,
     KIND_REPLY,
-    argument,
-    is_group,
 )
 
 Item = TypeVar("Item")
@@ -205,7 +204,7 @@ class Answers:
         (batch,) = given
         rows = batch.num_rows
         batching = None if is_group(batch) else self._batching
-        result = self._function(argument(batch))
+        result = self._function(*arguments(batch))
         del batch, given
         answered = 0
         for answer in batches_from(result, self._target):

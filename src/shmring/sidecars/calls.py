@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.combining import combined, with_rows
-from shmring.sidecars.wire import is_group
+from shmring.sidecars.groups import is_group
 
 _arrow: Any = pa
 

@@ -20,8 +20,8 @@ from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import Batching, WrongRows
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.combining import joined
+from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import Heartbeat, Request
-from shmring.sidecars.wire import is_group
 
 
 class HasBatch(Protocol):

@@ -38,8 +38,8 @@ has a field for each call, in order, and the answer is of that schema. A call's 
 only column of what the function returns, as many rows as it was given, cast to the field's type.
 If one call fails, so does the request; a client refuses answers of another schema or with other
 numbers of rows.
-With ``shmring.group`` the request is a group of rows: it is neither cut nor joined with others, and
-may be answered with any number of rows.
+With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
+is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 
 Where a client keeps a request's columns (flag 16), an answer of one piece may leave out those of
 its columns that the function has passed on as they are. Its schema then has metadata
@@ -70,7 +70,6 @@ from shmring.errors import Damaged
 from shmring.names import REPLIES, REQUESTS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from typing_extensions import Buffer
 
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
@@ -91,22 +90,6 @@ KIND_REQUEST = 16
 KIND_REPLY = 17
 
 WORKERS_BRANCH = "workers"
-
-_GROUP = b"shmring.group"
-
-
-def is_group(request: pa.RecordBatch) -> bool:
-    """Whether a request is one group of rows."""
-    return _GROUP in (request.schema.metadata or {})
-
-
-def argument(request: pa.RecordBatch) -> pa.RecordBatch:
-    """What the function is called with: a request without what marks a group."""
-    if not is_group(request):
-        return request
-    metadata = dict(request.schema.metadata)
-    del metadata[_GROUP]
-    return request.replace_schema_metadata(metadata or None)
 
 
 def check_sidecar_name(sidecar: str) -> None:

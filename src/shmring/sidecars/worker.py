@@ -38,6 +38,7 @@ from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import PIN, Batching
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.functions import Function, find_function, instantiated
+from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import LOOK, Request
 from shmring.sidecars.joint import Joint
 from shmring.sidecars.outbox import Client
@@ -51,7 +52,6 @@ from shmring.sidecars.wire import (
     FLAG_LAST,
     WORKERS_BRANCH,
     Head,
-    is_group,
     request_ring_name,
 )
 
@@ -68,8 +68,8 @@ class Worker:
 
     Parameters
     ----------
-    function : called with each RecordBatch; returns Arrow data (a RecordBatch,
-        a Table, anything with ``__arrow_c_stream__``) or an iterator of such
+    function : called with each RecordBatch, or with the two of a cogroup; returns Arrow data (a
+        RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of such
     target : what the function is called in errors
     ring : the sidecar's request ring; it is the worker's now
     parent : process id of the supervisor; the worker ends with it

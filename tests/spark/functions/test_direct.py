@@ -193,10 +193,14 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
 def test_explain_tells_inputs_and_arguments_as_of_sparks_own_nodes(spark, serve, name):
     frame = spark.range(3).selectExpr("id k", "-id v")
     mapped = frame.mapInArrow(through(name), "k long")
-    grouped = frame.groupBy("k").applyInArrow(through(name), "k long")
+    groups = frame.groupBy("k")
+    grouped = groups.applyInArrow(through(name), "k long")
+    other = spark.range(3).groupBy("id")
+    cogrouped = groups.cogroup(other).applyInArrow(through(name), "k long")
     for result, method, inputs in (
         (mapped, "mapInArrow", [r"Input \[2\]: \[k#"]),
         (grouped, "applyInArrow", [r"Input \[3\]: \[k#"]),
+        (cogrouped, "applyInArrow", [r"Left output \[3\]: \[k#", r"Right output \[2\]: \[id#"]),
         (frame.select(arrow_udf(name, "long")("v")), "udf", [r"Input \[1\]: \[id#"]),
     ):
         text = result._jdf.queryExecution().explainString(

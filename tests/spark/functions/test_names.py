@@ -23,7 +23,7 @@ REFUSED_THOUGH_SPARK_TAKES = {
     ("mapInArrow", "no rows, swapped"),
     ("mapInArrow", "extra"),
 }
-METHODS = ("mapInArrow", "applyInArrow")
+METHODS = ("mapInArrow", "applyInArrow", "cogroups' applyInArrow")
 OWN = Path(__file__).parents[2] / "golden/spark/names.json"
 way, path, method = way_fixtures(*METHODS)
 
@@ -32,7 +32,10 @@ def asked(spark, method, function, kind, declared=DECLARED):
     frame = spark.range(1, numPartitions=1).select("id", functions.lit(kind).alias("kind"))
     if method.startswith("map"):
         return getattr(frame, method)(function, declared)
-    return frame.groupBy("id").applyInArrow(function, declared)
+    groups = frame.groupBy("id")
+    if method.startswith("cogroups"):
+        groups = groups.cogroup(frame.groupBy("id"))
+    return getattr(groups, method.rpartition(" ")[2])(function, declared)
 
 
 def own(method, kind):
@@ -47,7 +50,12 @@ def own(method, kind):
     def grouped(group):
         return table
 
-    return mapped if method.startswith("map") else grouped
+    def cogrouped(left, right):
+        return table
+
+    if method.startswith("map"):
+        return mapped
+    return cogrouped if method.startswith("cogroups") else grouped
 
 
 def outcome(frame):
@@ -73,7 +81,7 @@ def test_columns_are_assigned_as_by_sparks_own_method(
     spark, served, path, set_option, method, by_name
 ):
     set_option(BY_NAME, by_name)
-    name = served("names")
+    name = served("names_of_both" if method.startswith("cogroups") else "names")
     theirs = recorded(method, by_name)
     for kind in kinds(method, by_name):
         ours = outcome(asked(spark, method, through(name), kind))

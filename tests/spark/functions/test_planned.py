@@ -13,16 +13,19 @@ ZONE = "spark.sql.session.timeZone"
 def applied(frame, method, function):
     if method == "mapInArrow":
         return frame.mapInArrow(function, frame.schema)
-    return frame.groupBy("k").applyInArrow(function, frame.schema)
+    groups = frame.groupBy("k")
+    if method == "cogroup":
+        groups = groups.cogroup(frame.where("id < 0").groupBy("k"))
+    return groups.applyInArrow(function, frame.schema)
 
 
 def rows(frame):
     return sorted(map(tuple, frame.collect()))
 
 
-@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow"])
+@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow", "cogroup"])
 def test_instants_stay_when_the_zone_changes(spark, served, set_option, method):
-    name = served("identity")
+    name = served("left_side" if method == "cogroup" else "identity")
     set_option(DIRECT, "true")
     set_option(ZONE, "Europe/Berlin")
     frame = spark.range(10, numPartitions=1).selectExpr(

@@ -19,20 +19,13 @@ def applied(frame, method, function):
     return groups.applyInArrow(function, frame.schema)
 
 
-def test_methods_say_that_they_need_the_jar(spark, served, set_option):
+@pytest.mark.parametrize("method", ["applyInArrow", "cogroup"])
+def test_methods_say_that_they_need_the_jar(spark, served, set_option, method):
     set_option(DIRECT, "false")
-    name = served("identity")
+    name = served("left_side" if method == "cogroup" else "identity")
     frame = spark.range(3, numPartitions=1)
     with pytest.raises(Exception, match=rf'sidecar "{name}": .* mapInArrow alone.*{NEEDED}'):
-        applied(frame, "applyInArrow", through(name)).collect()
-
-
-@pytest.mark.parametrize("direct", ["true", "false"])
-def test_cogroups_say_that_they_go_to_no_sidecar(spark, served, set_option, direct):
-    set_option(DIRECT, direct)
-    frame = spark.range(3, numPartitions=1)
-    with pytest.raises(Exception, match="A cogroup goes to no sidecar"):
-        applied(frame, "cogroup", through(served("identity"))).collect()
+        applied(frame, method, through(name)).collect()
 
 
 def test_udfs_say_so(spark, served, set_option):
@@ -66,9 +59,10 @@ def test_methods_for_pandas_say_which_to_call(spark, served, set_option):
             refused.collect()
 
 
-def test_columns_that_no_sidecar_has_are_named(spark, served, set_option):
+@pytest.mark.parametrize("method", ["applyInArrow", "cogroup"])
+def test_columns_that_no_sidecar_has_are_named(spark, served, set_option, method):
     set_option(DIRECT, "true")
     frame = spark.range(3).selectExpr("id", "parse_json('{}') v")
     refused = 'cannot have column "v" of the type variant; cast it'
     with pytest.raises(Exception, match=f"sidecar .*applyInArrow {refused}"):
-        applied(frame, "applyInArrow", through(served("identity"))).collect()
+        applied(frame, method, through(served("identity"))).collect()

@@ -105,8 +105,8 @@ def refused(sidecar: str, given: object) -> ShmringError:
         f'sidecar "{sidecar}": Spark\'s Python workers send it the batches of mapInArrow alone, '
         f"and this is {kind.__module__}.{kind.__name__}. For applyInArrow and arrow_udf start the "
         f"session with shmring.spark.configure(), and leave out resource profiles and "
-        f"columns of types that the jar leaves to Spark. A cogroup goes to no sidecar. Instead of "
-        f"a method for pandas call the one for Arrow: the sidecar's function may call to_pandas()"
+        f"columns of types that the jar leaves to Spark. Instead of a method for pandas call the "
+        f"one for Arrow: the sidecar's function may call to_pandas()"
     )
 
 
@@ -122,9 +122,9 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    With the jar ``applyInArrow`` of groups takes it, too: it calls the sidecar's function with each
-    group as one batch. An error fails the task, and so the job. Cogroups do not take it, nor do
-    methods for pandas: the sidecar's function may call ``to_pandas()``.
+    With the jar ``applyInArrow`` takes it, too: it calls the sidecar's function with each group as
+    one batch, or with each cogroup as two batches, one for each side. An error fails the task, and
+    so the job. Methods for pandas do not take it: the sidecar's function may call ``to_pandas()``.
 
     Parameters
     ----------

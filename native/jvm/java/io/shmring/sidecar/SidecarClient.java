@@ -191,7 +191,7 @@ public final class SidecarClient implements Client, AutoCloseable {
    * @param bytes of the batch, or fewer
    * @throws RingException if it does not
    */
-  private void checkSize(long rows, long bytes) {
+  public void checkSize(long rows, long bytes) {
     long slots = requests.ring().info().slots();
     long needed = Head.BYTES + bytes;
     if (Producer.slotsFor(needed, true) <= slots / 2) {

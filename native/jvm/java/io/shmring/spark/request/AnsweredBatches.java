@@ -192,7 +192,7 @@ public final class AnsweredBatches implements AutoCloseable {
         this::checkTask,
         allocator,
         schema -> refuse(handler.objection(schema)));
-    batches.begin(borrowed.requestRingBytes() / SidecarCall.PART);
+    batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
   private void begin(PythonCall call) throws InterruptedException {

@@ -1,6 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
@@ -183,11 +184,12 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Bounds the batches, before the first one is asked for.
+   * Says who sends the batches, before the first one is asked for.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  void begin(long bytes) {
+  void begin(SidecarClient client, long bytes) {
+    input.begin(client);
     input.limit(bytes);
     mostBytes = bytes;
   }
@@ -316,6 +318,9 @@ public final class Batches implements AutoCloseable {
 
     /** The batch is made of what was written: what follows goes to another writer. */
     default void cut(RootWriter writer) {}
+
+    /** Says who sends the batches, before the first one is filled. */
+    default void begin(SidecarClient client) {}
 
     /** For the same input: the most bytes of a batch that it has begun, unless its first row has more. */
     default void limit(long mostBytes) {}

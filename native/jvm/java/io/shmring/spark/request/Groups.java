@@ -1,8 +1,11 @@
 package io.shmring.spark.request;
 
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -10,10 +13,22 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.execution.CoGroupedIterator;
 import org.apache.spark.sql.execution.GroupedIterator;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
 import scala.Tuple2;
@@ -22,7 +37,7 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Groups of rows, and cogroups: what is sent of them, and what comes of the answers. */
+/** Groups and cogroups of rows: what is sent of them, and what comes of the answers. */
 public final class Groups {
   private Groups() {}
 
@@ -35,7 +50,7 @@ public final class Groups {
    */
   public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attribute> input)
       implements Signature {
-    /** Of the schema: sidecars/wire.py says what it means. */
+    /** Of the schema: sidecars/groups.py says what it means. */
     private static final Map<String, String> GROUP = Map.of("shmring.group", "1");
 
     @Override
@@ -99,6 +114,168 @@ public final class Groups {
     @Override
     public boolean isJoined() {
       return false;
+    }
+  }
+
+  /**
+   * The two sides of a cogroup go as one row with two lists, whose elements are their rows, and the
+   * answer's columns come instead.
+   *
+   * @param mapping how answers' columns become those of the output
+   */
+  public record CogroupSignature(
+      ResultSchema.ColumnMapping mapping,
+      StructType left,
+      StructType right,
+      StructType output,
+      SparkTypes types)
+      implements Signature {
+    /** Of the schema: sidecars/groups.py says what it means. */
+    private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
+
+    @Override
+    public Schema columns() {
+      StructType sides =
+          new StructType()
+              .add("left", new ArrayType(left, false), false)
+              .add("right", new ArrayType(right, false), false);
+      return types.schema(sides);
+    }
+
+    @Override
+    public Sent sent() {
+      return new Sent(List.of(0, 1), new Schema(columns().getFields(), COGROUP));
+    }
+
+    @Override
+    public AnswerHandler begin(int partition) {
+      return new MapSignature.Answers("applyInArrow", mapping, output);
+    }
+  }
+
+  /** Two children's sorted rows by their keys: both sides of a key are a batch of one row. */
+  public static final class CogroupInput implements Batches.Input {
+    private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
+    private final UnsafeProjection left;
+    private final UnsafeProjection right;
+    private final StructType leftTypes;
+    private final StructType rightTypes;
+    private SidecarClient client;
+    private long rows; // of the last cogroup
+    private long leastBits; // of these rows
+
+    /**
+     * @param rows of the left child, and of the right one
+     */
+    public CogroupInput(
+        java.util.Iterator<Iterator<InternalRow>> rows, FrameSide left, FrameSide right) {
+      this.groups = left.cogroups(rows.next(), right, rows.next());
+      this.left = left.projection();
+      this.right = right.projection();
+      this.leftTypes = left.sent();
+      this.rightTypes = right.sent();
+    }
+
+    @Override
+    public boolean hasNext() {
+      return groups.hasNext();
+    }
+
+    @Override
+    public void begin(SidecarClient client) {
+      this.client = client;
+    }
+
+    @Override
+    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+      Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> group = groups.next();
+      rows = 0;
+      leastBits = 0;
+      long most = client.requestRingBytes() / 2;
+      Object[] lefts = rows(group._2(), left, leftTypes, most);
+      Object[] rights = rows(group._3(), right, rightTypes, most);
+      client.checkSize(rows, leastBytes());
+      Object[] sides = {new GenericArrayData(lefts), new GenericArrayData(rights)};
+      writer.write(new GenericInternalRow(sides));
+      return Math.addExact(lefts.length, rights.length);
+    }
+
+    @Override
+    public long bytes() {
+      return 0; // a group is a request, whatever it has
+    }
+
+    @Override
+    public boolean isJoined() {
+      return false;
+    }
+
+    private long leastBytes() {
+      return leastBits / Byte.SIZE;
+    }
+
+    /** A side's rows. Those of a cogroup that fits no request are counted, and none of them kept. */
+    private Object[] rows(
+        Iterator<InternalRow> side, UnsafeProjection sent, StructType types, long mostBytes) {
+      List<InternalRow> kept = new ArrayList<>();
+      while (side.hasNext()) {
+        UnsafeRow row = sent.apply(side.next());
+        rows++;
+        leastBits += LeastBits.of(types, row);
+        if (leastBytes() <= mostBytes) {
+          kept.add(row.copy());
+        } else {
+          kept = List.of();
+        }
+      }
+      return kept.toArray();
+    }
+  }
+
+  /** Bits that a row takes in vectors at the least: its values and offsets, and no bit for a null. */
+  private static final class LeastBits {
+    private static final int OFFSET = 32;
+
+    private LeastBits() {}
+
+    static long of(StructType types, SpecializedGetters values) {
+      StructField[] fields = types.fields();
+      long bits = 0;
+      for (int i = 0; i < fields.length; i++) {
+        bits += value(fields[i].dataType(), values, i);
+      }
+      return bits;
+    }
+
+    private static long elements(DataType type, ArrayData values) {
+      long bits = 0;
+      for (int i = 0; i < values.numElements(); i++) {
+        bits += value(type, values, i);
+      }
+      return bits;
+    }
+
+    private static long value(DataType type, SpecializedGetters values, int at) {
+      if (type instanceof StructType struct) {
+        return values.isNullAt(at) ? 0 : of(struct, values.getStruct(at, struct.size()));
+      }
+      if (type instanceof ArrayType array) {
+        return OFFSET
+            + (values.isNullAt(at) ? 0 : elements(array.elementType(), values.getArray(at)));
+      }
+      if (type instanceof MapType map) {
+        return OFFSET + (values.isNullAt(at) ? 0 : entries(map, values.getMap(at)));
+      }
+      if (type instanceof StringType || type instanceof BinaryType) {
+        // The lower half of the word is the length: a binary would be copied to be asked for its own.
+        return OFFSET + (values.isNullAt(at) ? 0 : (int) values.getLong(at) * (long) Byte.SIZE);
+      }
+      return type instanceof BooleanType ? 1 : type.defaultSize() * (long) Byte.SIZE;
+    }
+
+    private static long entries(MapType types, MapData map) {
+      return elements(types.keyType(), map.keyArray())
+          + elements(types.valueType(), map.valueArray());
     }
   }
 

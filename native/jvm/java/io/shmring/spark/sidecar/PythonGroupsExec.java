@@ -7,7 +7,6 @@ import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.MapSignature.PythonMapSignature;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
-import java.io.Serializable;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
@@ -26,7 +25,6 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
-import scala.runtime.AbstractFunction2;
 
 /** A function of groups, or of cogroups of two children, in Spark's own Python workers. */
 public final class PythonGroupsExec extends SidecarNode {
@@ -111,27 +109,9 @@ public final class PythonGroupsExec extends SidecarNode {
             output);
     return first.zipPartitions(
         children.last().execute(),
-        new Together<>(task),
+        new SidecarCogroupsExec.Together<>(task),
         ClassTag$.MODULE$.apply(InternalRow.class),
         given());
-  }
-
-  /** Gives a task both children's partitions. */
-  private static final class Together<R>
-      extends AbstractFunction2<Iterator<InternalRow>, Iterator<InternalRow>, Iterator<R>>
-      implements Serializable {
-    private static final long serialVersionUID = 1L;
-
-    private final SidecarTask<Iterator<InternalRow>, R> task;
-
-    Together(SidecarTask<Iterator<InternalRow>, R> task) {
-      this.task = task;
-    }
-
-    @Override
-    public Iterator<R> apply(Iterator<InternalRow> left, Iterator<InternalRow> right) {
-      return task.apply(CollectionConverters.asScala(List.of(left, right).iterator()));
-    }
   }
 
   @Override

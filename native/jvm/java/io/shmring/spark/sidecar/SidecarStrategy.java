@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
@@ -39,6 +40,8 @@ public final class SidecarStrategy extends SparkStrategy {
       planned = planMap(map);
     } else if (plan instanceof FlatMapGroupsInArrow map && isWanted()) {
       planned = planGroups(map);
+    } else if (plan instanceof FlatMapCoGroupsInArrow map && isWanted()) {
+      planned = planCogroups(map);
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -112,6 +115,30 @@ public final class SidecarStrategy extends SparkStrategy {
             map.output(),
             false,
             planLater(map.child())));
+  }
+
+  private Optional<SparkPlan> planCogroups(FlatMapCoGroupsInArrow map) {
+    Optional<SidecarCall> call =
+        called(map.functionExpr(), PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF());
+    if (call.isEmpty()) {
+      return Optional.empty();
+    }
+    check(
+        call.get(),
+        "applyInArrow",
+        SidecarCogroupsExec.side(map.leftAttributes(), map.left().output()).sent(),
+        SidecarCogroupsExec.side(map.rightAttributes(), map.right().output()).sent(),
+        map.schema());
+    return Optional.of(
+        new SidecarCogroupsExec(
+            call.get(),
+            map.leftAttributes(),
+            map.rightAttributes(),
+            (PythonUDF) map.functionExpr(),
+            map.output(),
+            false,
+            planLater(map.left()),
+            planLater(map.right())));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */
