@@ -218,21 +218,11 @@ class Finding(NamedTuple):
 
 def ring_info(info: dict[str, Any]) -> RingInfo:
     """Convert the core's description of a ring."""
-    return RingInfo(
-        slots=info["slots"],
-        participants=info["participants"],
-        layout=(info["layout_major"], info["layout_minor"]),
-        single_producer=info["single_producer"],
-        scattered=info["scattered"],
-        checksum=info["checksum"],
-        clock={number: name for name, number in CLOCKS.items()}[info["clock"]],
-        file_bytes=info["file_bytes"],
-        first_sequence=info["first_sequence"],
-        created_ns=info["created_ns"],
-        uuid=info["uuid"].hex(),
-        owner_uid=info["owner_uid"],
-        mode=info["mode"],
-    )
+    values = {name: info[name] for name in RingInfo._fields if name in info}
+    values["layout"] = info["layout_major"], info["layout_minor"]
+    values["clock"] = {number: name for name, number in CLOCKS.items()}[info["clock"]]
+    values["uuid"] = info["uuid"].hex()
+    return RingInfo(**values)
 
 
 def branch_records(core: Ring) -> list[BranchRecord]:

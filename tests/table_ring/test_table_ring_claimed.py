@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from postgres import Postgres, connect, postgres
 
-from shmring.errors import Empty, VersionMismatch
+from shmring.errors import Empty
 from shmring.table_ring import TableRing
 from shmring.table_ring.errors import SubscriberDropped
 
@@ -177,27 +177,3 @@ def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
         gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
         assert popping.outcome() == b"0"
         removing.outcome()
-
-
-def test_ring_whose_sequences_older_versions_marked_is_renewed(
-    server: Postgres, ring: TableRing
-) -> None:
-    """Versions 10 to 12 marked a full ring, and a subscriber that may have claims."""
-    ring.push_many([b"%d" % n for n in range(5)])
-    with connect(server) as session:
-        value(session, f"SELECT shmring_claim({ME}, 1)")
-        session.execute(b"ALTER SEQUENCE shmring_push MINVALUE %d" % -(1 << 62))
-        value(session, f"SELECT setval('shmring_push', 5 | {-(1 << 62)})")
-        value(session, f"SELECT setval('shmring_pop_0', 1 | {1 << 62})")
-        session.execute(
-            "CREATE OR REPLACE FUNCTION shmring_version() RETURNS integer LANGUAGE sql IMMUTABLE"
-            " AS 'SELECT (12)::integer'"
-        )
-    with pytest.raises(VersionMismatch, match="are version 12, "):
-        TableRing.attach(server.url)
-    TableRing.renew(server.url)
-    assert ring.positions() == (5, {"main": 1, "audit": 0})
-    assert rest(ring) == [b"0", b"1", b"2", b"3", b"4"]
-    with TableRing.attach(server.url, subscriber="audit") as audit:
-        assert audit.pop_many(5) == [b"0", b"1", b"2", b"3", b"4"]
-    assert ring.push(b"5", timeout=0) == 5

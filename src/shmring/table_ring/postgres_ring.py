@@ -223,7 +223,6 @@ class PostgresRing(Backend):
         """Replace the functions, of any version, within a transaction."""
         self._hold_subscribers(layout)
         self._drop_functions(connection)
-        self._clear_marks(connection, layout)
         self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
@@ -301,18 +300,6 @@ class PostgresRing(Backend):
         name = self._named(suffix)
         self._run(f"CREATE SEQUENCE {name} MINVALUE 0 START 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
-
-    def _clear_marks(self, connection: sa.Connection, layout: Layout) -> None:
-        """Clear the marks that versions 10 to 12 had in the upper bits of a sequence's number."""
-        key, numbers = self._functions(layout).key, (1 << 62) - 1
-        for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)).all():
-            self._run(f"SELECT pg_advisory_xact_lock({key}, {holder})")
-        for sequence in self._sequences(connection):
-            self._run(
-                f"SELECT setval('{sequence}'::regclass, last & {numbers})"
-                f" FROM pg_sequence_last_value('{sequence}'::regclass) last"
-                f" WHERE last <> last & {numbers}"
-            )
 
     def _sequences(self, connection: sa.Connection) -> list[str]:
         """Return the names of the sequences that the ring has, whatever its subscribers are."""
