@@ -10,7 +10,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
+# Python compiles what is imported, which is a fifth of it all.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS)
 # Environments with different Sparks may be made side by side.
 INSTALL = $(PIP) -C build-dir=$(VENV)/build \
 	-C cmake.define.SHMRING_JVM=ON -C cmake.define.SHMRING_PYSPARK_JARS=$(JARS)

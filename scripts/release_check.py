@@ -52,7 +52,7 @@ def run(*command: object, path: str | None = None, cwd: Path | None = None) -> s
     """Run a command; what it says."""
     words = [str(word) for word in command]
     print("+", " ".join(words).splitlines()[0][:100], flush=True)
-    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # pip leaves compiling to imports
     variables.pop("PYTHONPATH", None)
     variables.pop("JAVA_HOME", None)
     if path is not None:
@@ -74,8 +74,8 @@ def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
         (venv / "tools" / tool).symlink_to(found)
     path = f"{venv / 'bin'}{os.pathsep}{venv / 'tools'}"
     assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
-    pip = (venv / "bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
-    run(*pip, wheel, path=path)
+    pip = (venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile")
+    run(*pip, "-c", ROOT / "constraints.txt", wheel, path=path)
     return path
 
 
