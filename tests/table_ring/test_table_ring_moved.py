@@ -237,6 +237,47 @@ def test_open_handle_of_a_ring_that_was_dropped_says_so(either: str) -> None:
                 call()
 
 
+@pytest.mark.parametrize("how", ["removed", "renamed", "replaced", "its folder renamed"])
+def test_open_handle_of_a_file_that_has_gone_says_so(tmp_path: Path, how: str) -> None:
+    """SQLite itself goes on in it, and nobody sees what is there."""
+    file, other = tmp_path / "here" / "ring.db", tmp_path / "other.db"
+    file.parent.mkdir()
+    with TableRing(f"sqlite:///{file}", slots=9) as ring:
+        ring.push_many([b"0", b"1"])
+        if how == "removed":
+            file.unlink()
+        elif how == "renamed":
+            file.rename(other)
+        elif how == "replaced":
+            with TableRing(f"sqlite:///{other}", slots=9):
+                pass
+            other.rename(file)
+        else:
+            file.parent.rename(tmp_path / "there")
+        for call in (
+            lambda: ring.push(b"2", timeout=0),
+            lambda: ring.push_many([b"2", b"3"], timeout=0),
+            lambda: ring.pop(timeout=0),
+            lambda: ring.pop_many(timeout=0),
+            lambda: ring.claim(timeout=0).__enter__(),
+            lambda: ring.subscribe("late"),
+            lambda: ring.unsubscribe("main"),
+        ):
+            with pytest.raises(RingNotFound, match=r"ring\.db was removed, renamed or replaced"):
+                call()
+
+
+def test_pop_that_waits_is_told_that_the_file_has_gone(
+    tmp_path: Path, thread: Callable[..., Any]
+) -> None:
+    file = tmp_path / "ring.db"
+    with TableRing(f"sqlite:///{file}", slots=9) as ring:
+        waiting = thread(ring.pop)
+        file.unlink()
+        with pytest.raises(RingNotFound, match="was removed"):
+            waiting.outcome()
+
+
 def test_open_handle_writes_nothing_to_a_ring_of_another_size_in_the_place_of_its_own(
     either: str,
 ) -> None:

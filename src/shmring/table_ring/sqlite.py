@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
+from shmring.errors import RingNotFound
 from shmring.table_ring.backend import Backend, Deadline, Message, Peek, Which
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
 
@@ -55,6 +57,25 @@ class SqliteBackend(Backend):
                     raise
         connection.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
         self._driver: sqlite3.Connection = connection
+        self._path: str = connection.execute("PRAGMA database_list").fetchone()[2]
+        self._opened = self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        """Which file has the name now."""
+        try:
+            found = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def _refuse_other_file(self) -> None:
+        # SQLite goes on in a file that has no name any more, and nobody ever reads what is there.
+        if self._file() != self._opened:
+            raise RingNotFound(
+                f"table ring {self.tables.name!r}: {self._path} was removed, renamed or replaced"
+                " since this handle attached to it, so nothing more is pushed or popped; put the"
+                " file back, or attach again"
+            )
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -182,6 +203,7 @@ class SqliteBackend(Backend):
         with self._wrapped():
             try:
                 self._driver.execute("BEGIN IMMEDIATE")
+                self._refuse_other_file()
                 return self._take(self._driver, limit)
             except BaseException as error:
                 self._undo()
@@ -198,6 +220,7 @@ class SqliteBackend(Backend):
             raise
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        self._refuse_other_file()
         with self._wrapped():
             if which == "pop":
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
@@ -257,6 +280,7 @@ class SqliteBackend(Backend):
         with self._wrapped():
             try:  # a signal's exception may come as soon as the transaction exists
                 self._driver.execute("BEGIN IMMEDIATE")
+                self._refuse_other_file()
                 yield self._driver
                 self._driver.execute("COMMIT")
             except BaseException as error:
@@ -271,6 +295,7 @@ class SqliteBackend(Backend):
 
     def _begin(self) -> None:
         self._run("BEGIN IMMEDIATE")
+        self._refuse_other_file()
 
     def _run(self, sql: str) -> None:
         with self._wrapped():
