@@ -209,6 +209,7 @@ def _rings() -> set[str]:
         and ".node." not in name
         and STANDING not in name
         and all(int(pid) == os.getpid() for pid in re.findall(r"test-(\d+)-", name))
+        and not any(map(_is_elsewhere, re.findall(r"\.worker\.(\d+)-", name)))
     }
 
 
@@ -219,6 +220,14 @@ def _is_ours(pid: str) -> bool:
         stat = Path(f"/proc/{ancestor}/stat").read_text()
         ancestor = stat.rpartition(")")[2].split()[1]
     return ancestor != "0"
+
+
+def _is_elsewhere(pid: str) -> bool:
+    """Whether the process lives, and is not ours."""
+    try:
+        return not _is_ours(pid)
+    except OSError:
+        return False
 
 
 def _used_elsewhere(name: str) -> bool:
@@ -263,7 +272,7 @@ def _nothing_stays_in_shared_memory(_shares_the_host: None) -> Iterator[None]:
         gc.collect()
         left &= _rings()
     # Somebody else's ring is between two of its users, or goes by itself.
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + PATIENCE
     while left and time.monotonic() < deadline:
         time.sleep(0.05)
         left = {name for name in left & _rings() if not _used_elsewhere(name)}
