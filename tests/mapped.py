@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ENDS", "ITERATORS", "SHAPES", "WRONG", "of_frames", "of_series"]
+__all__ = ["ENDS", "ITERATORS", "SHAPES", "WRONG", "of_frames", "of_series", "sizes"]
 
 
 def counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -288,3 +288,8 @@ def of_series(function: Callable[..., Any]) -> Callable[..., Any]:
             yield batch.to_pandas()
 
     return adapted
+
+
+def sizes(table: pa.Table) -> str:
+    """How many rows each batch of a group had."""
+    return str([len(chunk) for chunk in table.column("id").chunks])

@@ -2,8 +2,8 @@
 
     python tests/sparks_tests.py SPARK/python/pyspark/sql/tests ['arrow/test_arrow_map.py' ...]
 
-The folder is that of Spark's sources, which no package of pyspark has. Prints how many pass each
-way, and each test that does not end alike.
+The folder is that of Spark's sources, which no package of pyspark has. Prints how many pass over
+rings, how many of the others fail over the socket too, and each test that does not.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ OPTIONS = {
     "spark.jars": shmring.spark.jar_path(),
     "spark.python.daemon.module": "shmring.spark.daemon",
     "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
 }
 
 
@@ -40,7 +41,7 @@ def _add_tests(folder: Path, tests: Path) -> None:
     (sql / "tests").symlink_to(tests.resolve())
 
 
-def _run(folder: Path, files: list[str], switch: str) -> dict[str, str]:
+def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
     """How each test has ended."""
     (folder / switch).mkdir()
     options = OPTIONS | {"spark.shmring.functions": switch}
@@ -52,38 +53,39 @@ def _run(folder: Path, files: list[str], switch: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
         "PYSPARK_PYTHON": sys.executable,
     }
+    report = folder / f"{switch}.xml"
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    command = [*pytest, f"--rootdir={folder}", f"--junitxml={report}", *tests]
+    subprocess.run(command, env=os.environ | variables, cwd=folder, check=False)
     ended: dict[str, str] = {}
-    for file in files:
-        report = folder / "report.xml"
-        module = "pyspark.sql.tests." + file.removesuffix(".py").replace("/", ".")
-        command = [*pytest, f"--junitxml={report}", "--pyargs", module]
-        subprocess.run(command, env=os.environ | variables, cwd=folder, check=False)
-        for case in ElementTree.parse(report).getroot().iter("testcase"):
-            kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-            owner = str(case.get("classname")).rpartition(".")[2]
-            ended[f"{file}::{owner}.{case.get('name')}"] = min(kinds, default="passed")
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        module, _, owner = str(case.get("classname")).rpartition(".")
+        name = f"{module.replace('.', '/')}.py::{owner}::{case.get('name')}"
+        ended[name] = min([*kinds, ended.get(name, "passed")])  # one with parts ends with each
     return ended
 
 
 def main() -> int:
-    """Run both ways, and print the table."""
+    """Run over rings, and over the socket what does not pass; print the table."""
     tests = Path(sys.argv[1])
     files = sorted(
-        str(file.relative_to(tests)) for each in sys.argv[2:] or FILES for file in tests.glob(each)
+        f"pyspark/sql/tests/{file.relative_to(tests)}"
+        for each in sys.argv[2:] or FILES
+        for file in tests.glob(each)
     )
     with tempfile.TemporaryDirectory() as made:
         _add_tests(Path(made), tests)
-        off, on = (_run(Path(made), files, switch) for switch in ("off", "on"))
+        on = _run(Path(made), files, "on")
+        failing = [name for name, end in on.items() if end not in ("passed", "skipped")]
+        off = _run(Path(made), failing, "off") if failing else {}
     for file in files:
-        of_file = [
-            Counter(end for name, end in ends.items() if name.startswith(f"{file}::"))
-            for ends in (off, on)
-        ]
-        print(file, *(f"{ends['passed']} of {ends.total()} pass" for ends in of_file), sep=" | ")
-    differing = [name for name in off | on if off.get(name) != on.get(name)]
-    for name in differing:
-        print(f"{name}: {off.get(name)} over the socket, {on.get(name)} over rings")
+        of_file = {name: end for name, end in on.items() if name.startswith(f"{file}::")}
+        ends = Counter(of_file.values())
+        also = sum(off.get(name) == end for name, end in of_file.items())
+        print(f"{file}: {ends['passed']} pass of {len(of_file)}, {also} fail over the socket too")
+    differing = [name for name in failing if off.get(name) != on[name]]
+    print(*differing, sep="\n")
     return int(bool(differing))
 
 

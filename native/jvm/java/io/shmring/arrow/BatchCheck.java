@@ -1,9 +1,11 @@
 package io.shmring.arrow;
 
+import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.vector.BaseFixedWidthVector;
 import org.apache.arrow.vector.BaseLargeVariableWidthVector;
 import org.apache.arrow.vector.BaseVariableWidthVector;
+import org.apache.arrow.vector.BaseVariableWidthViewVector;
 import org.apache.arrow.vector.BitVector;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.NullVector;
@@ -38,6 +40,8 @@ final class BatchCheck {
       checkOffsets(vector, Integer.BYTES, rows, vector.getDataBuffer().capacity());
     } else if (vector instanceof BaseLargeVariableWidthVector) {
       checkOffsets(vector, Long.BYTES, rows, vector.getDataBuffer().capacity());
+    } else if (vector instanceof BaseVariableWidthViewVector views) {
+      checkViews(views, rows);
     } else {
       checkNested(vector, rows);
     }
@@ -82,6 +86,30 @@ final class BatchCheck {
     }
     if (before > end) {
       throw damaged(vector, "its values end at " + before + " of " + end);
+    }
+  }
+
+  /** A short value stands in its view, which else says where it lies. */
+  private static void checkViews(BaseVariableWidthViewVector vector, int rows) {
+    ArrowBuf views = vector.getDataBuffer();
+    checkSize(vector, "views", views, (long) rows * BaseVariableWidthViewVector.ELEMENT_SIZE);
+    List<ArrowBuf> buffers = vector.getDataBuffers();
+    for (int row = 0; row < rows; row++) {
+      long at = (long) row * BaseVariableWidthViewVector.ELEMENT_SIZE;
+      int length = vector.isNull(row) ? 0 : views.getInt(at);
+      boolean isWithin = length >= 0;
+      if (length > BaseVariableWidthViewVector.INLINE_SIZE) {
+        int buffer = views.getInt(at + 8);
+        long offset = views.getInt(at + 12);
+        isWithin =
+            buffer >= 0
+                && buffer < buffers.size()
+                && offset >= 0
+                && offset + length <= buffers.get(buffer).capacity();
+      }
+      if (!isWithin) {
+        throw damaged(vector, "value " + row + " lies outside");
+      }
     }
   }
 

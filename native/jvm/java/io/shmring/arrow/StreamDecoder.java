@@ -5,6 +5,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -15,6 +16,8 @@ import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.arrow.vector.util.TransferPair;
 
@@ -58,9 +61,12 @@ public final class StreamDecoder {
 
   /** Returns the batch of a stream that came in parts, and is in no message. */
   public VectorSchemaRoot read(byte[] stream) {
+    return read(new ByteArrayInputStream(stream));
+  }
+
+  private VectorSchemaRoot read(InputStream stream) {
     last = NONE;
-    try (ArrowStreamReader reader =
-        new ArrowStreamReader(new ByteArrayInputStream(stream), allocator)) {
+    try (ArrowStreamReader reader = new ArrowStreamReader(stream, allocator)) {
       VectorSchemaRoot read = reader.getVectorSchemaRoot();
       check.accept(read.getSchema());
       reader.loadNextBatch();
@@ -88,8 +94,8 @@ public final class StreamDecoder {
     } catch (RuntimeException error) {
       throw damaged(message, error);
     }
-    if (!Arrays.equals(bytes, last)) {
-      take(message, schema, bytes);
+    if (!Arrays.equals(bytes, last) && !isTaken(message, schema, bytes)) {
+      return read(RingSchema.stream(message, head));
     }
     try {
       return decoder
@@ -100,22 +106,39 @@ public final class StreamDecoder {
     }
   }
 
-  /** Changes to another schema, if the check accepts it. */
-  private void take(Message message, Frame frame, byte[] bytes) {
+  /**
+   * Changes to another schema, if the check accepts it; returns whether its vectors can be made here.
+   * Arrow's reader makes those of views, and of dictionaries' numbers, which Spark reads.
+   */
+  private boolean isTaken(Message message, Frame frame, byte[] bytes) {
     RingSchema schema;
     try {
       schema = RingSchema.of(bytes);
     } catch (IOException | RuntimeException error) {
-      named(frame).ifPresent(check); // its error text is better
-      throw damaged(message, error);
+      check.accept(named(frame).orElseThrow(() -> damaged(message, error)));
+      return false;
     }
     check.accept(schema.stored());
+    if (isOfReader(schema.stored().getFields())) {
+      return false;
+    }
     try {
       decoder = Optional.of(new BatchDecoder(schema, allocator));
     } catch (RuntimeException error) {
       throw damaged(message, error);
     }
     last = bytes;
+    return true;
+  }
+
+  private static boolean isOfReader(List<Field> fields) {
+    return fields.stream()
+        .anyMatch(
+            field ->
+                field.getDictionary() != null
+                    || field.getType() instanceof ArrowType.Utf8View
+                    || field.getType() instanceof ArrowType.BinaryView
+                    || isOfReader(field.getChildren()));
   }
 
   private static Optional<Schema> named(Frame schema) {

@@ -188,7 +188,8 @@ public record MapSignature(
 
     /** Which answers are of which batch only the function knows. */
     private static final class Rows extends MapSignature.Rows {
-      private boolean isDeclared; // what comes now is of the declared types
+      private boolean isTyped; // what comes now is of the declared types
+      private boolean isDeclared; // and has nulls only where they may be
 
       Rows(PythonMapSignature signature) {
         super(
@@ -201,7 +202,7 @@ public record MapSignature(
       @Override
       public Optional<String> objection(Schema got) {
         int columns = got.getFields().size();
-        isDeclared =
+        isTyped =
             columns >= output.size()
                 && ResultSchema.difference(
                         got.getFields(), output.fields(), ColumnMapping.BY_PLACE)
@@ -211,9 +212,11 @@ public record MapSignature(
 
       @Override
       public Optional<String> answered(VectorSchemaRoot piece) {
-        return isDeclared
-            ? ResultSchema.NullCheck.objection(piece.getFieldVectors(), output.fields())
-            : Optional.empty();
+        isDeclared =
+            isTyped
+                && ResultSchema.NullCheck.objection(piece.getFieldVectors(), output.fields())
+                    .isEmpty();
+        return Optional.empty();
       }
 
       /** Those that are not as declared are read as Spark reads them, with its errors. */

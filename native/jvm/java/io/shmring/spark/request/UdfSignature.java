@@ -37,7 +37,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * UDFs beside each other: their arguments go, each of them once, and the results come beside the row,
  * which waits here.
  *
- * @param uses the UDFs
+ * @param uses the UDFs; none where Spark's own workers run them
  * @param arguments that are computed from the input's attributes
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
@@ -122,12 +122,14 @@ public record UdfSignature(
   private abstract static class Answers implements AnswerHandler {
     private final StructType results;
     private final boolean lags;
+    private final boolean isOfSidecar; // else Spark finds nulls that may not be
     private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
     private int answered; // of the oldest request
 
     Answers(UdfSignature signature) {
       this.results = signature.results;
       this.lags = signature.lags;
+      this.isOfSidecar = !signature.uses.isEmpty();
     }
 
     /** The rows that the last piece answers, until the next one comes. */
@@ -156,9 +158,12 @@ public record UdfSignature(
         answered = 0;
       }
       answered += piece.getRowCount();
-      return answered > due.element().rows()
-          ? Optional.of(miscount())
-          : ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields());
+      if (answered > due.element().rows()) {
+        return Optional.of(miscount());
+      }
+      return isOfSidecar
+          ? ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields())
+          : Optional.empty();
     }
 
     @Override
@@ -384,7 +389,7 @@ public record UdfSignature(
 
       @Override
       public Optional<String> answered(VectorSchemaRoot piece) {
-        return ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields());
+        return Optional.empty();
       }
 
       @Override

@@ -1,0 +1,271 @@
+"""Random queries with functions of every kind come to the same over rings and over the socket.
+
+``SHMRING_RANDOM_QUERIES`` sets their number in `make test-long`; the default is 300.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from direct import ROWS, TYPES, columns_of
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.functions import col, expr
+from unchanged import (
+    ADAPTIVE,
+    FUNCTIONS,
+    MOST_BYTES,
+    SESSION,
+    WHOLE_STAGE,
+    arrays,
+    arrays_iterator,
+    outcome,
+    series,
+    series_iterator,
+    values,
+)
+
+SOME = 6  # in the quick tests
+LONG = int(os.environ.get("SHMRING_RANDOM_QUERIES", "300"))
+SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
+COLUMNS = ["id", "a", "b", "c"]
+OPTIONS: dict[str, list[Any]] = {
+    ROWS: [1, 7, 40, 10_000, 0],
+    MOST_BYTES: [200, 5000, 2**31 - 1],
+    WHOLE_STAGE: [True, False],
+    ADAPTIVE: [True, False],
+    "spark.sql.ansi.enabled": [True, False],
+    "spark.sql.execution.arrow.useLargeVarTypes": [True, False],
+    "spark.sql.execution.pandas.convertToArrowArraySafely": [True, False],
+    "spark.sql.execution.pythonUDF.arrow.enabled": [True, False],
+}
+
+pytestmark = pytest.mark.spark_version(since="4.3")
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark("local[2]", **SESSION)
+
+
+def _frame(spark: Any, rng: random.Random, kind: str) -> DataFrame:
+    """The same columns each time, but for the type of the last one."""
+    count, partitions = rng.choice([0, 1, 30, 150]), rng.choice([1, 2, 3])
+    (value,) = columns_of({"c": TYPES[kind]}, rng.choice(["none", "some", "all"]))
+    return spark.range(count, numPartitions=partitions).selectExpr(
+        "id", "if(id % 5 = 0, null, id / 4) a", "if(id % 7 = 1, null, string(id)) b", value
+    )
+
+
+# --- functions of batches, and of frames ----------------------------------------------------------
+
+
+def _same(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+
+
+def _later(batches: Iterator[Any]) -> Iterator[Any]:
+    before = None
+    for batch in batches:
+        if before is not None:
+            yield before
+        before = batch
+    if before is not None:
+        yield before
+
+
+def _cuts(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield from (batch[3:], batch[:2], batch[:0])
+
+
+def _keeps(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in list(batches)[:3]:
+        yield batch
+        yield batch
+
+
+def _stops(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch
+        return
+
+
+def _fails(batches: Iterator[Any]) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        if number == 2:
+            raise ValueError("of the third batch")
+        yield batch
+
+
+BATCHES = (_same, _later, _cuts, _keeps, _stops, _fails)
+
+
+def _by_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function for workers, which do not find this module."""
+    return types.FunctionType(function.__code__, {}, "of_batches")
+
+
+def _maps(frame: DataFrame, rng: random.Random) -> DataFrame:
+    function = _by_value(rng.choice(BATCHES))
+    method = frame.mapInArrow if rng.random() < 0.6 else frame.mapInPandas
+    return method(function, frame.schema)
+
+
+# --- UDFs -----------------------------------------------------------------------------------------
+
+
+def _numbers(rng: random.Random) -> Any:
+    """A UDF of one number."""
+    by = rng.randrange(1, 9)
+    return rng.choice(
+        [
+            lambda: series("double", lambda x: x * by),
+            lambda: series("float", lambda x: x / by),
+            lambda: arrays("double", lambda x: pc.add(x, by)),
+            lambda: series_iterator("double", lambda batches: (x + by for x in list(batches))),
+            lambda: arrays_iterator("double", lambda batches: (pc.divide(x, by) for x in batches)),
+            lambda: values("double", lambda x: x and x - by),
+            lambda: series("int", lambda x: x.fillna(by) + 0.5),
+            lambda: functions.udf(lambda x: x and x * by, "double"),
+        ]
+    )()
+
+
+def _selects(frame: DataFrame, rng: random.Random) -> DataFrame:
+    number, kind = _numbers(rng), dict(frame.dtypes)["c"]
+    made = {
+        "a": lambda: number("a"),
+        "b": lambda: series("string", lambda x, y: x.astype(str) + y)("a", "b"),
+        "c": lambda: arrays(kind, lambda x: x)("c"),
+    }
+    if rng.random() < 0.4:
+        made["a"] = lambda: number(number(col("id").cast("double")))
+    if rng.random() < 0.4:
+        made["b"] = lambda: values("string", lambda x, y: f"{x} {y}")("id", "b")
+    if rng.random() < 0.3:
+        both = series(
+            "x double, y string", lambda x, y: pd.DataFrame({"x": x, "y": y}), pd.DataFrame
+        )
+        made |= {
+            name: (lambda part=part: both("a", "b")[part])
+            for name, part in (("a", "x"), ("b", "y"))
+        }
+    taken = {name for name in made if rng.random() < 0.6}
+    return frame.select(*(made[name]().alias(name) if name in taken else name for name in COLUMNS))
+
+
+def _filters(frame: DataFrame, rng: random.Random) -> DataFrame:
+    odd = rng.choice(
+        [
+            lambda: series("boolean", lambda x: x % 2 == 1),
+            lambda: arrays("boolean", lambda x: pc.equal(pc.bit_wise_and(x, 1), 1)),
+            lambda: values("boolean", lambda x: x % 3 > 0),
+        ]
+    )()
+    return frame.where(odd("id") & expr("id > 2"))
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def _keyed(frame: DataFrame, rng: random.Random) -> Any:
+    return frame.groupBy(expr(rng.choice(["id % 3", "b", "id", "1"])).alias("key"))
+
+
+def _groups(frame: DataFrame, rng: random.Random) -> DataFrame:
+    keyed, schema = _keyed(frame, rng), frame.schema
+
+    def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(1)
+
+    def frames(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for part in parts:
+            yield part[:2]
+
+    return rng.choice(
+        [
+            lambda: keyed.applyInArrow(lambda table: table, schema),
+            lambda: keyed.applyInArrow(lambda key, table: table.slice(0, 2), schema),
+            lambda: keyed.applyInArrow(parts, schema),
+            lambda: keyed.applyInPandas(lambda frame: frame[frame["id"] % 2 == 0], schema),
+            lambda: keyed.applyInPandas(frames, schema),
+        ]
+    )()
+
+
+def _cogroups(frame: DataFrame, rng: random.Random) -> DataFrame:
+    other = frame.sparkSession.range(9).selectExpr("id", "id % 4 key").groupBy("key")
+    both = frame.groupBy(expr("id % 6").alias("key")).cogroup(other)
+    return rng.choice(
+        [
+            lambda: both.applyInArrow(lambda left, right: left.slice(right.num_rows), frame.schema),
+            lambda: both.applyInPandas(lambda left, right: left[len(right) :], frame.schema),
+        ]
+    )()
+
+
+def _aggregates(frame: DataFrame, rng: random.Random) -> DataFrame:
+    mean = rng.choice(
+        [
+            lambda: series("double", lambda x: x.mean(), float),
+            lambda: arrays("double", lambda x: pc.sum(x), pa.Scalar),
+            lambda: series_iterator("double", lambda batches: float(sum(map(len, batches))), float),
+        ]
+    )()
+    most = series("string", lambda x: x.astype(str).max(), str)
+    keys = frame.groupBy(expr(rng.choice(["id % 7", "id", "length(b)"])).cast("long").alias("id"))
+    made = keys.agg(mean("a").alias("a"), mean(col("a") + 1).alias("b"))
+    if rng.random() < 0.3:
+        made = frame.groupBy("id").agg(
+            series("double", lambda x, y: len(x), float)("a", "id").alias("a"), most("b").alias("b")
+        )
+    kind = frame.schema["c"].dataType
+    return made.select(
+        "id", "a", col("b").cast("string").alias("b"), functions.lit(None).cast(kind).alias("c")
+    )
+
+
+# --- Spark's own ----------------------------------------------------------------------------------
+
+
+def _natives(frame: DataFrame, rng: random.Random) -> DataFrame:
+    return rng.choice(
+        [
+            lambda: frame.orderBy("id", "a", "b").limit(rng.choice([0, 5, 50])),
+            lambda: frame.union(frame),
+            lambda: frame.repartition(2, "id"),
+            lambda: frame.join(frame.select("id").distinct(), "id"),
+            lambda: frame.selectExpr("id", "cast(b as double) / nullif(a, 0) a", "b", "c"),
+            lambda: frame.selectExpr("id", "a", "string(cast(concat(b, 'x') as int)) b", "c"),
+        ]
+    )()
+
+
+STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _natives)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_query(spark, set_option, seed):
+    rng = random.Random(seed)
+    for option, choices in OPTIONS.items():
+        set_option(option, rng.choice(choices))
+    kind = rng.choice(list(TYPES))
+    number = rng.randrange(1 << 30)
+    ways: list[list[str]] = []
+    for switch in ("off", "on"):
+        set_option(FUNCTIONS, switch)
+        steps = random.Random(number)
+        frame = STEPS[seed % 6](_frame(spark, steps, kind), steps)
+        for _ in range(steps.randrange(3)):
+            frame = steps.choice(STEPS)(frame, steps)
+        ways.append(sorted(outcome(frame)))
+    assert ways[1] == ways[0]

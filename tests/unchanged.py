@@ -1,0 +1,102 @@
+"""UDFs of all kinds, and what a query of functions that nobody has named comes to."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from direct import plan_of
+from pyspark.sql import DataFrame, functions
+
+__all__ = [
+    "ADAPTIVE",
+    "FUNCTIONS",
+    "MOST_BYTES",
+    "SESSION",
+    "WHOLE_STAGE",
+    "arrays",
+    "arrays_iterator",
+    "outcome",
+    "said",
+    "series",
+    "series_iterator",
+    "values",
+]
+
+FUNCTIONS = "spark.shmring.functions"
+WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+ADAPTIVE = "spark.sql.adaptive.enabled"
+MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+SESSION = {
+    "spark.python.daemon.module": "shmring.spark.daemon",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+}
+
+
+def _hinted(function: Any, takes: Any, gives: Any) -> Any:
+    names = inspect.signature(function).parameters
+    function.__annotations__ = dict.fromkeys(names, takes) | {"return": gives}
+    return function
+
+
+def series(kind: Any, function: Any, gives: Any = pd.Series) -> Any:
+    """A pandas_udf that gives this type; a function that gives no Series is an aggregate."""
+    return functions.pandas_udf(_hinted(function, pd.Series, gives), kind)
+
+
+def arrays(kind: Any, function: Any, gives: Any = pa.Array) -> Any:
+    """An arrow_udf."""
+    return functions.arrow_udf(_hinted(function, pa.Array, gives), kind)
+
+
+def series_iterator(kind: Any, function: Any, gives: Any = Iterator[pd.Series]) -> Any:
+    """A pandas_udf that takes all batches."""
+    return functions.pandas_udf(_hinted(function, Iterator[pd.Series], gives), kind)
+
+
+def arrays_iterator(kind: Any, function: Any, gives: Any = Iterator[pa.Array]) -> Any:
+    """An arrow_udf that takes all batches."""
+    return functions.arrow_udf(_hinted(function, Iterator[pa.Array], gives), kind)
+
+
+def values(kind: Any, function: Any) -> Any:
+    """A UDF of values that come with Arrow."""
+    return functions.udf(function, kind, useArrow=True)
+
+
+def said(error: Exception) -> str:
+    """What is the same in two runs of an error: no numbers, no lines of Java or Spark."""
+    kept: list[str] = []
+    is_users = True
+    text = str(error).partition("Caused by:")[0].partition("Driver stack")[0]
+    for line in text.splitlines():
+        if line.startswith("  File"):
+            is_users = re.search("/(pyspark|shmring)/", line) is None
+        elif not line.startswith("    "):
+            is_users = True
+        if is_users and not line.startswith("\tat "):
+            kept.append(re.sub(r"0x[0-9a-f]+|\d+", "#", line))
+    return f"{type(error).__name__}: " + "\n".join(kept)
+
+
+def outcome(query: Any, *, over_rings: bool | None = None) -> list[str]:
+    """The rows of a frame, or what a function gives; or its error.
+
+    Parameters
+    ----------
+    over_rings : whether the plan says so; None: either
+    """
+    try:
+        if not isinstance(query, DataFrame):
+            return [str(query())]
+        if over_rings is not None:
+            assert ("over rings" in plan_of(query)) == over_rings, plan_of(query)
+        return [str(row) for row in query.collect()]
+    except AssertionError:
+        raise
+    except Exception as error:
+        return [said(error)]
