@@ -19,7 +19,7 @@ from shmring.errors import ShmringError
 SINK = "sink"  # the last epoch of a query that the ring has
 STAGING = "staging"  # rows of a job; its driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
-_JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name in Staging.java
+_JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name in RingJob.java
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".

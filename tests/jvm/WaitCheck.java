@@ -5,7 +5,7 @@ public final class WaitCheck {
   private WaitCheck() {}
 
   public static void main(String[] arguments) {
-    Backoff collections = new Backoff(100);
+    BatchReader.Backoff collections = new BatchReader.Backoff(100);
     for (long waited = 100; waited <= 10_000; waited += 100) {
       if (collections.isDue(waited)) {
         System.out.println(waited);

@@ -9,7 +9,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
  * Room for several messages, which become readable by one store: all of them or none, also if this
  * process is killed. Closing it without a commit aborts it.
  */
-public final class BulkClaim implements AutoCloseable, OpenClaim {
+public final class BulkClaim implements AutoCloseable, Producer.OpenClaim {
   private final Producer producer;
   private final long handle;
   private final long id;

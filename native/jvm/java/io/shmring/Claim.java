@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Objects;
 
 /** Room for one message, to be filled and committed. Closing it without a commit aborts it. */
-public final class Claim implements AutoCloseable, OpenClaim {
+public final class Claim implements AutoCloseable, Producer.OpenClaim {
   private final Producer producer;
   private final long id;
   private final long place; // from the first slot on

@@ -3,11 +3,11 @@ package io.shmring;
 import java.nio.ByteBuffer;
 
 /**
- * A slot that a {@link MessageWriter} fills while it runs. Afterwards, and in other threads, every use
- * throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte order. The
- * slot still holds the bytes of an earlier message.
+ * A slot that a {@link MessageWriter} fills while it runs. Afterwards, and in other threads, every
+ * use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
+ * order. The slot still holds the bytes of an earlier message.
  */
-public final class MessageRoom extends Place {
+public final class MessageRoom extends Slots.Place {
   MessageRoom() {}
 
   /** The most bytes of a message in one slot. */

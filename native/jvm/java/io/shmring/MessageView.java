@@ -4,11 +4,11 @@ import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 
 /**
- * A message in place, while a {@link MessageHandler} runs. Afterwards, and in other threads, every use
- * throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte order. A
- * view may reach only the first GiB of a message: take a larger one as a {@link Lease}.
+ * A message in place, while a {@link MessageHandler} runs. Afterwards, and in other threads, every
+ * use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
+ * order. A view may reach only the first GiB of a message: take a larger one as a {@link Lease}.
  */
-public final class MessageView extends Place {
+public final class MessageView extends Slots.Place {
   private long id;
   private long time;
   private long length;
@@ -54,9 +54,9 @@ public final class MessageView extends Place {
 
   /**
    * The address of the whole message, for code that reads by address, such as buffers that wrap an
-   * address: without the checks of bounds and thread that the methods below make. When the handler has
-   * returned, others may write there; when the last user of the ring is closed, a use of the address may
-   * crash the process or read anything.
+   * address: without the checks of bounds and thread that the methods below make. When the handler
+   * has returned, others may write there; when the last user of the ring is closed, a use of the
+   * address may crash the process or read anything.
    */
   public long address() {
     check();
@@ -89,7 +89,7 @@ public final class MessageView extends Place {
 
   /** Copies `count` bytes from `offset` on to `to`, from `first` on. */
   public void copyTo(int offset, byte[] to, int first, int count) {
-    Parts.copy(memory(), at(offset, count), count, to, first);
+    Slots.Parts.copy(memory(), at(offset, count), count, to, first);
   }
 
   /** Copies the bytes from `offset` on until `to` is full. */
@@ -99,7 +99,7 @@ public final class MessageView extends Place {
     if (to.isReadOnly()) {
       throw new ReadOnlyBufferException();
     }
-    Parts.copy(memory(), from, count, to);
+    Slots.Parts.copy(memory(), from, count, to);
   }
 
   /** A copy of the message. */

@@ -61,7 +61,9 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Copies twice: passing the array to the native call takes longer than another copy of a slot. */
+  /**
+   * Copies twice: passing the array to the native call takes longer than another copy of a slot.
+   */
   private long pushNow(byte[] data, int kind) {
     long producer = handle();
     if (data.length > Ring.SLOT_BYTES) {
@@ -74,10 +76,10 @@ public final class Producer implements AutoCloseable {
   }
 
   /**
-   * Waits for room and publishes `count` messages of one slot each by one store: all of them or none.
-   * The writer fills each message in place. If the writer throws, nothing is published, and the caller
-   * gets the exception. Other threads that use this producer wait meanwhile; the writer itself may
-   * neither close it nor push with it.
+   * Waits for room and publishes `count` messages of one slot each by one store: all of them or
+   * none. The writer fills each message in place. If the writer throws, nothing is published, and
+   * the caller gets the exception. Other threads that use this producer wait meanwhile; the writer
+   * itself may neither close it nor push with it.
    *
    * @return the first message's id; the others follow it one by one
    */
@@ -351,5 +353,11 @@ public final class Producer implements AutoCloseable {
       throw ring.closed("producer");
     }
     return handle.address();
+  }
+
+  /** A claim, as its producer sees it. */
+  interface OpenClaim {
+    /** Ends the claim: the producer is being closed, which aborts it. */
+    void end();
   }
 }

@@ -1,12 +1,15 @@
 package io.shmring;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Objects;
 
 /**
- * A ring's slots as buffers, for code that has a message or a claim there and checks each place. The
- * slots are mapped twice, one mapping behind the other, so that no message is in two parts. A buffer
- * has 2 GiB at most: one begins at each GiB.
+ * A ring's slots as buffers, for code that has a message or a claim there and checks each place.
+ * The slots are mapped twice, one mapping behind the other, so that no message is in two parts. A
+ * buffer has 2 GiB at most: one begins at each GiB.
  */
 final class Slots {
   private static final int SHIFT = 30;
@@ -66,5 +69,100 @@ final class Slots {
   /** The place of the offset in this buffer. */
   static int place(long offset) {
     return (int) offset & ((1 << SHIFT) - 1);
+  }
+
+  /** Copies in parts: a garbage collection waits for the end of each. */
+  static final class Parts {
+    static final int MOST_AT_ONCE = 1 << 20;
+
+    private Parts() {}
+
+    /** Copies `count` bytes from `at` on to the position of `to`, which may have more room. */
+    static void copy(ByteBuffer from, int at, int count, ByteBuffer to) {
+      for (int copied = 0; copied < count; ) {
+        int part = Math.min(count - copied, MOST_AT_ONCE);
+        to.put(to.position(), from, at + copied, part);
+        to.position(to.position() + part);
+        copied += part;
+      }
+    }
+
+    /** Copies `count` bytes from `at` on to `to`, from `first` on. */
+    static void copy(ByteBuffer from, int at, int count, byte[] to, int first) {
+      Objects.checkFromIndexSize(first, count, to.length);
+      for (int copied = 0; copied < count; ) {
+        int part = Math.min(count - copied, MOST_AT_ONCE);
+        from.get(at + copied, to, first + copied, part);
+        copied += part;
+      }
+    }
+  }
+
+  /**
+   * Bytes in a ring that a callback may use while it runs, in its own thread: the same object shows
+   * one message after the other.
+   *
+   * <p>The thread that runs the callback is the owner until the callback has returned. Another
+   * thread never sees itself as the owner: if it ever was, it has cleared the field itself.
+   */
+  abstract static class Place {
+    static final VarHandle SHORT = view(short[].class);
+    static final VarHandle INT = view(int[].class);
+    static final VarHandle LONG = view(long[].class);
+    static final VarHandle FLOAT = view(float[].class);
+    static final VarHandle DOUBLE = view(double[].class);
+
+    private Thread owner;
+    private ByteBuffer memory;
+    private int start;
+    private int reach;
+
+    private static VarHandle view(Class<?> array) {
+      return MethodHandles.byteBufferViewVarHandle(array, ByteOrder.nativeOrder());
+    }
+
+    final void open() {
+      owner = Thread.currentThread();
+    }
+
+    final void end() {
+      owner = null;
+    }
+
+    /** Whether this thread is in the callback. */
+    final boolean isOpen() {
+      return owner == Thread.currentThread();
+    }
+
+    final void show(Slots slots, long offset, long length) {
+      memory = slots.window(offset);
+      start = Slots.place(offset);
+      reach = (int) Math.min(length, memory.capacity() - start);
+    }
+
+    final ByteBuffer memory() {
+      return memory;
+    }
+
+    /** The place in memory() of `count` bytes from `offset` on. */
+    final int at(int offset, int count) {
+      check();
+      return start + Objects.checkFromIndexSize(offset, count, reach);
+    }
+
+    /** The same for a number of so many bytes: the compiler can move this check out of loops. */
+    final int atNumber(int offset, int bytes) {
+      check();
+      return start + Objects.checkIndex(offset, reach - (bytes - 1));
+    }
+
+    final void check() {
+      if (owner != Thread.currentThread()) {
+        throw new RingException(
+            Status.CLOSED,
+            "these bytes of a ring were lent to a callback, which has returned or runs in another"
+                + " thread; copy what is needed later");
+      }
+    }
   }
 }

@@ -1,6 +1,7 @@
 package io.shmring.sidecar;
 
 import java.util.Optional;
+import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** Sends a task's batches to whoever answers them. One thread at a time may use it. */
 public interface Client {
@@ -14,8 +15,8 @@ public interface Client {
   boolean isAnswered() throws InterruptedException;
 
   /**
-   * Returns the next piece of an answer, or empty where the oldest batch is no longer needed, or all
-   * is {@linkplain #isOver over}. Close each piece before the next call.
+   * Returns the next piece of an answer, or empty where the oldest batch is no longer needed, or
+   * all is {@linkplain #isOver over}. Close each piece before the next call.
    */
   Optional<Answer> next() throws InterruptedException;
 
@@ -32,4 +33,122 @@ public interface Client {
 
   /** Returns the counters since the last call of this method. */
   Counters takeCounters();
+
+  /**
+   * A batch of a sidecar's answer. It lies in the reply ring, so close it before asking for the
+   * next one.
+   */
+  public interface Answer extends AutoCloseable {
+    /** The batch's columns, which stay valid until this is closed. */
+    VectorSchemaRoot batch();
+
+    @Override
+    void close();
+  }
+
+  /**
+   * Counters of a client for one task. The times are those that the client waited, and that the
+   * sidecar's workers worked on its requests.
+   */
+  public static final class Counters {
+    private long requests;
+    private long requestBytes;
+    private long answers;
+    private long answerBytes;
+    private long retries;
+    private long roomNanos;
+    private long answerNanos;
+    private long workedNanos;
+
+    void sent(long bytes) {
+      requests++;
+      requestBytes += bytes;
+    }
+
+    void answered(long bytes, long worked) {
+      answers++;
+      answerBytes += bytes;
+      workedNanos += worked;
+    }
+
+    void retried() {
+      retries++;
+    }
+
+    void waitedForRoom(long nanos) {
+      roomNanos += nanos;
+    }
+
+    void waitedForAnswers(long nanos) {
+      answerNanos += nanos;
+    }
+
+    public long requests() {
+      return requests;
+    }
+
+    public long requestBytes() {
+      return requestBytes;
+    }
+
+    public long answers() {
+      return answers;
+    }
+
+    public long answerBytes() {
+      return answerBytes;
+    }
+
+    /** Requests sent to another worker, because one had died or the sidecar was restarted. */
+    public long retries() {
+      return retries;
+    }
+
+    public long roomNanos() {
+      return roomNanos;
+    }
+
+    public long answerNanos() {
+      return answerNanos;
+    }
+
+    public long workedNanos() {
+      return workedNanos;
+    }
+  }
+
+  /**
+   * The timeouts of a client, in seconds as the user gave them.
+   *
+   * @param timeout for any answer of a living sidecar, also if its workers are still loading or it
+   *     has no room for another client
+   * @param connectTimeout for a sidecar that does not run (yet, or any more)
+   */
+  public record Timeouts(double timeout, double connectTimeout) {
+    long timeoutNanos() {
+      return nanos(timeout);
+    }
+
+    long connectNanos() {
+      return nanos(connectTimeout);
+    }
+
+    private static long nanos(double seconds) {
+      return (long) Math.min(seconds * 1e9, Long.MAX_VALUE / 4);
+    }
+
+    String timeoutText() {
+      return text(timeout);
+    }
+
+    String connectText() {
+      return text(connectTimeout);
+    }
+
+    private static String text(double seconds) {
+      return seconds == Math.rint(seconds)
+          ? Long.toString((long) seconds)
+          : Double.toString(seconds);
+    }
+  }
 }

@@ -16,7 +16,8 @@ final class Connector {
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */
-  static RequestRing await(String sidecar, Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
+  static RequestRing await(
+      String sidecar, Client.Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
       throws InterruptedException {
     long begun = System.nanoTime();
     long pause = PAUSE_MILLIS;
@@ -40,7 +41,7 @@ final class Connector {
     }
   }
 
-  private static void checkConnectTimeout(String sidecar, Timeouts timeouts, long waited) {
+  private static void checkConnectTimeout(String sidecar, Client.Timeouts timeouts, long waited) {
     if (waited >= timeouts.connectNanos()) {
       throw new SidecarException(
           String.format(
@@ -51,7 +52,7 @@ final class Connector {
     }
   }
 
-  private static void checkTimeout(String sidecar, Timeouts timeouts, long waited) {
+  private static void checkTimeout(String sidecar, Client.Timeouts timeouts, long waited) {
     if (waited >= timeouts.timeoutNanos()) {
       throw new SidecarException(
           String.format(

@@ -49,7 +49,8 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Makes a ring, with fewer slots if memory is short; returns empty if there is not enough for `least`.
+   * Makes a ring, with fewer slots if memory is short; returns empty if there is not enough for
+   * `least`.
    */
   static Optional<ReplyRing> make(String sidecar, long least, long wish) {
     String unique = UUID.randomUUID().toString().replace("-", "").substring(0, 12);
@@ -86,7 +87,7 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /** The error when there is no memory for a ring of so many slots. */
-  static RingException noMemory(long slots, Timeouts timeouts) {
+  static RingException noMemory(long slots, Client.Timeouts timeouts) {
     return new RingException(
         Status.NO_SPACE,
         String.format(

@@ -10,7 +10,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 /** A batch under way, kept until it is answered: it may have to be sent again. */
 final class Request {
   /** A part of the answer: in the reply ring, or copied out. */
-  private final class Piece implements Answer {
+  private final class Piece implements Client.Answer {
     private final Lease lease;
     private final AnswerDecoder decoder;
     private Optional<VectorSchemaRoot> root = Optional.empty();
@@ -164,7 +164,7 @@ final class Request {
   }
 
   /** Returns the next piece of the answer; the caller closes it. */
-  Optional<Answer> next() {
+  Optional<Client.Answer> next() {
     return Optional.ofNullable(pieces.poll());
   }
 

@@ -7,6 +7,8 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.Client.Counters;
+import io.shmring.sidecar.Client.Timeouts;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -18,8 +20,8 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends record batches to a sidecar; answers come back in the order of the batches. One thread at a
- * time may use it. Its caller closes an answer before it asks for the next one, so that answers never
- * block each other for long. (sidecars/client.py is the plain client, which gives copies.)
+ * time may use it. Its caller closes an answer before it asks for the next one, so that answers
+ * never block each other for long. (sidecars/client.py is the plain client, which gives copies.)
  *
  * <p>One task after another uses it: {@link #begin} names the task.
  */
@@ -167,8 +169,8 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   /**
-   * Sends a batch, or several as one, and waits for room. All answers that were returned before must be
-   * closed.
+   * Sends a batch, or several as one, and waits for room. All answers that were returned before
+   * must be closed.
    *
    * @param rows number of rows that the function gets as one batch; 0: all
    * @param answered runs when the batch is no longer needed; the batch is closed then
@@ -218,13 +220,13 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   /**
-   * Returns the next piece of the answer to the oldest request; empty at its end. The next call then
-   * returns the first piece for the next request.
+   * Returns the next piece of the answer to the oldest request; empty at its end. The next call
+   * then returns the first piece for the next request.
    *
    * @throws SidecarException if the function raised after the pieces that it answered
    */
   @Override
-  public Optional<Answer> next() throws InterruptedException {
+  public Optional<Client.Answer> next() throws InterruptedException {
     Request head = waiting.element();
     if (!head.isComplete()) {
       long begun = System.nanoTime();
@@ -234,7 +236,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       }
       counters.waitedForAnswers(System.nanoTime() - begun);
     }
-    Optional<Answer> next = head.next();
+    Optional<Client.Answer> next = head.next();
     if (next.isEmpty()) {
       head.failure()
           .ifPresent(

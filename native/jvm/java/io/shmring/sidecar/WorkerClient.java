@@ -6,6 +6,8 @@ import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.Client.Answer;
+import io.shmring.sidecar.Client.Counters;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -17,9 +19,9 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Sends batches to a Python worker of Spark's, and takes what its function makes of all of them: which
- * answer belongs to which batch only the function knows. docs/spark-design.md draws who waits for whom;
- * spark/exchange.py is the other end.
+ * Sends batches to a Python worker of Spark's, and takes what its function makes of all of them:
+ * which answer belongs to which batch only the function knows. docs/spark-design.md draws who waits
+ * for whom; spark/exchange.py is the other end.
  */
 public final class WorkerClient implements Client {
   /** The worker's socket, on which it says all but its batches. */

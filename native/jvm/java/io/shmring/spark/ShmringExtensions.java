@@ -1,10 +1,31 @@
 package io.shmring.spark;
 
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReads;
 import io.shmring.spark.sidecar.PythonStrategy;
 import io.shmring.spark.sidecar.SidecarColumns;
 import io.shmring.spark.sidecar.SidecarStrategy;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.logical.AlterTableCommand;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ReturnAnswer;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /** Extends a session that is started with the jar; Spark finds this class by name. */
@@ -16,5 +37,97 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     extensions.injectPlannerStrategy(session -> new PythonStrategy());
     extensions.injectColumnar(session -> new SidecarColumns());
     return BoxedUnit.UNIT;
+  }
+
+  /**
+   * Refuses plans that read a branch twice, because the two reads would share its messages, and
+   * changes of a table's columns, which are those of its ring. It plans nothing, and checks each
+   * plan as a whole, after the optimizer and the cache.
+   */
+  static final class PlanCheck extends SparkStrategy {
+    @Override
+    public Seq<SparkPlan> apply(LogicalPlan plan) {
+      if (plan instanceof ReturnAnswer) {
+        new PlannedReads().add(plan);
+      }
+      if (plan instanceof AlterTableCommand command
+          && command.table() instanceof ResolvedTable resolved
+          && resolved.table() instanceof ShmringTable
+          && command.changes().exists(change -> change instanceof TableChange.ColumnChange)) {
+        throw new UnsupportedOperationException(
+            String.format(
+                "the columns of table %s are those of its ring, and cannot change: make a ring"
+                    + " with the new schema, and a table of that",
+                resolved.identifier().name()));
+      }
+      return CollectionConverters.<SparkPlan>asScala(List.of()).toList();
+    }
+  }
+
+  /** The reads of branches in a plan, also in subqueries and in caches that are not filled yet. */
+  static final class PlannedReads {
+    private final Map<Object, Scan> scans = new HashMap<>(); // by ring and branch
+
+    /**
+     * Adds the reads of a plan.
+     *
+     * @throws IllegalArgumentException if there is another read of the same branch
+     */
+    void add(LogicalPlan plan) {
+      plan.foreachWithSubqueries(
+          node -> {
+            if (node instanceof DataSourceV2ScanRelation relation) {
+              add(relation.scan());
+            } else if (node instanceof StreamingDataSourceV2ScanRelation relation) {
+              add(relation.scan());
+            } else if (node instanceof InMemoryRelation cached) {
+              add(cached);
+            }
+            return BoxedUnit.UNIT;
+          });
+    }
+
+    /** A plan that uses a cache fills it first, unless it is filled. */
+    private void add(InMemoryRelation cached) {
+      if (!cached.cacheBuilder().isCachedColumnBuffersLoaded()) {
+        add(cached.cachedPlan());
+      }
+    }
+
+    private void add(SparkPlan plan) {
+      plan.foreachWithSubqueries(
+          node -> {
+            if (node instanceof BatchScanExec read) {
+              add(read.scan());
+            } else if (node instanceof InMemoryTableScanExec cached) {
+              add(cached.relation());
+            } else if (node instanceof AdaptiveSparkPlanExec adaptive) {
+              add(adaptive.inputPlan());
+            }
+            return BoxedUnit.UNIT;
+          });
+    }
+
+    private void add(Scan scan) {
+      if (scan instanceof ShmringScan ours && !ours.options().branch().isEmpty()) {
+        add(ours);
+      }
+    }
+
+    private void add(ShmringScan scan) {
+      ReadOptions options = scan.options();
+      for (String ring : options.rings()) {
+        for (Object identity : options.identities(ring)) {
+          Scan other = scans.putIfAbsent(List.of(identity, options.branch()), scan);
+          if (other != null && other != scan) { // a scan that is in a plan twice may run once
+            throw new IllegalArgumentException(
+                String.format(
+                    "ring \"%s\": branch \"%s\" is read twice in this plan, and gives each message"
+                        + " once: its two reads would share them. %s",
+                    ring, options.branch(), RingReads.WAYS_OUT));
+          }
+        }
+      }
+    }
   }
 }

@@ -2,23 +2,30 @@ package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingReads;
 import io.shmring.spark.write.RingWrite;
 import io.shmring.spark.write.WriteMetrics;
 import io.shmring.spark.write.WriteOptions;
+import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -96,5 +103,41 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     Map<String, String> all = new HashMap<>(new CaseInsensitiveStringMap(options));
     all.putAll(query);
     return new CaseInsensitiveStringMap(all);
+  }
+
+  /** Leaves out the columns that the query does not use. */
+  static final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
+    private final StructType schema;
+    private final ReadOptions options;
+    private final RingReads reads;
+    private int[] columns;
+
+    /**
+     * @param reads of the DataFrame so far
+     */
+    ShmringScanBuilder(StructType schema, ReadOptions options, RingReads reads) {
+      this.schema = schema;
+      this.options = options;
+      this.reads = reads;
+      this.columns = new int[schema.length()];
+      Arrays.setAll(columns, i -> i);
+    }
+
+    /** Leaves out whole columns only: a struct keeps all its fields, whichever Spark wants. */
+    @Override
+    public void pruneColumns(StructType required) {
+      Set<String> names =
+          Arrays.stream(required.fields()).map(StructField::name).collect(Collectors.toSet());
+      StructField[] fields = schema.fields();
+      columns =
+          IntStream.range(0, fields.length)
+              .filter(i -> names.contains(fields[i].name()))
+              .toArray();
+    }
+
+    @Override
+    public Scan build() {
+      return new ShmringScan(new ReadPlan(schema, columns, options), reads);
+    }
   }
 }

@@ -14,8 +14,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Cells that are written by their addresses. */
-abstract class FlatCells implements Cells {
+/** RootWriter.Cells that are written by their addresses. */
+abstract class FlatCells implements RootWriter.Cells {
   private final int column;
   private int capacity;
   private boolean nulls;

@@ -8,9 +8,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * A column of numbers, times, texts or bytes, read in place, as Spark's own off-heap columns are.
- * Arrow's accessors check each value's index and buffer again, which for a sum takes twice as long as
- * everything else; here a batch was checked once, when it was decoded. In all other respects it is
- * Arrow's column: columnar Python functions take its vector.
+ * Arrow's accessors check each value's index and buffer again, which for a sum takes twice as long
+ * as everything else; here a batch was checked once, when it was decoded. In all other respects it
+ * is Arrow's column: columnar Python functions take its vector.
  */
 final class FlatColumn extends ArrowColumnVector {
   private final long validity; // 0 if no value is null
@@ -29,7 +29,7 @@ final class FlatColumn extends ArrowColumnVector {
    * @param vector a vector whose values were checked to lie inside its buffers
    */
   static ArrowColumnVector of(FieldVector vector) {
-    return FlatTypes.has(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
+    return isFlat(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
   }
 
   @Override
@@ -96,5 +96,17 @@ final class FlatColumn extends ArrowColumnVector {
   /** The offset of a text or binary from there; also for the place behind the last row. */
   int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
+  }
+
+  /**
+   * Whether values of this type are read here, and written by {@link FlatCells}, by their
+   * addresses. Spark's own classes read and write all others.
+   */
+  static boolean isFlat(FieldVector vector) {
+    return switch (vector.getMinorType()) {
+      case TINYINT, SMALLINT, INT, BIGINT, FLOAT4, FLOAT8 -> true;
+      case DATEDAY, TIMESTAMPMICRO, TIMESTAMPMICROTZ, VARCHAR, VARBINARY -> true;
+      default -> false;
+    };
   }
 }

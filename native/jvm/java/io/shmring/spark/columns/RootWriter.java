@@ -6,6 +6,8 @@ import java.util.List;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
+import org.apache.spark.sql.execution.arrow.ArrowWriter$;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Puts rows, or columns of other batches, into vectors. */
@@ -39,7 +41,9 @@ public final class RootWriter {
     for (int i = 0; i < columns.length; i++) {
       FieldVector vector = vectors.get(i);
       columns[i] =
-          FlatTypes.has(vector) ? FlatCells.of(vector, i, FIRST_ROWS) : new SparkCells(vector, i);
+          FlatColumn.isFlat(vector)
+              ? FlatCells.of(vector, i, FIRST_ROWS)
+              : new SparkCells(vector, i);
     }
   }
 
@@ -129,6 +133,65 @@ public final class RootWriter {
     rows = 0;
     for (Cells column : columns) {
       column.reset();
+    }
+  }
+
+  /** One column of a batch that is being made. A row may be written after room was made for it. */
+  interface Cells {
+    /**
+     * @param at the row's number here: one more than the last
+     */
+    void write(InternalRow row, int at);
+
+    /** Changes to the same column of another batch. */
+    void copy(ColumnarBatch batch, int from, int count, int at);
+
+    /** Makes room for so many rows. */
+    void grow(int rows);
+
+    /** Completes the vector's values; the caller sets their number afterwards. */
+    void finish(int rows);
+
+    void reset();
+  }
+
+  /** Spark's own writer, for every type: it writes value by value with Arrow's checks. */
+  static final class SparkCells implements RootWriter.Cells {
+    private final ArrowFieldWriter writer;
+    private final int column;
+
+    /**
+     * @param column of the rows
+     */
+    SparkCells(FieldVector vector, int column) {
+      vector.allocateNew();
+      this.writer = ArrowWriter$.MODULE$.createFieldWriter(vector);
+      this.column = column;
+    }
+
+    @Override
+    public void write(InternalRow row, int at) {
+      writer.write(row, column);
+    }
+
+    @Override
+    public void copy(ColumnarBatch batch, int from, int count, int at) {
+      for (int i = from; i < from + count; i++) {
+        writer.write(batch.getRow(i), column);
+      }
+    }
+
+    @Override
+    public void grow(int rows) {} // Spark's writer makes room itself
+
+    @Override
+    public void finish(int rows) {
+      writer.finish();
+    }
+
+    @Override
+    public void reset() {
+      writer.reset();
     }
   }
 }

@@ -4,9 +4,13 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.Serializable;
+import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
 import java.util.function.Function;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
 
 /**
  * The ring to which a task attaches: other hosts may have another ring of the same name.
@@ -38,7 +42,8 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   /**
    * Attaches in a task.
    *
-   * @param waitMillis time to wait for an executor on the ring's host, if this task is on another one
+   * @param waitMillis time to wait for an executor on the ring's host, if this task is on another
+   *     one
    */
   public Ring attach(long waitMillis) {
     return attach(
@@ -84,5 +89,71 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   private RuntimeException elsewhere(long waitMillis, String advice) {
     return TaskHost.elsewhere(ring, host, waitMillis, advice);
+  }
+
+  /** The host of a task, and what a task does if its ring is on another host. */
+  public static final class TaskHost {
+    private static final long TRY_MILLIS = 3_000;
+
+    private TaskHost() {}
+
+    /** This host's name for Spark's scheduler. */
+    public static String name() {
+      return SparkEnv.get().blockManager().blockManagerId().host();
+    }
+
+    /**
+     * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred
+     * host has no executor left, so four attempts would fail before an executor is back. A task
+     * that is given back does not count as a failure, and does not hide the failure of another
+     * attempt.
+     *
+     * @param advice gets the host's name
+     */
+    public static RuntimeException elsewhere(
+        String ring, String host, long waitMillis, String advice) {
+      TaskContext task = TaskContext.get();
+      String where =
+          String.format(
+              "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, name());
+      long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
+      if (task.attemptNumber() < tries) {
+        TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
+        return new TaskKilledException(where + "given back");
+      }
+      String attempts =
+          tries == 0
+              ? ""
+              : String.format(
+                  " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
+      return new IllegalStateException(where + String.format(advice, host) + attempts);
+    }
+  }
+
+  /** Pauses of a task, which end when Spark ends the task. */
+  public static final class TaskWait {
+    private static final Duration LOOK = Duration.ofMillis(50);
+
+    private TaskWait() {}
+
+    /** Sleeps for a moment. */
+    public static void pause(TaskContext task) {
+      try {
+        Thread.sleep(LOOK.toMillis());
+      } catch (InterruptedException error) {
+        Thread.currentThread().interrupt();
+        throw new TaskKilledException("interrupted while it waited");
+      }
+      if (task.isInterrupted()) {
+        throw new TaskKilledException("ended while it waited");
+      }
+    }
+
+    public static void sleep(TaskContext task, Duration duration) {
+      long deadline = System.nanoTime() + duration.toNanos();
+      while (System.nanoTime() - deadline < 0) {
+        pause(task);
+      }
+    }
   }
 }

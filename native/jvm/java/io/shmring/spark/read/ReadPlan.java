@@ -1,9 +1,15 @@
 package io.shmring.spark.read;
 
+import io.shmring.spark.job.RingPlace;
 import java.io.Serializable;
 import java.util.Arrays;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * The plan of a read, which the driver makes and every task gets.
@@ -18,5 +24,39 @@ public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
     StructField[] fields = schema.fields();
     return new StructType(
         Arrays.stream(columns).mapToObj(i -> fields[i]).toArray(StructField[]::new));
+  }
+
+  /** A partition that a task reads as columns. */
+  public interface ColumnarPartition extends InputPartition {
+    /** Begins to read it, in its task. */
+    PartitionReader<ColumnarBatch> open(ReadPlan plan);
+  }
+
+  /** Opens partitions in their tasks. */
+  public record ColumnarReaders(ReadPlan plan) implements PartitionReaderFactory {
+    @Override
+    public boolean supportColumnarReads(InputPartition partition) {
+      return true;
+    }
+
+    @Override
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+      return ((ReadPlan.ColumnarPartition) partition).open(plan);
+    }
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      throw new UnsupportedOperationException("createColumnarReader is called instead");
+    }
+  }
+
+  /** A partition that is read on the host of its ring. */
+  public interface PlacedPartition extends InputPartition {
+    RingPlace place();
+
+    @Override
+    default String[] preferredLocations() {
+      return new String[] {place().host()};
+    }
   }
 }

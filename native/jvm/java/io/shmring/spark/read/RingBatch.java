@@ -67,13 +67,13 @@ public final class RingBatch implements Batch {
   }
 
   private InputPartition plan(RingPlace place, long released, long ends) {
-    RingRead read = reads.of(place, options.branch());
+    RingReads.RingRead read = reads.of(place, options.branch());
     read.plan(released, ends);
-    return new PlannedPartition(place, read);
+    return new RingReads.PlannedPartition(place, read);
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ColumnarReaders(plan);
+    return new ReadPlan.ColumnarReaders(plan);
   }
 }

@@ -1,7 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.Answer;
+import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;

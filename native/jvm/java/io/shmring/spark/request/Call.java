@@ -5,7 +5,7 @@ import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
-import io.shmring.sidecar.Timeouts;
+import io.shmring.sidecar.Client.Timeouts;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.Optional;

@@ -1,6 +1,6 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.Counters;
+import io.shmring.sidecar.Client.Counters;
 import java.io.Serializable;
 import java.util.LinkedHashMap;
 import org.apache.spark.SparkContext;

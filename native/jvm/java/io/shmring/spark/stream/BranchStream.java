@@ -2,8 +2,8 @@ package io.shmring.spark.stream;
 
 import io.shmring.Participant;
 import io.shmring.Ring;
-import io.shmring.spark.read.ColumnarReaders;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ReadPlan.ColumnarReaders;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.nio.charset.StandardCharsets;
@@ -26,10 +26,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A stream in micro-batches, or in real-time mode. Offsets are sequences; commit() moves the branch of each ring.
+ * A stream in micro-batches, or in real-time mode. Offsets are sequences; commit() moves the branch
+ * of each ring.
  *
- * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring, or
- * one larger message, so that there is room for the messages that make it plan one.
+ * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
+ * or one larger message, so that there is room for the messages that make it plan one.
  */
 public final class BranchStream
     implements MicroBatchStream,
@@ -149,7 +150,7 @@ public final class BranchStream
   public Offset mergeOffsets(PartitionOffset[] offsets) {
     Map<String, Position> positions = new TreeMap<>();
     for (PartitionOffset offset : offsets) {
-      RealTimeOffset ours = (RealTimeOffset) offset;
+      RealTimeReader.RealTimeOffset ours = (RealTimeReader.RealTimeOffset) offset;
       positions.put(ours.ring(), ours.position());
     }
     return new RingOffset(positions);
@@ -157,7 +158,7 @@ public final class BranchStream
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new StreamReaders(new ColumnarReaders(plan));
+    return new RealTimeReader.StreamReaders(new ColumnarReaders(plan));
   }
 
   /** Spark also commits after stop() if it tracks progress asynchronously. */

@@ -5,14 +5,19 @@ import io.shmring.Message;
 import io.shmring.Range;
 import io.shmring.RingException;
 import io.shmring.Status;
-import io.shmring.spark.read.OwnBranch;
+import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
-import io.shmring.spark.read.RingReader;
+import io.shmring.spark.read.ReadPlan.ColumnarPartition;
+import io.shmring.spark.read.ReadPlan.PlacedPartition;
+import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.TaskRing.OwnBranch;
+import io.shmring.spark.read.TaskRing.RingReader;
 import io.shmring.spark.read.TaskRing;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Reads messages that the stream's branch, or else a branch of this reader, holds; takes none. */
@@ -81,5 +86,19 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     range.close();
     own.ifPresent(OwnBranch::close);
     ring.close();
+  }
+
+  /**
+   * The messages of one ring in a micro-batch.
+   *
+   * @param place on the driver's host
+   * @param dropOldest the stream's branch does not hold the messages
+   */
+  record RangePartition(RingPlace place, long first, long end, boolean dropOldest)
+      implements ColumnarPartition, PlacedPartition {
+    @Override
+    public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
+      return new RangeReader(this, plan.options(), new TaskRing(place, plan));
+    }
   }
 }

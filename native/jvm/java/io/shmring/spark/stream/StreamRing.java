@@ -8,8 +8,8 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
-import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.TaskRing.OwnBranch;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
 import java.util.Optional;
@@ -18,9 +18,9 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * A stream's position in one ring, kept by the driver: an exclusive branch that stands where the last
- * committed batch ended. The branch holds all later messages, so that the tasks read without taking,
- * and a driver that dies leaves only the branch, at this position.
+ * A stream's position in one ring, kept by the driver: an exclusive branch that stands where the
+ * last committed batch ended. The branch holds all later messages, so that the tasks read without
+ * taking, and a driver that dies leaves only the branch, at this position.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";
@@ -202,12 +202,14 @@ final class StreamRing implements AutoCloseable {
     }
     long first = start.in(uuid(), lowest);
     return first < end.sequence()
-        ? Optional.of(new RangePartition(RingPlace.here(ring), first, end.sequence(), dropOldest))
+        ? Optional.of(
+            new RangeReader.RangePartition(
+                RingPlace.here(ring), first, end.sequence(), dropOldest))
         : Optional.empty();
   }
 
-  RealTimePartition realTime(Optional<Position> start) {
-    return new RealTimePartition(
+  RealTimeReader.RealTimePartition realTime(Optional<Position> start) {
+    return new RealTimeReader.RealTimePartition(
         RingPlace.here(ring), start.filter(this::isHere).orElseGet(this::begin));
   }
 

@@ -3,15 +3,39 @@ package io.shmring.spark.write;
 import static java.nio.file.StandardOpenOption.CREATE_NEW;
 import static java.nio.file.StandardOpenOption.WRITE;
 
+import io.shmring.Producer;
 import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import io.shmring.arrow.RecordBatches;
+import io.shmring.arrow.RingSchema;
+import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.job.RingPlace;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.channels.WritableByteChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.WriteChannel;
+import org.apache.arrow.vector.ipc.message.ArrowBlock;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
 
 /** Stages the rows of one task in its own file. */
 final class PartWriter implements DataWriter<InternalRow> {
@@ -54,5 +78,216 @@ final class PartWriter implements DataWriter<InternalRow> {
   public void close() throws IOException {
     encoder.close();
     file.close();
+  }
+
+  /**
+   * Opens a task's writer.
+   *
+   * @param place on the driver's host
+   * @param folder that the driver has made
+   */
+  record PartWriterFactory(
+      WriteOptions options, StructType schema, RingPlace place, String folder)
+      implements DataWriterFactory, StreamingDataWriterFactory {
+    @Override
+    public DataWriter<InternalRow> createWriter(int partition, long task) {
+      return new PartWriter(this, partition + "-" + task);
+    }
+
+    @Override
+    public DataWriter<InternalRow> createWriter(int partition, long task, long epoch) {
+      return createWriter(partition, task);
+    }
+  }
+
+  /** Makes messages of rows, one behind the other in a file. */
+  abstract static class RowEncoder implements AutoCloseable {
+    private int[] lengths = new int[16];
+    private int[] aligns = new int[16];
+    private int count;
+
+    static RowEncoder of(Ring ring, StructType rows, WriteOptions options, FileChannel file) {
+      return RingSchema.of(ring)
+          .map(schema -> (RowEncoder) new ArrowRows(ring, schema, options, file))
+          .orElseGet(() -> new ByteRows(rows, file));
+    }
+
+    abstract void write(InternalRow row) throws IOException;
+
+    /** Writes the rows that do not fill a message yet. */
+    abstract void flush() throws IOException;
+
+    @Override
+    public abstract void close();
+
+    void add(int length, int align) {
+      if (count == lengths.length) {
+        lengths = Arrays.copyOf(lengths, count * 2);
+        aligns = Arrays.copyOf(aligns, count * 2);
+      }
+      lengths[count] = length;
+      aligns[count] = align;
+      count++;
+    }
+
+    RingJob.StagedFile staged(String path, long rows) {
+      return new RingJob.StagedFile(
+          path, rows, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
+    }
+  }
+
+  /** Rows whose one column is the message: binary, or text as UTF-8. */
+  static final class ByteRows extends PartWriter.RowEncoder {
+    private static final int BUFFER = 1 << 18;
+
+    private final FileChannel file;
+    private final boolean text;
+    private final ByteBuffer buffer = ByteBuffer.allocateDirect(BUFFER);
+
+    ByteRows(StructType rows, FileChannel file) {
+      this.file = file;
+      this.text = rows.fields()[0].dataType().equals(DataTypes.StringType);
+    }
+
+    @Override
+    void write(InternalRow row) throws IOException {
+      if (row.isNullAt(0)) {
+        throw new IllegalArgumentException("a message cannot be null");
+      }
+      byte[] message = text ? row.getUTF8String(0).getBytes() : row.getBinary(0);
+      add(message.length, -1);
+      if (message.length > buffer.remaining()) {
+        flush();
+      }
+      if (message.length > buffer.capacity()) {
+        write(ByteBuffer.wrap(message));
+      } else {
+        buffer.put(message);
+      }
+    }
+
+    @Override
+    void flush() throws IOException {
+      buffer.flip();
+      write(buffer);
+      buffer.clear();
+    }
+
+    private void write(ByteBuffer bytes) throws IOException {
+      while (bytes.hasRemaining()) {
+        file.write(bytes);
+      }
+    }
+
+    @Override
+    public void close() {}
+  }
+
+  /** Rows as Arrow record batches of the ring's schema. */
+  static final class ArrowRows extends PartWriter.RowEncoder {
+    private final Ring ring;
+    private final WriteOptions options;
+    private final FileChannel file;
+    private final Pieces pieces = new Pieces();
+    private final BufferAllocator allocator;
+    private final VectorSchemaRoot root;
+    private final RootWriter writer;
+    private int rows;
+    private long bytes;
+
+    ArrowRows(Ring ring, RingSchema schema, WriteOptions options, FileChannel file) {
+      this.ring = ring;
+      this.options = options;
+      this.file = file;
+      this.allocator =
+          ArrowUtils.rootAllocator().newChildAllocator("shmring writer", 0, Long.MAX_VALUE);
+      this.root = VectorSchemaRoot.create(schema.plain(), allocator);
+      this.writer = new RootWriter(root);
+    }
+
+    @Override
+    void write(InternalRow row) throws IOException {
+      writer.write(row);
+      rows++;
+      bytes += row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : 8L * row.numFields();
+      if (rows >= options.batchRows() || bytes >= options.batchBytes()) {
+        flush();
+      }
+    }
+
+    @Override
+    void flush() throws IOException {
+      if (rows == 0) {
+        return;
+      }
+      writer.finish();
+      try (ArrowRecordBatch batch = RecordBatches.of(root)) {
+        ArrowBlock block = MessageSerializer.serialize(new WriteChannel(pieces), batch);
+        pieces.writeTo(file);
+        add(
+            checked(block.getMetadataLength() + block.getBodyLength()), block.getMetadataLength());
+      }
+      writer.reset();
+      rows = 0;
+      bytes = 0;
+    }
+
+    private int checked(long length) {
+      long needed = Producer.slotsFor(length, true);
+      if (needed > ring.info().slots() / 2) {
+        String larger =
+            String.format("create the ring with %d slots", 2 * Long.highestOneBit(2 * needed - 1));
+        throw new RingException(
+            Status.TOO_LARGE,
+            String.format(
+                "ring \"%s\" of %d slots: %s %d bytes, more than half of the ring; %s",
+                ring.name(),
+                ring.info().slots(),
+                rows == 1 ? "one row has" : String.format("a batch of %d rows has", rows),
+                length,
+                rows == 1 ? larger : "lower .option(\"batchBytes\", ...), or " + larger));
+      }
+      return Math.toIntExact(length);
+    }
+
+    @Override
+    public void close() {
+      root.close();
+      allocator.close();
+    }
+
+    /**
+     * Collects the pieces of a message, to write them to the file by one call. Columns stay in
+     * place; the bytes between them come in arrays that the serializer uses again.
+     */
+    private static final class Pieces implements WritableByteChannel {
+      private final List<ByteBuffer> pieces = new ArrayList<>();
+
+      @Override
+      public int write(ByteBuffer from) {
+        int count = from.remaining();
+        if (count > 0) {
+          pieces.add(from.isDirect() ? from.slice() : ByteBuffer.allocate(count).put(from).flip());
+          from.position(from.limit());
+        }
+        return count;
+      }
+
+      void writeTo(FileChannel file) throws IOException {
+        ByteBuffer[] all = pieces.toArray(ByteBuffer[]::new);
+        pieces.clear();
+        while (all[all.length - 1].hasRemaining()) {
+          file.write(all);
+        }
+      }
+
+      @Override
+      public boolean isOpen() {
+        return true;
+      }
+
+      @Override
+      public void close() {}
+    }
   }
 }

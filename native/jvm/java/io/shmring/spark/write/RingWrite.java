@@ -1,13 +1,22 @@
 package io.shmring.spark.write;
 
+import io.shmring.Internals;
+import io.shmring.Ring;
 import io.shmring.spark.columns.RingTypes;
+import io.shmring.spark.write.SinkRecord.Entry;
 import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 import org.apache.spark.sql.types.DataTypes;
@@ -76,7 +85,9 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     return "shmring " + options.ring();
   }
 
-  /** None for a stream: Spark would show zeros, as it never asks the driver; the progress has them. */
+  /**
+   * None for a stream: Spark would show zeros, as it never asks the driver; the progress has them.
+   */
   @Override
   public CustomMetric[] supportedCustomMetrics() {
     return streams ? new CustomMetric[0] : WriteMetrics.supported();
@@ -96,5 +107,154 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   public StreamingWrite toStreaming() {
     streams = true;
     return new RingStreamingWrite(options, info.schema(), info.queryId(), metrics);
+  }
+
+  /**
+   * A batch job. Its rows become readable when it commits: by one store if they take at most half
+   * of the ring, otherwise message by message while the commit runs.
+   */
+  static final class RingBatchWrite implements BatchWrite {
+    private final WriteOptions options;
+    private final StructType schema;
+    private final WriteMetrics metrics;
+    private RingJob job;
+
+    RingBatchWrite(WriteOptions options, StructType schema, WriteMetrics metrics) {
+      this.options = options;
+      this.schema = schema;
+      this.metrics = metrics;
+    }
+
+    @Override
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      job = new RingJob(options);
+      return job.writers(schema);
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages) {
+      List<RingJob.StagedFile> files = RingJob.StagedFile.of(messages);
+      try (RingJob committing = job) {
+        if (committing.fitsAtOnce(files)) {
+          committing.publishAtOnce(files, id -> {});
+        } else if (options.atomic()) {
+          throw new IllegalStateException(
+              String.format(
+                  "the job's rows take more than half of ring \"%s\" and cannot become readable at"
+                      + " once; create it with more slots, or leave the option \"atomic\" out",
+                  options.ring()));
+        } else {
+          committing.publishInPieces(files);
+        }
+        metrics.published(files);
+        if (options.endMarker()) {
+          committing.publishEnd();
+        }
+      }
+    }
+
+    @Override
+    public void abort(WriterCommitMessage[] messages) {
+      if (job != null) {
+        job.close();
+      }
+    }
+  }
+
+  /**
+   * A streaming query's epochs. Each becomes readable by one store, and the query's record has the
+   * last one: an epoch that Spark writes again is readable once.
+   */
+  static final class RingStreamingWrite implements StreamingWrite {
+    private final WriteOptions options;
+    private final StructType schema;
+    private final String query;
+    private final WriteMetrics metrics;
+    private RingJob job;
+
+    RingStreamingWrite(
+        WriteOptions options, StructType schema, String query, WriteMetrics metrics) {
+      this.options = options;
+      this.schema = schema;
+      this.query = query;
+      this.metrics = metrics;
+    }
+
+    @Override
+    public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+      if (job != null) {
+        job.close(); // of an epoch that was neither committed nor aborted
+      }
+      job = new RingJob(options);
+      return job.writers(schema);
+    }
+
+    @Override
+    public void commit(long epoch, WriterCommitMessage[] messages) {
+      List<RingJob.StagedFile> files = RingJob.StagedFile.of(messages);
+      try (RingJob committing = job) {
+        job = null;
+        SinkRecord record = new SinkRecord(committing.ring(), query);
+        if (isPublished(record, committing.ring(), epoch)) {
+          return;
+        }
+        if (!committing.fitsAtOnce(files)) {
+          throw new IllegalStateException(
+              String.format(
+                  "epoch %d takes more than half of ring \"%s\" and cannot become readable at once;"
+                      + " give the query smaller batches, or create the ring with more slots",
+                  epoch, options.ring()));
+        }
+        long[] begun = {0};
+        committing.publishAtOnce(
+            files,
+            id -> {
+              begun[0] = id;
+              record.write(epoch, id, false);
+            });
+        record.write(epoch, begun[0], true);
+        metrics.published(files);
+      }
+    }
+
+    /**
+     * Decides about an epoch whose record was written before, but not after, the store that
+     * publishes.
+     */
+    private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
+      Optional<Entry> last = record.read().filter(entry -> entry.epoch() >= epoch);
+      if (last.isEmpty()) {
+        return false;
+      }
+      Entry entry = last.get();
+      if (entry.done() || entry.epoch() > epoch) {
+        return true;
+      }
+      return switch (Internals.fate(ring, entry.sequence())) {
+        case PUBLISHED -> true;
+        case NOT_PUBLISHED -> false;
+        case UNKNOWN -> inDoubt(ring, entry);
+      };
+    }
+
+    private boolean inDoubt(Ring ring, Entry entry) {
+      if (options.inDoubt().equals("fail")) {
+        throw new IllegalStateException(
+            String.format(
+                "ring \"%s\": the process that published epoch %d was killed at that moment, and"
+                    + " sequence %d, which would show whether it did, was used again since. Restart"
+                    + " with .option(\"inDoubt\", \"skip\") or .option(\"inDoubt\", \"write\")",
+                ring.name(), entry.epoch(), entry.sequence()));
+      }
+      return options.inDoubt().equals("skip");
+    }
+
+    @Override
+    public void abort(long epoch, WriterCommitMessage[] messages) {
+      if (job != null) {
+        job.close();
+        job = null;
+      }
+    }
   }
 }

@@ -19,8 +19,8 @@ public final class WriteMetrics {
   private long messages;
   private long bytes;
 
-  synchronized void published(List<StagedFile> files) {
-    rows = files.stream().mapToLong(StagedFile::rows).sum();
+  synchronized void published(List<RingJob.StagedFile> files) {
+    rows = files.stream().mapToLong(RingJob.StagedFile::rows).sum();
     messages = files.stream().mapToLong(file -> file.lengths().length).sum();
     bytes = files.stream().flatMapToInt(file -> Arrays.stream(file.lengths())).asLongStream().sum();
   }
