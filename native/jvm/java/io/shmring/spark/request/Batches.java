@@ -322,7 +322,7 @@ public final class Batches implements AutoCloseable {
     /** Says who sends the batches, before the first one is filled. */
     default void begin(SidecarClient client) {}
 
-    /** For the same input: the most bytes of a batch that it has begun, unless its first row has more. */
+    /** For an input that writes already: the most bytes of its batch, unless the first row has more. */
     default void limit(long mostBytes) {}
 
     /**
