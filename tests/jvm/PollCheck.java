@@ -48,6 +48,7 @@ public final class PollCheck {
         case "single" -> refuseSecondProducer(ring);
         case "waits" -> waitInEveryWay(ring, count);
         case "several" -> waitForSeveral(ring, count);
+        case "shared" -> tellAllWhoShare(ring);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
@@ -92,6 +93,54 @@ public final class PollCheck {
       }
       closing.join();
       require(refused);
+    }
+  }
+
+  /** One thread is told of the end while another waits for its turn to wait. */
+  private static void tellAllWhoShare(Ring ring) throws Exception {
+    try (Consumer shared = ring.consumer("shared", BranchOptions.EARLIEST);
+        Producer producer = ring.producer("p")) {
+      Thread polling =
+          new Thread(
+              () -> {
+                try {
+                  shared.poll(PATIENCE);
+                } catch (EndOfStreamException | InterruptedException told) {
+                  // what it waits for
+                }
+              });
+      List<Consumer> found = new ArrayList<>();
+      Thread waiting =
+          new Thread(
+              () -> {
+                try {
+                  found.addAll(Consumers.ready(List.of(shared), PATIENCE));
+                } catch (InterruptedException never) {
+                  throw new IllegalStateException(never);
+                }
+              });
+      polling.start();
+      while (!isWaiting(polling)) {
+        Thread.onSpinWait();
+      }
+      waiting.start();
+      awaitBlocked(waiting);
+      producer.end();
+      polling.join();
+      waiting.join();
+      require(found.equals(List.of(shared)));
+    }
+  }
+
+  /** Whether it sleeps until there is a message. */
+  private static boolean isWaiting(Thread thread) {
+    return Arrays.stream(thread.getStackTrace())
+        .anyMatch(frame -> frame.getMethodName().equals("waitMessage"));
+  }
+
+  private static void awaitBlocked(Thread thread) {
+    while (thread.getState() != Thread.State.BLOCKED) {
+      Thread.onSpinWait();
     }
   }
 
@@ -243,9 +292,7 @@ public final class PollCheck {
       Thread copier = new Thread(() -> message.copyTo(0, to));
       synchronized (consumer) {
         copier.start();
-        while (copier.getState() != Thread.State.BLOCKED) {
-          Thread.onSpinWait();
-        }
+        awaitBlocked(copier);
         to.limit(2 * length);
       }
       copier.join();

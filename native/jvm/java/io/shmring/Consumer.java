@@ -370,6 +370,11 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
+  /** Of how many ends of the stream its threads have been told. */
+  long ends() {
+    return ends;
+  }
+
   /** Another one than that of any other consumer that is open in this process. */
   long number() {
     return number;

@@ -13,7 +13,8 @@ public final class Consumers {
    * stream has ended or that the branch was dropped. Take with a timeout of zero: consumers of one
    * branch may all be told of a message, and one of them gets it.
    *
-   * <p>Other threads that use these consumers wait meanwhile; who closes one ends the wait.
+   * <p>Other threads that use these consumers wait meanwhile; who closes one ends the wait. So does an
+   * end of the stream that another thread is told of.
    *
    * @param timeout zero does not wait
    * @return those that have something, in the order given; none if time was up
@@ -30,9 +31,10 @@ public final class Consumers {
     long deadline = Deadline.in(timeout);
     List<Consumer> sorted = inOneOrder(consumers);
     boolean[] ready = new boolean[sorted.size()];
+    long[] ends = sorted.stream().mapToLong(Consumer::ends).toArray();
     while (true) {
       Deadline.checkInterrupt();
-      int answer = waitHolding(sorted, 0, new long[sorted.size()], ready, deadline, wait);
+      int answer = waitHolding(sorted, ends, 0, new long[sorted.size()], ready, deadline, wait);
       if (answer == 0) {
         return consumers.stream().filter(each -> ready[sorted.indexOf(each)]).toList();
       }
@@ -56,6 +58,7 @@ public final class Consumers {
 
   private static int waitHolding(
       List<Consumer> consumers,
+      long[] ends,
       int held,
       long[] handles,
       boolean[] ready,
@@ -67,7 +70,11 @@ public final class Consumers {
     Consumer next = consumers.get(held);
     synchronized (next) {
       handles[held] = next.handle();
-      return waitHolding(consumers, held + 1, handles, ready, deadline, wait);
+      if (next.ends() != ends[held]) { // told while this thread waited for the monitor
+        ready[held] = true;
+        return 0;
+      }
+      return waitHolding(consumers, ends, held + 1, handles, ready, deadline, wait);
     }
   }
 }
