@@ -29,6 +29,7 @@ HERE = Path("build/versions")
 IN_JVM = (
     *("tests/jvm/test_golden.py", "tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
     *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
+    *("tests/spark/test_unchanged.py", "tests/spark/test_unchanged_cases.py"),
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
     "tests/spark/functions/test_direct_generated.py",

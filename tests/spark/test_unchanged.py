@@ -16,8 +16,6 @@ from direct import ROWS, plan_of
 from pyspark.sql import functions
 from unchanged import FUNCTIONS, SESSION, outcome, series
 
-pytestmark = pytest.mark.spark_version(since="4.3")
-
 
 @pytest.fixture(scope="module")
 def spark(start_spark):

@@ -36,8 +36,6 @@ SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 BATCH = 50
 COUNT = 7 * BATCH + 3  # in two partitions
 
-pytestmark = pytest.mark.spark_version(since="4.3")
-
 
 class Given:
     """What cases are made from."""

@@ -13,8 +13,8 @@ import os
 import select
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
-_STRUCT, _ITERATOR, _GIVES_STRUCT = 1, 2, 4
+_STRUCT, _ITERATOR, _GIVES_STRUCT, _COGROUPS = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 
 _head = struct.Struct("<QQQI4x")
@@ -49,12 +49,6 @@ _spark: Any = serializers
 
 _serializer = _spark.ArrowStreamSerializer
 _load, _dump = _serializer.load_stream, _serializer.dump_stream
-_GROUPS, _COGROUPS = "ArrowStreamGroupSerializer", "ArrowStreamCoGroupSerializer"
-_own: dict[str, Any] = {  # not every version has them
-    name: getattr(_spark, name).load_stream
-    for name in (_GROUPS, _COGROUPS)
-    if hasattr(_spark, name)
-}
 
 
 class _Rings:
@@ -82,7 +76,7 @@ class _Rings:
 
 
 class _Exchange:
-    """The batches of one task."""
+    """The batches of one task: to Spark's serializers, the stream that they read."""
 
     _kept: _Rings | None = None  # for the next task
 
@@ -106,6 +100,9 @@ class _Exchange:
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
         self._gives_struct = bool(flags & _GIVES_STRUCT)
+        self._frames = 2 if flags & _COGROUPS else 1  # of a group
+        self._is_grouped = False
+        self._first: pa.RecordBatch | None = None  # of the next group, which has been looked for
         self._flags = 0  # of the last request
         # Rows of the requests that are not answered yet, where answers end with them.
         self._due: deque[int] | None = deque() if flags & _ITERATOR else None
@@ -123,26 +120,25 @@ class _Exchange:
 
     # --- requests ---------------------------------------------------------------------------
 
-    def requests(self) -> Iterator[pa.RecordBatch]:
-        """What Spark's socket would give, batch by batch."""
-        for frame in self.frames():
-            yield from frame
+    def read(self, length: int) -> bytes:
+        """Of how many frames the next group is, as Spark asks; none: there is no other."""
+        self._is_grouped = True
+        self._first = self._next()
+        return struct.pack("!i", 0 if self._first is None else self._frames)
 
-    def frames(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The same, group by group, and of cogroups side by side: each is to be read to its end."""
-        while (batch := self._next()) is not None:
-            yield self._frame(batch)
-
-    def _frame(self, batch: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-        goes_on = True
-        while goes_on and batch is not None:
-            goes_on = bool(self._flags & _GOES_ON)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What Spark's socket would give: of groups the next frame, to be read to its end."""
+        batch, self._first = self._first, None
+        if batch is None:
+            batch = self._next()
+        while batch is not None:
             if self._due is not None:
                 self._due.append(batch.num_rows)
+            is_last = self._is_grouped and not self._flags & _GOES_ON
             yield batch
             batch = self._request = None
             self._left += 1
-            if goes_on:
+            if not is_last:
                 batch = self._next()
 
     def _next(self) -> pa.RecordBatch | None:
@@ -257,6 +253,9 @@ class _Exchange:
             except Full:
                 self._look()
 
+    def write(self, data: bytes) -> None:
+        """Leave out what Spark says before the first answer: the task knows that."""
+
     def end(self) -> None:
         """Say that there are no more answers."""
         self._push(partial(self._rings.producer.push, self._packed(_END)))
@@ -266,55 +265,51 @@ def _decoded(message: pa.Buffer) -> pa.RecordBatch:
     return decode_batch(message, None, ring="of a Python worker", message_id=0)
 
 
-def _load_stream(self: Any, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
-    exchange = _exchange_of(self, stream)
-    return _load(self, stream) if exchange is None else exchange.requests()
+def _announced(load: Any) -> Any:
+    """Let a serializer take and give batches over rings, if the stream announces some."""
+
+    def load_stream(self: Any, stream: Any) -> Any:
+        if hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]:
+            stream = _Exchange(stream)
+            self.dump_stream = partial(_answer, self, stream)
+        return load(self, stream)
+
+    return load_stream
 
 
-def _load_groups(self: Any, stream: IO[bytes]) -> Iterator[Iterator[pa.RecordBatch]]:
-    exchange = _exchange_of(self, stream)
-    return _own[_GROUPS](self, stream) if exchange is None else exchange.frames()
-
-
-def _load_cogroups(self: Any, stream: IO[bytes]) -> Iterator[tuple[Any, Any]]:
-    exchange = _exchange_of(self, stream)
-    return _own[_COGROUPS](self, stream) if exchange is None else _pairs(exchange.frames())
-
-
-def _pairs(frames: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[tuple[Any, Any]]:
-    for left in frames:
-        yield list(left), list(next(frames))
-
-
-def _exchange_of(serializer: Any, stream: Any) -> _Exchange | None:
-    """What the stream announces; the serializer keeps it for the answers."""
-    is_announced = hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]
-    serializer.exchange = _Exchange(stream) if is_announced else None
-    return serializer.exchange
-
-
-def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: IO[bytes]) -> None:
-    exchange: _Exchange | None = getattr(self, "exchange", None)
-    if exchange is None:
-        _dump(self, iterator, stream)
-        return
+def _answer(serializer: Any, exchange: _Exchange, iterator: Any, stream: IO[bytes]) -> None:
+    del serializer.dump_stream  # that of its class answers
     _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
     stream.flush()
-    for batch in iterator:
-        exchange.answer(batch)
-        del batch
+    serializer.dump_stream(iterator, exchange)
     exchange.end()
 
 
+def _load_stream(self: Any, stream: Any) -> Iterator[pa.RecordBatch]:
+    return stream.batches() if isinstance(stream, _Exchange) else _load(self, stream)
+
+
+def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> None:
+    if not isinstance(stream, _Exchange):
+        _dump(self, iterator, stream)
+        return
+    for batch in iterator:
+        stream.answer(batch)
+        del batch
+
+
+@cache
 def equip() -> None:
     """Let this process take and give batches over rings where it is told of some."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         # Spark leaves its own frames out of users' errors; these stand for some of them.
-        for function in (_load_stream, _load_groups, _load_cogroups, _dump_stream):
+        for function in (_answer, _dump_stream):
             code = function.__code__.replace(co_filename=_spark.__file__)
             function.__code__ = code
     _serializer.load_stream = _load_stream
     _serializer.dump_stream = _dump_stream
-    for name, load in ((_GROUPS, _load_groups), (_COGROUPS, _load_cogroups)):
-        if name in _own:
-            getattr(_spark, name).load_stream = load
+    named: Mapping[str, Any] = vars(serializers)
+    for each in named.values():
+        # Before 4.3 each kind of function has its own, which reads late: when answers are due.
+        if _serializer in getattr(each, "__mro__", ()) and "load_stream" in vars(each):
+            each.load_stream = _announced(each.load_stream)

@@ -150,11 +150,14 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
             PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF());
 
-    // Groups and cogroups whose batches have a column for each of the frame's.
-    private static final Set<Integer> FRAMES =
+    // Their batches have a column for each of the frame's.
+    private static final Set<Integer> PANDAS_GROUPS =
         Set.of(
             PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
-            PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF(),
+            PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF());
+
+    private static final Set<Integer> COGROUPS =
+        Set.of(
             PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
             PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
 
@@ -187,7 +190,11 @@ public sealed interface Call extends Serializable {
 
     /** Whether answers have all columns as the fields of one. */
     boolean givesStruct() {
-      return isStruct() || FRAMES.contains(evalType);
+      return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
+    }
+
+    boolean isOfCogroups() {
+      return COGROUPS.contains(evalType);
     }
 
     /** Whether a function takes all batches, and gives as many rows as these have. */

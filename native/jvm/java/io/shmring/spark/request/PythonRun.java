@@ -44,15 +44,12 @@ final class PythonRun implements WorkerClient.Control {
   private static final int STRUCT = 1;
   private static final int ITERATOR = 2;
   private static final int GIVES_STRUCT = 4;
+  private static final int COGROUPS = 8;
   private static final AtomicLong STREAMS = new AtomicLong();
 
-  // 4.1 wants a profiler, which is a part of runnerConf() since.
-  private static final Method WRITE_UDFS =
-      Arrays.stream(PythonUDFRunner.class.getMethods())
-          .filter(each -> each.getName().equals("writeUDFs"))
-          .filter(each -> each.getParameterTypes()[2] == EvalPythonExec.ArgumentMetadata[][].class)
-          .findFirst()
-          .orElseThrow();
+  // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
+  private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
+  private static final Method WRITE_UDFS_OF_FRAMES = writer(int[][].class);
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
 
   private final Call.PythonCall call;
@@ -61,7 +58,9 @@ final class PythonRun implements WorkerClient.Control {
   private final long stream = STREAMS.incrementAndGet();
   private WorkerRings rings;
   private PythonWorker worker;
-  private Runner.Reader reader;
+  private DataInputStream socket;
+  private Iterator<byte[]> reader; // Spark's own: of no data, but of errors and of the end
+  private boolean isAtEnd; // the worker was given back
 
   /**
    * @param bytes of a request
@@ -85,15 +84,30 @@ final class PythonRun implements WorkerClient.Control {
         CollectionConverters.asScala(Collections.emptyIterator()),
         context.partitionId(),
         context);
-    reader.readUntil(SpecialLengths.START_ARROW_STREAM());
+    if (!hasStarted()) {
+      end();
+      throw new IllegalStateException("a Python worker has ended without a word on its rings");
+    }
     return rings;
+  }
+
+  private boolean hasStarted() {
+    try {
+      socket.mark(Integer.BYTES);
+      if (socket.readInt() == SpecialLengths.START_ARROW_STREAM()) {
+        return true;
+      }
+      socket.reset();
+    } catch (IOException error) { // the reader tells why
+    }
+    return false;
   }
 
   @Override
   public boolean isHeard() {
     try {
       worker.selector().selectedKeys().clear(); // else the key says what it said before
-      return reader.isAvailable()
+      return socket.available() > 0
           || worker.selector().selectNow() > 0 && worker.selectionKey().isReadable();
     } catch (IOException | RuntimeException error) { // it was closed: reading tells why
       return true;
@@ -102,7 +116,8 @@ final class PythonRun implements WorkerClient.Control {
 
   @Override
   public void end() {
-    reader.readUntil(SpecialLengths.END_OF_DATA_SECTION());
+    reader.hasNext();
+    isAtEnd = true;
   }
 
   /** Spark's runner that is the same in 4.1 to 4.3, with what its runner of Arrow functions says. */
@@ -122,7 +137,7 @@ final class PythonRun implements WorkerClient.Control {
      * Spark's own monitor does so only while the task waits for it.
      */
     void endIfKilled() {
-      if (worker == null || reader != null && reader.isAtEnd || !context.isInterrupted()) {
+      if (worker == null || isAtEnd || !context.isInterrupted()) {
         return;
       }
       SparkEnv env = SparkEnv.get();
@@ -157,11 +172,13 @@ final class PythonRun implements WorkerClient.Control {
     @Override
     public void writeUDF(DataOutputStream out) {
       try {
-        if (!IS_CONF_OF_COMMAND) {
-          WRITE_UDFS.invoke(null, out, call.functions(), call.arguments());
-        } else {
+        Method write = call.givesStruct() ? WRITE_UDFS_OF_FRAMES : WRITE_UDFS;
+        Object arguments = call.givesStruct() ? places(call.arguments()) : call.arguments();
+        if (IS_CONF_OF_COMMAND) {
           Option<String> profiler = SQLConf.get().pythonUDFProfiler();
-          WRITE_UDFS.invoke(null, out, call.functions(), call.arguments(), profiler);
+          write.invoke(null, out, call.functions(), arguments, profiler);
+        } else {
+          write.invoke(null, out, call.functions(), arguments);
         }
       } catch (ReflectiveOperationException error) {
         throw new IllegalStateException("this Spark does not write functions as others do", error);
@@ -191,7 +208,10 @@ final class PythonRun implements WorkerClient.Control {
         Option handle,
         AtomicBoolean releasedOrClosed,
         TaskContext context) {
-      reader = new Reader(stream, writer, startTime, env, worker, handle, releasedOrClosed, context);
+      socket = stream;
+      reader =
+          super.newReaderIterator(
+              stream, writer, startTime, env, worker, handle, releasedOrClosed, context);
       return reader;
     }
 
@@ -225,6 +245,7 @@ final class PythonRun implements WorkerClient.Control {
                   writeUTF(key, out);
                   writeUTF(value, out);
                 });
+        CollectionConverters.asJava(evalConf().values()).forEach(value -> writeUTF(value, out));
       }
 
       @Override
@@ -237,7 +258,8 @@ final class PythonRun implements WorkerClient.Control {
           out.writeInt(
               (call.isStruct() ? STRUCT : 0)
                   | (call.isIterator() ? ITERATOR : 0)
-                  | (call.givesStruct() ? GIVES_STRUCT : 0));
+                  | (call.givesStruct() ? GIVES_STRUCT : 0)
+                  | (call.isOfCogroups() ? COGROUPS : 0));
           out.writeInt(paths.length);
           out.write(paths);
         } catch (IOException error) {
@@ -246,68 +268,19 @@ final class PythonRun implements WorkerClient.Control {
         return false; // there is no more
       }
     }
-
-    final class Reader extends BasePythonRunner<byte[], byte[]>.ReaderIterator {
-      private final DataInputStream stream;
-      private boolean isAtEnd; // the worker was given back, or closed
-
-      @SuppressWarnings({"rawtypes", "unchecked"}) // of what it is depends on the version
-      Reader(
-          DataInputStream stream,
-          BasePythonRunner<byte[], byte[]>.Writer writer,
-          long startTime,
-          SparkEnv env,
-          PythonWorker worker,
-          Option handle,
-          AtomicBoolean releasedOrClosed,
-          TaskContext context) {
-        Runner.this.super(
-            stream, writer, startTime, env, worker, handle, releasedOrClosed, context);
-        this.stream = stream;
-      }
-
-      boolean isAvailable() throws IOException {
-        return stream.available() > 0;
-      }
-
-      /** Reads what the worker says up to this; raises its error, or Spark's about its end. */
-      void readUntil(int last) {
-        try {
-          int said;
-          do {
-            said = stream.readInt();
-            hear(said);
-          } while (said != last);
-        } catch (Throwable error) { // the checked ones, too, that Scala does not declare
-          if (handleException().isDefinedAt(error)) {
-            handleException().apply(error);
-          }
-          PythonRun.<RuntimeException>rethrow(error);
-        }
-      }
-
-      private void hear(int said) {
-        if (said == SpecialLengths.TIMING_DATA()) {
-          handleTimingData();
-        } else if (said == SpecialLengths.PYTHON_EXCEPTION_THROWN()) {
-          throw handlePythonException();
-        } else if (said == SpecialLengths.END_OF_DATA_SECTION()) {
-          handleEndOfDataSection();
-          isAtEnd = true;
-        } else if (said != SpecialLengths.START_ARROW_STREAM()) {
-          throw new IllegalStateException("a Python worker says " + said + " on its socket");
-        }
-      }
-
-      @Override
-      public byte[] read() {
-        throw new IllegalStateException("batches come over rings");
-      }
-    }
   }
 
-  @SuppressWarnings("unchecked")
-  private static <E extends Throwable> void rethrow(Throwable error) throws E {
-    throw (E) error;
+  private static Method writer(Class<?> arguments) {
+    return Arrays.stream(PythonUDFRunner.class.getMethods())
+        .filter(each -> each.getName().equals("writeUDFs"))
+        .filter(each -> each.getParameterTypes()[2] == arguments)
+        .findFirst()
+        .orElseThrow();
+  }
+
+  private static int[][] places(EvalPythonExec.ArgumentMetadata[][] arguments) {
+    return Arrays.stream(arguments)
+        .map(each -> Arrays.stream(each).mapToInt(argument -> argument.offset()).toArray())
+        .toArray(int[][]::new);
   }
 }

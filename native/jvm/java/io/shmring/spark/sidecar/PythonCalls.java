@@ -32,8 +32,9 @@ final class PythonCalls {
   /** "on": they do; anything else: they do not. */
   static final String SWITCH = "spark.shmring.functions";
 
-  /** Others run functions in other ways. */
-  private static final String VERSION = "4.3.";
+  // 4.1 has neither, and no name for them.
+  private static final int SQL_GROUPED_AGG_PANDAS_ITER_UDF = 217;
+  private static final int SQL_GROUPED_AGG_ARROW_ITER_UDF = 254;
 
   private static final Set<Integer> EVAL_TYPES =
       Set.of(
@@ -43,9 +44,9 @@ final class PythonCalls {
           PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(),
           PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
           PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
-          PythonEvalType.SQL_GROUPED_AGG_PANDAS_ITER_UDF(),
+          SQL_GROUPED_AGG_PANDAS_ITER_UDF,
           PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
-          PythonEvalType.SQL_GROUPED_AGG_ARROW_ITER_UDF());
+          SQL_GROUPED_AGG_ARROW_ITER_UDF);
 
   private static final String DAEMON = "shmring.spark.daemon";
 
@@ -66,9 +67,6 @@ final class PythonCalls {
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
     SQLConf sql = SQLConf.get();
-    if (!org.apache.spark.package$.MODULE$.SPARK_VERSION().startsWith(VERSION)) {
-      return Optional.of("this Spark is not " + VERSION + "x");
-    }
     if (!conf.get("spark.python.daemon.module", "pyspark.daemon").equals(DAEMON)) {
       return Optional.of("spark.python.daemon.module is not " + DAEMON);
     }
