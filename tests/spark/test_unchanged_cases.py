@@ -264,7 +264,8 @@ def _sizes(kind: str) -> Case:
     def sizes(batches):
         yield pa.record_batch({"n": [batch.num_rows for batch in batches]})
 
-    columns = ["if(id % 3 = 0, null, id) id", "repeat('x', int(id % 50)) text", "id % 2 = 0 flag"]
+    text = "if(id % 7 = 1, null, repeat('x', int(id % 50))) text"
+    columns = ["if(id % 3 = 0, null, id) id", text, "id % 2 = 0 flag"]
     if kind == "nested":
         columns += ["array(id, null) ids", "struct(id, string(id) s) both", "decimal(id) d"]
 
@@ -272,7 +273,8 @@ def _sizes(kind: str) -> Case:
         frame = s.spark.range(300, numPartitions=1).selectExpr(*columns)
         made = s.file(frame) if kind == "file" else frame
         groups = made.groupBy("flag").applyInArrow(
-            lambda table: pa.table({"n": [mapped.sizes(table)]}), "n string"
+            lambda table: pa.table({"n": [len(part) for part in table.column("id").chunks]}),
+            "n long",
         )
         return [made.mapInArrow(sizes, "n long"), groups]
 
@@ -283,6 +285,7 @@ for kind, options in (
     ("rows", {ROWS: 1}),
     ("rows", {ROWS: 7, MOST_BYTES: 1000}),
     ("rows", {ROWS: 0, MOST_BYTES: 1, WHOLE_STAGE: False}),
+    ("rows", {ROWS: 0, MOST_BYTES: 200, "spark.sql.execution.arrow.useLargeVarTypes": True}),
     ("nested", {ROWS: 0, MOST_BYTES: 1000}),
     ("nested", {ROWS: 10_000, MOST_BYTES: 5000, WHOLE_STAGE: False}),
     ("file", {MOST_BYTES: 1000, WHOLE_STAGE: False}),

@@ -40,6 +40,11 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   @Override
+  public final long bytes(int rows) {
+    return vector().getBufferSizeFor(rows);
+  }
+
+  @Override
   public final void write(InternalRow row, int at) {
     boolean isNull = row.isNullAt(column);
     if (isNull) {

@@ -117,8 +117,8 @@ public final class RootWriter {
       return false;
     }
     long bytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
-    for (FieldVector vector : root.getFieldVectors()) {
-      bytes += vector.getBufferSizeFor(rows);
+    for (Cells column : columns) {
+      bytes += column.bytes(rows);
     }
     return bytes >= wholeBytes;
   }
@@ -148,6 +148,9 @@ public final class RootWriter {
 
     /** Makes room for so many rows. */
     void grow(int rows);
+
+    /** Of so many rows, in the vector's buffers, as Spark counts them. */
+    long bytes(int rows);
 
     /** Completes the vector's values; the caller sets their number afterwards. */
     void finish(int rows);
@@ -183,6 +186,11 @@ public final class RootWriter {
 
     @Override
     public void grow(int rows) {} // Spark's writer makes room itself
+
+    @Override
+    public long bytes(int rows) {
+      return writer.getSizeInBytes(); // it fills the offsets of nulls first
+    }
 
     @Override
     public void finish(int rows) {
