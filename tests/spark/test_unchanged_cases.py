@@ -758,8 +758,6 @@ def aggregates(s):
     mean = series("double", lambda x: x.mean(), float)
     both = series("string", lambda x, y: f"{x.max()} {y.min()}", str)
     total = arrays("long", lambda x: pc.sum(x), pa.Scalar)
-    parts = series_iterator("double", lambda b: sum(len(x) * 1000 + x.iloc[0] for x in b), float)
-    first = arrays_iterator("long", lambda batches: len(next(batches)), int)
     third = functions.expr("id % 3")
     keyed = s.t.selectExpr("id % 7 k", "*")
     by = keyed.groupBy("k")
@@ -771,11 +769,17 @@ def aggregates(s):
         keyed.where("id < 0").agg(mean("id")),
         keyed.where("id < 0").groupBy("k").agg(mean("id")),
         keyed.groupBy("k", "text").agg(total("id")).where("text > '33'"),
-        by.agg(parts("id")),
-        by.agg(first("id")),
         by.agg(mean(series("int", lambda x: x * 2)("half"))),
         by.agg(mean("id").alias("m")).where("m > 174").orderBy("m"),
     ]
+
+
+@case()
+def aggregates_of_iterators(s):
+    parts = series_iterator("double", lambda b: sum(len(x) * 1000 + x.iloc[0] for x in b), float)
+    first = arrays_iterator("long", lambda batches: len(next(batches)), int)
+    by = s.t.groupBy((col("id") % 7).alias("k"))
+    return [by.agg(parts("id")), by.agg(first("id"))]
 
 
 @case()
@@ -925,7 +929,10 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-@pytest.mark.parametrize("name", CASES)
+NEWER = {"aggregates_of_iterators": pytest.mark.spark_version(since="4.2")}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NEWER.get(name, ())) for name in CASES])
 def test_case(spark, set_option, tmp_path, name):
     function, options = CASES[name]
     for option, value in {ROWS: BATCH, **options}.items():
