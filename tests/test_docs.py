@@ -9,7 +9,7 @@ import pytest
 from blocks import ROOT, Page, blocks_of
 
 pytestmark = pytest.mark.slow
-# `make wheel-check` runs the first two, and the third starts three Sparks.
+# `make wheel-check` runs the first two, and the third starts two Sparks.
 LONG = ("README.md", "docs/start/spark.md", "docs/guides/model-server.md")
 
 
