@@ -135,7 +135,8 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
 def _unseen(ring: RingLook, name: str) -> Finding:
     words, error, path = str(ring.error), ring.error, path_of(ring.name)
     # No other file is to be removed: whoever misspells a path would lose what is there.
-    remove = f"rm {shlex.quote(path)}" if path.startswith(f"{SHM_FOLDER}/shmring.") else ""
+    is_ours = path.startswith(f"{SHM_FOLDER}/shmring.")
+    remove = f"{'rmdir' if os.path.isdir(path) else 'rm'} {shlex.quote(path)}" if is_ours else ""
     if ring.target is not None:
         there = os.path.exists(ring.target)
         words += f"; it leads to {ring.target}" + ("" if there else ", where nothing is")

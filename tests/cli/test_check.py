@@ -83,6 +83,13 @@ def test_file_that_has_a_rings_name_and_is_none_is_removed(name: str) -> None:
     assert name not in shmring.rings()
 
 
+def test_folder_that_has_a_rings_name_is_removed(name: str) -> None:
+    Path(f"/dev/shm/shmring.{name}").mkdir()
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"rmdir /dev/shm/shmring.{name}"])
+    mend(said)
+
+
 def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
     ring: shmring.Ring, name: str, child: Callable[..., Any]
 ) -> None:

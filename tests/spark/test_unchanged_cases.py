@@ -64,7 +64,7 @@ Case = Callable[[Given], Any]
 CASES: dict[str, tuple[Case, dict[str, Any]]] = {}
 
 
-def case(options: dict[str, Any] | None = None, *, long: bool = False) -> Callable[[Case], Case]:
+def case(options: dict[str, Any] | None = None) -> Callable[[Case], Case]:
     """A query, several, or a function that runs one and returns what is to be the same."""
 
     def add(function: Case) -> Case:

@@ -257,6 +257,15 @@ def test_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
             AppendOnlyQueue(tmp_path, readonly=readonly)
 
 
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for readonly in (False, True):
+        for name in ("loop", "pipe"):
+            with pytest.raises(NotARing, match="use another path"):
+                AppendOnlyQueue(tmp_path / name, readonly=readonly)
+
+
 def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
     with AppendOnlyQueue(tmp_path / "q") as q:
         for _ in range(1000):

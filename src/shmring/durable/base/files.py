@@ -62,6 +62,8 @@ def _in_words(what: str) -> Generator[None]:
     except OSError as error:
         if _is_full(error):
             raise _no_space(error, what) from error
+        if error.errno == errno.ELOOP:
+            raise NotARing(f"{what}: its links lead to each other: use another path") from error
         if error.errno == errno.EROFS:
             reason = "the file system is mounted read-only: mount it for writing, or use"
         elif isinstance(error, PermissionError):
@@ -136,10 +138,13 @@ class File:
     def __init__(self, path: str, flags: int, mode: int) -> None:
         self.path = path
         with _in_words(path):
-            self._fd = open_above_standard(path, flags, mode)
+            # A pipe is to be refused, and not waited for.
+            self._fd = open_above_standard(path, flags | os.O_NONBLOCK, mode)
             found = os.fstat(self._fd)
             if stat.S_ISDIR(found.st_mode):  # opened for reading
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if not stat.S_ISREG(found.st_mode):
+                raise NotARing(f"{path} is a pipe or a device, and no file: use another path")
         self.inode = found.st_ino, found.st_dev
 
     def read(self, nbytes: int, offset: int) -> bytes:
