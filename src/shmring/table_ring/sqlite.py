@@ -202,8 +202,7 @@ class SqliteBackend(Backend):
     def begin_claim(self, limit: int) -> list[Message]:
         with self._wrapped():
             try:
-                self._driver.execute("BEGIN IMMEDIATE")
-                self._refuse_other_file()
+                self._enter()
                 return self._take(self._driver, limit)
             except BaseException as error:
                 self._undo()
@@ -279,8 +278,7 @@ class SqliteBackend(Backend):
         """Run a transaction that is undone as a whole if a guarded UPDATE met no row."""
         with self._wrapped():
             try:  # a signal's exception may come as soon as the transaction exists
-                self._driver.execute("BEGIN IMMEDIATE")
-                self._refuse_other_file()
+                self._enter()
                 yield self._driver
                 self._driver.execute("COMMIT")
             except BaseException as error:
@@ -294,7 +292,12 @@ class SqliteBackend(Backend):
             self._driver.execute("ROLLBACK")
 
     def _begin(self) -> None:
-        self._run("BEGIN IMMEDIATE")
+        with self._wrapped():
+            self._enter()
+
+    def _enter(self) -> None:
+        """Begin a transaction of the only writer, in the file that has the name still."""
+        self._driver.execute("BEGIN IMMEDIATE")
         self._refuse_other_file()
 
     def _run(self, sql: str) -> None:
