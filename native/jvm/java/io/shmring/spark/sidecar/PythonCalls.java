@@ -32,6 +32,9 @@ final class PythonCalls {
   /** "on": they do; anything else: they do not. */
   static final String SWITCH = "spark.shmring.functions";
 
+  /** Others may run functions in other ways. */
+  private static final List<String> VERSIONS = List.of("4.1.", "4.2.", "4.3.");
+
   // 4.1 has neither, and no name for them.
   private static final int SQL_GROUPED_AGG_PANDAS_ITER_UDF = 217;
   private static final int SQL_GROUPED_AGG_ARROW_ITER_UDF = 254;
@@ -67,6 +70,10 @@ final class PythonCalls {
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
     SQLConf sql = SQLConf.get();
+    String version = org.apache.spark.package$.MODULE$.SPARK_VERSION();
+    if (VERSIONS.stream().noneMatch(version::startsWith)) {
+      return Optional.of("Spark " + version + " is none of those that are known: 4.1 to 4.3");
+    }
     if (!conf.get("spark.python.daemon.module", "pyspark.daemon").equals(DAEMON)) {
       return Optional.of("spark.python.daemon.module is not " + DAEMON);
     }
