@@ -129,16 +129,19 @@ def every_type_all_nulls(s):
     return frame.mapInArrow(lambda batches: batches, frame.schema)
 
 
+def _schemas() -> Any:
+    """A function of batches that tells their schema; workers do not find this module."""
+    return lambda batches: (pa.record_batch({"n": [str(b.schema)]}) for b in batches)
+
+
 @case({"spark.sql.execution.arrow.useLargeVarTypes": True})
 def large_types(s):
-    kinds = lambda batches: (pa.record_batch({"n": [str(b.schema)]}) for b in batches)  # noqa: E731
-    return [s.t.mapInArrow(kinds, "n string"), s.t.mapInArrow(lambda b: b, s.t.schema)]
+    return [s.t.mapInArrow(_schemas(), "n string"), s.t.mapInArrow(lambda b: b, s.t.schema)]
 
 
 @case()
 def schema_that_functions_see(s):
-    kinds = lambda batches: (pa.record_batch({"n": [str(b.schema)]}) for b in batches)  # noqa: E731
-    return s.typed.mapInArrow(kinds, "n string")
+    return s.typed.mapInArrow(_schemas(), "n string")
 
 
 @case({"spark.sql.session.timeZone": "Asia/Kolkata"})
