@@ -326,19 +326,6 @@ def test_second_consumer_of_an_exclusive_branch_is_refused(ring):
         ring.consumer("a").close()
 
 
-def test_65th_branch_is_refused_and_the_64_go_on(ring):
-    with ring.producer() as out:
-        branches = [ring.consumer(f"b{i}") for i in range(64)]
-        for attempt in (lambda: ring.consumer("b64"), lambda: ring.subscribe("b64")):
-            with pytest.raises(shmring.LimitReached, match="64 branches"):
-                attempt()
-        out.push(b"x")
-        assert [inp.pop(timeout=0) for inp in branches] == [b"x"] * 64
-        ring.drop_branch("b7")
-        branches.pop(7).close()
-        ring.consumer("b64").close()
-
-
 def test_participant_without_a_seat_is_refused(name):
     with shmring.create(name, slots=1024, participants=2, temporary=True) as ring:
         with ring.producer(), ring.consumer("a"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import uuid
 from pathlib import Path
 
@@ -32,30 +31,6 @@ def named(name):
 # --- making -----------------------------------------------------------------------------------
 
 
-CREATE_SLOWLY = """
-    import sys, shmring
-    print("making", flush=True)
-    shmring.create(sys.argv[1], slots=1 << 22)
-    print("made")
-"""
-
-
-@pytest.mark.alone
-def test_open_or_create_works_after_a_killed_creator(named, child, until):
-    """Wherever it is killed: the file is not there, or it is a ring."""
-    for turn in range(6):
-        maker = child(CREATE_SLOWLY, named)
-        maker.line()
-        maps = Path(f"/proc/{maker.pid}/maps")
-        if turn % 2:  # in the middle of it: the draft is mapped to be filled
-            until(lambda maps=maps: "(deleted)" in maps.read_text() or path_of(named).exists())
-        maker.kill()
-        with shmring.open_or_create(named, slots=1024) as ring, ring.producer() as out:
-            out.push(b"works")
-        shmring.unlink(named)
-    assert not companions.drafts("/dev/shm")
-
-
 def test_creation_that_fails_leaves_another_ones_ring(named):
     path_of(named).write_bytes(b"")
     with pytest.raises(shmring.RingExists):
@@ -63,27 +38,6 @@ def test_creation_that_fails_leaves_another_ones_ring(named):
     assert path_of(named).read_bytes() == b""
     with pytest.raises(shmring.NotARing):
         shmring.open_or_create(named)
-
-
-def test_ring_whose_maker_cannot_attach_is_not_there(name):
-    with pytest.raises(shmring.ShmringError):  # more than anybody may lock
-        shmring.create(path=f"/proc/{name}", slots=1024)
-    with pytest.raises(ValueError, match="power of two"):
-        shmring.create(name, slots=1000)
-    assert name not in shmring.rings()
-
-
-def test_large_ring_is_made_under_a_storm_of_signals(name):
-    """tmpfs gives back what a call has reserved when a signal interrupts the call."""
-    seen = []
-    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
-    try:
-        shmring.create(name, slots=1 << 20, temporary=True).close()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert seen
 
 
 # --- removing -----------------------------------------------------------------------------------
@@ -178,30 +132,6 @@ def test_forked_child_unlinks_nothing(name, child):
         shmring.attach(sys.argv[1]).close()
     """
     child(code, name).end()
-
-
-FOREIGN = {
-    "nothing": b"",
-    "a disk image": bytes(1 << 20),
-    "eight zeroes": bytes(8),
-    "text": b"keep me",
-}
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("what", FOREIGN)
-def test_gc_and_unlink_leave_foreign_files_alone(tmp_path, named, what):
-    for file in (tmp_path / "image", path_of(named)):
-        file.write_bytes(FOREIGN[what])
-        os.utime(file, (0, 0))
-        for remove in (shmring.gc, shmring.unlink):
-            with pytest.raises(shmring.NotARing, match="left alone"):
-                remove(path=file)
-        assert file.read_bytes() == FOREIGN[what]
-    shmring.gc()
-    with pytest.raises(shmring.NotARing, match="left alone"):
-        shmring.unlink(named)
-    assert path_of(named).exists()
 
 
 def test_gc_of_a_ring_in_a_file_touches_nothing_else_in_its_folder(tmp_path, child):

@@ -184,35 +184,6 @@ def test_child_that_ends_normally_disturbs_nobody(name, child):
     assert name not in shmring.rings()
 
 
-def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, until):
-    code = """
-        import os, sys, shmring
-        ring = shmring.attach(sys.argv[1])
-        out = ring.producer("parent")
-        inp = ring.consumer("a", name="reader")
-        lease = inp.lease(timeout=120)
-        pid = os.fork()
-        if pid == 0:
-            sys.stdin.readline()
-            os._exit(0)
-        print(pid, flush=True)
-        os.kill(os.getpid(), 9)
-    """
-    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
-        ring.subscribe("a")
-        out.push(b"held by the dead")
-        parent = child(code, name)
-        orphan = int(parent.line())
-        parent.process.wait(120)
-        assert os.path.exists(f"/proc/{orphan}")
-        until(lambda: not any(s["alive"] for s in ring.participants() if s["name"] == "parent"))
-        with ring.consumer("a") as inp, inp.lease(timeout=120) as m:
-            assert m.redelivered
-            assert bytes(m.data) == b"held by the dead"
-        assert os.path.exists(f"/proc/{orphan}")
-        parent.say()
-
-
 def test_parent_that_forked_while_it_attached_is_found_dead_although_its_children_live(
     name, child, until
 ):
@@ -237,27 +208,6 @@ def test_parent_that_forked_while_it_attached_is_found_dead_although_its_childre
         parent.kill()
         assert ring.recover() > 0
         assert {participant["pid"] for participant in ring.participants()} == {os.getpid()}
-
-
-def test_multiprocessing_fork_workers_share_the_ring(ring):
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-
-    def work(number):
-        with ring.producer() as out:
-            for i in range(100):
-                out.push(b"%d %d" % (number, i))
-
-    with ring.consumer("a") as inp:
-        workers = [context.Process(target=work, args=(n,)) for n in range(3)]
-        for worker in workers:
-            worker.start()
-        got = [inp.pop(timeout=120) for _ in range(300)]
-        for worker in workers:
-            worker.join(120)
-            assert worker.exitcode == 0
-    assert sorted(got) == sorted(b"%d %d" % (n, i) for n in range(3) for i in range(100))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

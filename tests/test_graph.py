@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import shmring
-from shmring import CONTENDED, UNAVAILABLE, FanOut
+from shmring import UNAVAILABLE, FanOut
 
 
 @pytest.fixture
@@ -36,29 +36,6 @@ def take(sequence, length=1):
 
 
 # --- next, done, available --------------------------------------------------------------------
-
-
-def test_next_gives_sequences_in_order_and_done_publishes_them(ring):
-    with ring.sequence() as out, ring.sequence("a") as inp:
-        assert inp.next() == UNAVAILABLE
-        for i in range(3000):
-            sequence = out.next()
-            assert sequence == i
-            assert inp.next() == UNAVAILABLE
-            out.slot(sequence)[:4] = b"%04d" % i
-            out.done(sequence, 4)
-            assert inp.next() == i
-            assert inp.slot(i)[:4] == b"%04d" % i
-            inp.done(i)
-
-
-def test_full_ring_is_unavailable_and_burns_no_number(ring):
-    with ring.sequence() as out, ring.sequence("a") as inp:
-        for _ in range(ring.slots):
-            out.done(out.next())
-        assert [out.next() for _ in range(3)] == [UNAVAILABLE] * 3
-        inp.done(inp.next())
-        assert out.next() == ring.slots
 
 
 def test_messages_of_sequences_and_of_pushes_are_the_same(ring):
@@ -110,22 +87,6 @@ def test_available_is_for_those_whom_nobody_races(ring):
             out.available()
         with pytest.raises(ValueError, match="exclusive"):
             inp.available()
-
-
-def test_consumers_of_a_shared_branch_are_done_in_any_order(ring):
-    with (
-        ring.producer() as out,
-        ring.sequence("w", exclusive=False) as one,
-        ring.sequence("w", exclusive=False) as two,
-    ):
-        out.push_many([b"x"] * 6)
-        taken = [(inp, inp.next()) for inp in (one, two, one, two, two, one)]
-        assert [sequence for _, sequence in taken] == list(range(6))
-        for inp, sequence in reversed(taken[1:]):
-            inp.done(sequence)
-            assert ring.branches()[0]["released"] == 0
-        one.done(0)
-        assert ring.branches()[0]["released"] == 6
 
 
 def test_done_of_what_was_not_taken_is_refused(ring):
@@ -184,39 +145,6 @@ def test_sequence_of_a_branch_with_drop_oldest_says_what_it_lost(ring):
         assert inp.next() == overrun.value.last + 1
 
 
-def test_threads_that_race_lose_and_repeat_nothing(name, thread):
-    each, writers = 2000, 2
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("w")
-
-        def produce(number):
-            with ring.sequence() as out:
-                for i in range(each):
-                    while (sequence := out.next()) < 0:
-                        assert sequence in (UNAVAILABLE, CONTENDED)
-                    out.slot(sequence)[:8] = (number * each + i).to_bytes(8, "little")
-                    out.done(sequence, 8)
-
-        def consume(inp):
-            got = []
-            while True:
-                try:
-                    sequence = inp.next()
-                except shmring.EndOfStream:
-                    return got
-                if sequence >= 0:
-                    got.append(int.from_bytes(inp.slot(sequence)[:8], "little"))
-                    inp.done(sequence)
-
-        readers = [thread(consume, ring.sequence("w", exclusive=False)) for _ in range(2)]
-        for writer in [thread(produce, number) for number in range(writers)]:
-            writer.outcome()
-        with ring.producer() as out:
-            out.push_end()
-        got = [value for reader in readers for value in reader.outcome()]
-        assert sorted(got) == list(range(each * writers))
-
-
 def test_slot_views_stay_mapped_after_everything_was_closed(name):
     ring = shmring.create(name, slots=1024, temporary=True)
     out, inp = ring.sequence(), ring.sequence("a")
@@ -241,31 +169,6 @@ def test_then_chains_and_closes_the_loop(ring):
     assert take(a) == b"x"
     assert take(b) == b"x"
     assert [branch["after"] for branch in ring.branches()] == [[], ["a"]]
-
-
-def test_pipeline_holds_the_producer_by_its_last(ring):
-    out, a, b = ring.sequence(), ring.sequence("a"), ring.sequence("b")
-    out.then(a).then(b).then(out)
-    for _ in range(ring.slots):
-        publish(out, b"x")
-        take(a)
-    assert out.next() == UNAVAILABLE
-    take(b)
-    assert out.next() == ring.slots
-
-
-def test_diamond_sees_what_both_sides_have_released(ring):
-    out, a, b, c = ring.sequence(), *(ring.sequence(n) for n in "abc")
-    assert out.then(FanOut.to(a).and_(b)).then(c).then(out) is out
-    publish(out, b"x", b"y")
-    assert take(a) == b"x"
-    assert take(a) == b"y"
-    assert take(c) is None
-    assert take(b) == b"x"
-    assert take(c) == b"x"
-    assert take(c) is None
-    assert take(b) == b"y"
-    assert take(c) == b"y"
 
 
 def test_a_consumer_is_no_name_to_follow(ring):
@@ -345,56 +248,6 @@ def test_empty_fan_out_does_not_hold_the_producer(ring):
         take(c)
 
 
-def test_removing_and_adding_while_threads_pass_messages_keeps_the_order(ring, thread):
-    out, a, c = ring.producer(), ring.consumer("a"), ring.sequence("c")
-    first = ring.sequence("b")
-    fan = FanOut.to(first)
-    ring.sequence().then(fan).then(c)
-    messages = 3000
-
-    def read():
-        last = -1
-        while last < messages - 1:
-            at = c.next()
-            if at >= 0:
-                value = int.from_bytes(c.slot(at)[:8], "little")
-                assert value == last + 1
-                last = value
-                c.done(at)
-        return last
-
-    def drain():
-        return [int.from_bytes(a.pop(timeout=120), "little") for _ in range(messages)]
-
-    reader, drainer = thread(read), thread(drain)
-    consumer = first
-    for i in range(messages):
-        while True:
-            try:
-                out.push(i.to_bytes(8, "little"), timeout=0)
-                break
-            except shmring.Full:
-                while take(consumer) is not None:
-                    pass
-        if i % 500 == 250:
-            newcomer = ring.sequence(f"b{i}")
-            fan.and_(newcomer)
-            fan.remove(consumer)
-            consumer = newcomer
-    fan.remove(consumer)
-    assert reader.outcome() == messages - 1
-    assert drainer.outcome() == list(range(messages))
-
-
-def test_cycles_are_refused(ring):
-    a, b, c = (ring.sequence(n) for n in "abc")
-    a.then(b).then(c)
-    with pytest.raises(ValueError, match="cannot follow itself"):
-        c.then(a)
-    with pytest.raises(ValueError, match="cannot follow itself"):
-        a.then(a)
-
-
 def test_sequences_of_two_rings_cannot_follow_each_other(ring, name):
     with shmring.create(f"{name}-other", slots=1024, temporary=True) as other:
         a, b = ring.sequence("a"), other.sequence("b")
@@ -412,18 +265,6 @@ def test_producers_follow_branches_and_nothing_else(ring):
         FanOut.to(out)
     with pytest.raises(ValueError, match="no branch to drop"):
         out.drop()
-
-
-def test_graph_is_seen_through_another_handle(ring):
-    out, a, b = ring.sequence(), ring.sequence("a"), ring.sequence("b")
-    out.then(a).then(b).then(out)
-    with shmring.attach(ring.name) as same:
-        assert same.branches()[1]["after"] == ["a"]
-        with same.sequence() as other:
-            publish(other, b"x")
-        assert take(b) is None
-        assert take(a) == b"x"
-        assert take(b) == b"x"
 
 
 # --- many who build at once -------------------------------------------------------------------

@@ -98,31 +98,6 @@ def test_arrow_reader_survives_any_bytes(name, child, schema, compression):
     assert process.end() == "survived\n"
 
 
-def test_reader_goes_on_behind_control_entries_that_a_peer_has_changed(name, child):
-    code = """
-        import mmap, random, sys
-        import shmring
-        rng = random.Random(7)
-        with shmring.create(sys.argv[1], slots=1024, temporary=True) as ring:
-            with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-                control = len(memory) - 1024 * 300 - 1024 * 32
-                for _ in range(300):
-                    with ring.producer() as out, ring.consumer("a", start="latest") as inp:
-                        message_id = out.push(b"x" * rng.randrange(300))
-                        entry = control + message_id % 1024 * 32
-                        for _ in range(rng.choice([1, 3])):  # but for `published`
-                            memory[entry + 8 + rng.randrange(24)] = rng.randrange(256)
-                        try:
-                            len(inp.pop(timeout=1))
-                        except (shmring.Damaged, shmring.Empty, shmring.EndOfStream):
-                            pass
-                    ring.drop_branch("a")
-                    ring.rows()
-        print("survived")
-    """
-    assert child(code, name).end() == "survived\n"
-
-
 # As native/core/tests/test_scribble.c, through the binding.
 SCRIBBLE = """
     import mmap, random, struct, sys

@@ -180,29 +180,6 @@ def test_an_interpreter_that_ends_with_a_lease_hands_it_back(ring, out, child, p
         assert found == {(b"one", True), (b"two", False)}
 
 
-def test_where_no_seat_is_free_the_same_consumer_gets_it_again(name):
-    with (
-        shmring.create(name, slots=1024, participants=3, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as other,
-    ):
-        out.push(b"one")
-        with ring.consumer("a") as inp:
-
-            def fail():
-                with inp.lease():
-                    raise Boom
-
-            with pytest.raises(Boom):
-                fail()
-            with pytest.raises(shmring.Empty):
-                other.pop(timeout=0)
-            with inp.lease() as m:
-                assert (bytes(m.data), m.redelivered) == (b"one", True)
-                m.nack()
-        assert pop_all(other) == [(b"one", True)]  # closing hands it to the others
-
-
 def test_gc_leaves_a_ring_that_has_only_handed_back_messages(name):
     with (
         shmring.create(name, slots=1024) as ring,
@@ -273,36 +250,6 @@ def test_deliveries_are_counted_over_the_deaths_of_consumers(ring, child):
 def dead():
     with shmring.create(f"dead-{uuid.uuid4().hex[:8]}", slots=1024, temporary=True) as ring:
         yield ring
-
-
-def test_a_message_that_kills_its_readers_is_set_aside_into_another_ring(ring, dead, child):
-    code = """
-        import sys, shmring
-        options = {"max_deliveries": 3, "dead_letter": sys.argv[2]}
-        inp = shmring.attach(sys.argv[1]).consumer("b", **options)
-        while True:
-            with inp.lease() as lease:
-                print(bytes(lease).decode(), lease.deliveries, flush=True)
-                if bytes(lease) == b"poison":
-                    sys.stdin.read()  # until it is killed
-    """
-    ring.subscribe("b")
-    with ring.producer() as out:
-        out.push_many([b"one", b"poison", b"two"])
-    for killed in range(3):
-        reader = child(code, ring.name, dead.name)
-        if killed == 0:
-            assert reader.line() == "one 1"
-        assert reader.line() == f"poison {killed + 1}"
-        reader.kill()
-    reader = child(code, ring.name, dead.name)
-    assert reader.line() == "two 1"
-    assert [b["name"] for b in dead.branches()] == ["default"]
-    with dead.consumer("default") as letters, letters.lease() as letter:
-        assert (letter.data, letter.deliveries) == (b"poison", 1)
-        with ring.producer() as out:
-            out.push(letter, kind=letter.kind)  # once more
-    assert reader.line() == "poison 1"
 
 
 def each_way(inp, dead):

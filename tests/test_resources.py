@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import stat
 import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,61 +15,7 @@ import shmring
 AS_ROOT = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 
 
-def in_namespace(*options: str, code: str, arguments: tuple[object, ...] = ()) -> str:
-    """Runs Python in namespaces of its own; what it prints."""
-    source = str(Path(shmring.__file__).parent.parent)
-    process = subprocess.run(
-        [
-            *("unshare", *AS_ROOT, *options, sys.executable, "-c", textwrap.dedent(code)),
-            *map(str, arguments),
-        ],
-        env={**os.environ, "PYTHONPATH": source},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout
-
-
 # --- memory -----------------------------------------------------------------------------------
-
-
-def test_small_file_system_refuses_a_ring_or_holds_it_to_the_last_byte(tmp_path):
-    printed = in_namespace(
-        "--mount",
-        code="""
-            import os, subprocess, sys
-            import shmring
-            folder = sys.argv[1]
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-            with shmring.create(path=f"{folder}/ring", slots=1024, participants=8) as ring:
-                try:
-                    shmring.create(path=f"{folder}/more", slots=2048)
-                except shmring.NoSpace as error:
-                    print("refused:", "fewer slots" in str(error), os.listdir(folder))
-                with open(f"{folder}/rest", "wb", buffering=0) as rest:
-                    try:
-                        while rest.write(bytes(4096)):
-                            pass
-                    except OSError as error:
-                        print("full:", error.strerror)
-                with ring.producer() as out, ring.consumer("a") as inp:
-                    for lap in range(3):
-                        for i in range(1024):
-                            out.push(bytes([lap]) * 300)
-                        for i in range(1024):
-                            assert inp.pop(timeout=1) == bytes([lap]) * 300
-                print("three laps")
-        """,
-        arguments=(tmp_path,),
-    )
-    assert printed.splitlines() == [
-        "refused: True ['ring']",
-        "full: No space left on device",
-        "three laps",
-    ]
 
 
 def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, child):
@@ -207,19 +148,6 @@ def test_sidecar_goes_on_when_it_had_no_file_descriptors_or_processes_for_a_whil
 # --- users ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def umask() -> Iterator[None]:
-    before = os.umask(0o077)
-    yield
-    os.umask(before)
-
-
-def test_mode_is_what_was_asked_for_whatever_the_umask(name, umask):
-    for mode in (0o600, 0o660, 0o644):
-        with shmring.create(name, slots=1024, mode=mode, temporary=True) as ring:
-            assert stat.S_IMODE(os.stat(ring.path).st_mode) == mode
-
-
 AS_OTHER_USER = """
     import os, sys
     import shmring
@@ -334,26 +262,6 @@ def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
                 while inp.pop(timeout=120) != b"last":
                     pass  # what the daemon thread has pushed
             assert len(ring.participants()) == 1
-
-
-def test_signal_handlers_run_during_a_wait(ring):
-    seen = []
-
-    def handle(number, frame):
-        seen.append(number)
-        if len(seen) == 5:
-            raise InterruptedError("enough")
-
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        with ring.consumer("a") as inp:
-            signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
-            with pytest.raises(InterruptedError, match="enough"):
-                inp.pop()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert len(seen) >= 5
 
 
 # --- clocks -----------------------------------------------------------------------------------
@@ -496,20 +404,3 @@ def test_death_is_seen_across_pid_namespaces_and_life_too(name, child, until):
                 assert inp.pop(timeout=120) == b"held"
                 assert inp.pop(timeout=120) == b"behind"
             until(lambda: len(ring.participants()) == 1, "only the living have seats")
-
-
-def test_all_seats_taken_by_the_dead_are_free_for_the_living(name, child):
-    code = """
-        import os, signal, sys
-        import shmring
-        ring = shmring.attach(sys.argv[1])
-        for _ in range(7):
-            ring.producer().claim(300)
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    with shmring.create(name, slots=1024, participants=8, temporary=True) as ring:
-        for _ in range(3):
-            child(code, name).process.wait(120)
-            with ring.producer() as out, ring.consumer("a", start="latest") as inp:
-                out.push(b"next")
-                assert inp.pop(timeout=120) == b"next"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import gc
 import itertools
-import mmap
 import time
 from contextlib import suppress
 
@@ -64,13 +63,6 @@ def test_push_takes_whatever_has_the_buffer_protocol(ring, data):
         assert inp.pop() == b"abcd"
 
 
-def test_push_takes_a_memory_map(ring):
-    with ring.producer() as out, ring.consumer("a") as inp, mmap.mmap(-1, 16) as memory:
-        memory[:4] = b"abcd"
-        out.push(memory)
-        assert inp.pop() == b"abcd" + bytes(12)
-
-
 def test_message_ids_are_sequences_of_first_slots(ring):
     with ring.producer() as out:
         assert [out.push(b"x" * n) for n in (1, 301, 900, 0, 5)] == [0, 1, 3, 6, 7]
@@ -95,24 +87,7 @@ def test_time_is_wall_clock_time_of_publication(name):
         assert before <= inp.lease().time <= after
 
 
-def test_ring_without_a_clock_says_zero(name):
-    with (
-        shmring.create(name, slots=1024, clock="off", temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        out.push(b"x")
-        assert inp.lease().time == 0
-
-
 # --- a full ring ------------------------------------------------------------------------------
-
-
-def test_ring_without_branches_never_fills(ring):
-    with ring.producer() as out:
-        for _ in range(3 * ring.slots):
-            out.push(b"x", timeout=0)
-        assert ring.claimed == 3 * ring.slots
 
 
 def test_full_ring_refuses_without_publishing_and_takes_again_after_a_release(ring):
@@ -128,16 +103,6 @@ def test_full_names_the_ring_and_the_time(ring):
         fill(out)
         with pytest.raises(shmring.Full, match=rf'ring "{ring.name}" was full for 0\.01 s'):
             out.push(b"x", timeout=0.01)
-
-
-def test_slowest_branch_holds_the_producer(ring):
-    with ring.producer() as out, ring.consumer("fast") as fast, ring.consumer("slow") as slow:
-        fill(out)
-        popped(fast, 10)
-        with pytest.raises(shmring.Full):
-            out.push(b"x", timeout=0)
-        popped(slow, 1)
-        out.push(b"x", timeout=0)
 
 
 def test_producer_that_raises_does_not_wait_unless_told(ring):
@@ -237,33 +202,6 @@ def test_push_many_that_does_not_fit_now_publishes_nothing(ring):
         assert ring.claimed == 1000
         assert out.push_many([b"y"] * 24, timeout=0) == 1000
         popped(inp, 1)
-
-
-def test_push_many_as_large_as_the_ring_goes_through(ring):
-    rows = [b"%d" % i for i in range(ring.slots)]
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for _ in range(3):
-            out.push_many(rows, timeout=0)
-            assert popped(inp, ring.slots) == rows
-
-
-def test_push_many_larger_than_ring_is_refused_and_publishes_nothing(ring):
-    with ring.producer() as out:
-        with pytest.raises(shmring.MessageTooLarge, match=ring.name):
-            out.push_many([b"x"] * (ring.slots + 1))
-        assert ring.claimed == 0
-
-
-def test_push_many_into_a_scattered_ring(name):
-    with (
-        shmring.create(name, slots=1024, scattered=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        rows = [b"%d" % i for i in range(700)]
-        for _ in range(4):
-            out.push_many(rows, timeout=0)
-            assert popped(inp, 700) == rows
 
 
 def test_push_many_of_megabytes_by_several_threads_of_one_producer(name, thread):
@@ -428,13 +366,3 @@ def test_end_marker_is_seen_by_lease_and_lease_many(ring):
         with pytest.raises(shmring.EndOfStream):
             b.lease()
         assert bytes(b.lease().data) == b"3"
-
-
-def test_single_producer_is_replaced_when_it_closes(name):
-    with shmring.create(name, slots=1024, single_producer=True, temporary=True) as ring:
-        with ring.producer() as out:
-            out.push(b"x")
-            with pytest.raises(shmring.SecondProducer, match=str(name)):
-                ring.producer()
-        with ring.producer() as out:
-            out.push(b"y")

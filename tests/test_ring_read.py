@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-import random
-import threading
 
 import numpy as np
 import pytest
@@ -28,44 +26,10 @@ def free_slots(ring, out):
 # --- pop --------------------------------------------------------------------------------------
 
 
-def test_every_branch_sees_every_message_in_order(ring):
-    with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b") as b:
-        rows = [b"%d" % i for i in range(500)]
-        out.push_many(rows)
-        assert [a.pop(timeout=0) for _ in rows] == rows
-        assert [b.pop(timeout=0) for _ in rows] == rows
-
-
-def test_consumers_of_a_branch_share_its_messages(ring):
-    with ring.producer() as out, ring.consumer("w") as one, ring.consumer("w") as two:
-        out.push_many([b"%d" % i for i in range(100)])
-        got = [inp.pop(timeout=0) for _ in range(50) for inp in (one, two)]
-        assert got == [b"%d" % i for i in range(100)]
-        for inp in (one, two):
-            with pytest.raises(shmring.Empty):
-                inp.pop(timeout=0)
-
-
 def test_empty_names_branch_ring_and_time(ring):
     text = rf'"billing" of ring "{ring.name}" within 0\.02 s'
     with ring.consumer("billing") as inp, pytest.raises(shmring.Empty, match=text):
         inp.pop(timeout=0.02)
-
-
-def test_branch_after_another_sees_what_that_has_released(ring):
-    with (
-        ring.producer() as out,
-        ring.consumer("journal") as journal,
-        ring.consumer("logic", after="journal") as logic,
-    ):
-        out.push(b"x")
-        with pytest.raises(shmring.Empty):
-            logic.pop(timeout=0)
-        lease = journal.lease(timeout=0)
-        with pytest.raises(shmring.Empty):
-            logic.pop(timeout=0)
-        lease.release()
-        assert logic.pop(timeout=0) == b"x"
 
 
 def test_branch_with_drop_oldest_loses_the_oldest_and_says_which(ring):
@@ -104,31 +68,6 @@ def test_lease_cannot_be_written(ring):
         out.push(b"abc")
         with inp.lease() as m:
             assert not np.frombuffer(m, np.uint8).flags.writeable
-
-
-def test_held_lease_holds_the_producer_until_its_release(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push(b"held")
-        lease = inp.lease()
-        assert free_slots(ring, out) == ring.slots - 1
-        lease.release()
-        out.push(b"x", timeout=0)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_leases_are_released_in_any_order(ring, order):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push_many([b"%d" % i for i in range(4)])
-        leases = [inp.lease() for _ in range(4)]
-        held = set(range(4))
-        for i in order:
-            assert [bytes(leases[k].data) for k in sorted(held)] == [
-                b"%d" % k for k in sorted(held)
-            ]
-            leases[i].release()
-            held.discard(i)
-            assert inp.hold == min(held, default=None)
-            assert ring.branches()[0]["released"] == min(held, default=4)
 
 
 def test_release_twice_is_once(ring):
@@ -212,26 +151,6 @@ def test_consumer_closed_while_views_live_leaves_when_they_are_gone(ring):
         assert bytes(view) == b"kept"
         del view, m
         assert ring.branches()[0]["consumers"] == 0
-
-
-def test_many_leases_in_random_order_lose_and_mix_nothing(ring):
-    rng = random.Random(7)
-    with ring.producer() as out, ring.consumer("a") as inp:
-        leases, pushed, taken = {}, 0, 0
-        for _ in range(20_000):
-            choice = rng.random()
-            if choice < 0.4 and pushed - min(leases, default=taken) < ring.slots:
-                out.push(b"%d" % pushed, timeout=0)
-                pushed += 1
-            elif choice < 0.7 and taken < pushed and len(leases) < 40:
-                leases[taken] = inp.lease(timeout=0)
-                taken += 1
-            elif leases:
-                key = rng.choice(list(leases))
-                lease = leases.pop(key)
-                assert bytes(lease.data) == b"%d" % key
-                lease.release()
-            assert inp.hold == min(leases, default=None)
 
 
 def test_too_many_separate_leases_are_refused_and_lose_nothing(ring):
@@ -474,105 +393,4 @@ def test_released_batch_gives_nothing_more(ring):
                 use()
 
 
-def test_interleaved_batches_and_pops_see_each_message_once(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        seen = []
-        for i in range(0, 3000, 30):
-            out.push_many([b"%d" % k for k in range(i, i + 30)])
-            seen.append(inp.pop())
-            with inp.lease() as m:
-                seen.append(bytes(m.data))
-            with inp.lease_many(1000) as b:
-                seen += [bytes(m) for m in b]
-        assert seen == [b"%d" % k for k in range(3000)]
-
-
 # --- threads ----------------------------------------------------------------------------------
-
-
-def test_threads_share_one_producer_and_one_consumer(name, thread):
-    each, threads = 3000, 3
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-
-        def produce(number):
-            for i in range(each):
-                out.push(b"%d %d" % (number, i))
-
-        loops = [iter(inp) for _ in range(threads)]
-        readers = [thread(list, loop) for loop in loops]
-        writers = [thread(produce, number) for number in range(threads)]
-        for writer in writers:
-            writer.outcome()
-        out.push_end()
-        got = [message for reader in readers for message in reader.outcome()]
-        want = [b"%d %d" % (n, i) for n in range(threads) for i in range(each)]
-        assert sorted(got) == sorted(want)
-
-
-def test_threads_with_handles_of_their_own(name, thread):
-    each, threads = 3000, 3
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("a")
-
-        def produce(number):
-            with ring.producer() as out:
-                for i in range(each):
-                    out.push(b"%d %d" % (number, i))
-
-        def consume(inp):
-            last = [-1] * threads
-            count = 0
-            for message in inp:
-                number, i = map(int, message.split())
-                assert i > last[number], "a producer's messages come in order"
-                last[number] = i
-                count += 1
-            return count
-
-        readers = [thread(consume, ring.consumer("a")) for _ in range(threads)]
-        writers = [thread(produce, number) for number in range(threads)]
-        for writer in writers:
-            writer.outcome()
-        with ring.producer() as out:
-            out.push_end()
-        assert sum(reader.outcome() for reader in readers) == each * threads
-
-
-def test_leases_of_one_consumer_released_by_other_threads(name, thread):
-    count = 1000
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        box, lock = [], threading.Lock()
-        done = threading.Event()
-
-        def release():
-            freed = 0
-            while not done.is_set() or box:
-                with lock:
-                    lease = box.pop(random.randrange(len(box))) if box else None
-                if lease is not None:
-                    lease.release()
-                    freed += 1
-            return freed
-
-        workers = [thread(release) for _ in range(2)]
-        feeder = thread(lambda: [out.push(b"%d" % i) for i in range(count)])
-        for i in range(count):
-            lease = inp.lease(timeout=120)
-            assert bytes(lease.data) == b"%d" % i
-            while len(box) > 30:
-                pass
-            with lock:
-                box.append(lease)
-            del lease
-        done.set()
-        assert sum(worker.outcome() for worker in workers) == count
-        feeder.outcome()
-        assert inp.hold is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import pytest
@@ -78,14 +77,6 @@ def test_waits_end_in_time_and_not_before(ring, wait, patience):
         assert ring.claimed == ring.slots
 
 
-def test_wait_longer_than_a_slice_goes_on(ring):
-    with ring.consumer("a") as inp:
-        start = time.monotonic()
-        with pytest.raises(shmring.Empty):
-            inp.pop(timeout=0.35)
-        assert time.monotonic() - start >= 0.35
-
-
 @pytest.mark.parametrize("timeout", [1e9, 1e300, float("inf"), None, 10**12])
 def test_huge_timeouts_are_for_ever(ring, thread, until, participant, timeout):
     with ring.producer() as out, ring.consumer("a", name="c") as inp:
@@ -155,18 +146,6 @@ def test_dropping_the_branch_frees_the_producer(ring, thread, until, participant
         until(waits(ring, "p", "full_waits", participant))
         ring.drop_branch("a")
         assert pusher.outcome() == ring.slots
-
-
-def test_other_threads_run_while_one_waits(ring, thread, until, participant):
-    with ring.producer() as out, ring.consumer("a", name="c", wait="spin") as inp:
-        popper = thread(inp.pop)
-        until(waits(ring, "c", "empty_waits", participant))
-        turns = [threading.Event() for _ in range(100)]
-        other = thread(lambda: [turn.set() for turn in turns])
-        other.outcome()
-        assert all(turn.is_set() for turn in turns)
-        out.push(b"x")
-        popper.outcome()
 
 
 CTRL_C = """
@@ -277,14 +256,3 @@ def test_producer_without_readers_is_told_within_a_round(ring):
         os.unlink(ring.path)
         with pytest.raises(shmring.RingNotFound, match=r"was removed .* no consumer is attached"):
             any(out.push_many([b"x"] * 512) < 0 for _ in range(6))
-
-
-def test_ring_that_was_unlinked_on_purpose_is_waited_for(ring, thread, until, participant):
-    with ring.consumer("a", name="c") as inp:
-        ring.unlink()
-        with pytest.raises(shmring.Empty, match="no producer is attached"):
-            inp.pop(timeout=1.1)
-        popper = thread(inp.pop)
-        with ring.producer() as out:
-            out.push(b"x")
-            assert popper.outcome() == b"x"

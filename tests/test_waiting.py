@@ -140,30 +140,6 @@ def test_ctrl_c_ends_the_wait(rings, child):
     process.end()
 
 
-DIES = """
-import sys
-import shmring
-
-inp = shmring.attach(sys.argv[1]).consumer("a")
-lease = inp.lease()
-print("holds", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_what_a_killed_consumer_held_is_told(rings, child):
-    inputs = [ring.consumer("a") for ring in rings]
-    with rings[1].producer() as out:
-        out.push(b"x")
-    process = child(DIES, rings[1].name)
-    assert process.line() == "holds"
-    assert shmring.wait(inputs, 0) == []
-    process.kill()
-    assert shmring.wait(inputs) == [inputs[1]]
-    with inputs[1].lease(timeout=0) as lease:
-        assert lease.redelivered
-
-
 SHARES = """
 import sys
 import shmring
@@ -196,19 +172,6 @@ def test_processes_that_wait_for_the_same_rings_share_what_comes(rings, child):
     for out in outputs:
         out.push_end()
     assert sum(int(process.end()) for process in processes) == 2000 * len(rings)
-
-
-def test_more_than_the_kernel_takes_at_once(name):
-    rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(3)]
-    try:
-        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(60)]
-        out = rings[2].producer()
-        assert shmring.wait(inputs, 0.05) == []
-        out.push(b"x")
-        assert shmring.wait(inputs) == inputs[120:]
-    finally:
-        for ring in rings:
-            ring.close()
 
 
 def test_a_forked_child_is_refused(rings):
