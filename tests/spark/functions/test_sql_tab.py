@@ -49,9 +49,9 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
         "number of output rows",
         "number of batches",
         "requests sent",
-        "bytes sent",
+        "data sent to Python workers",
         "answers received",
-        "bytes received",
+        "data returned from Python workers",
         "requests sent again",
         "time waited for room",
         "time waited for answers",
@@ -62,7 +62,7 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
     assert 3 <= int(shown["requests sent"]) <= 30
     for each, value in shown.items():
         unit = r" (ms|s|min|h)" if each.startswith("time") else ""
-        unit = r" [KM]iB" if each.startswith("bytes") else unit
+        unit = r" [KM]iB" if each.startswith("data") else unit
         amount = value.splitlines()[-1].partition(" (")[0]  # behind a line on what is what
         assert re.fullmatch(r"[\d.,]+" + unit, amount), (each, value)
     page = html.unescape(get(f"/SQL/execution/?id={query}"))

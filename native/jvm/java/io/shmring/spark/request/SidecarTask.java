@@ -78,7 +78,8 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
   /**
    * What the operator's tasks have done, for Spark's UI.
    *
-   * @param all by the names that Spark finds them by, in the order in which its UI is to show them
+   * @param all by the names that Spark finds them by, in the order in which its UI is to show them;
+   *     what Spark's own nodes of Python functions count too is shown by its words for it
    */
   public record Metrics(LinkedHashMap<String, SQLMetric> all) implements Serializable {
     private static final long UNSET = -1;
@@ -89,14 +90,18 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
       all.put("numOutputRows", SQLMetrics.createMetric(context, "number of output rows"));
       all.put("batches", SQLMetrics.createMetric(context, "number of batches"));
       all.put("requests", SQLMetrics.createMetric(context, "requests sent"));
-      all.put("requestBytes", SQLMetrics.createSizeMetric(context, "bytes sent", UNSET));
+      all.put("requestBytes", size(context, "data sent to Python workers"));
       all.put("answers", SQLMetrics.createMetric(context, "answers received"));
-      all.put("answerBytes", SQLMetrics.createSizeMetric(context, "bytes received", UNSET));
+      all.put("answerBytes", size(context, "data returned from Python workers"));
       all.put("retries", SQLMetrics.createMetric(context, "requests sent again"));
       all.put("roomTime", time(context, "time waited for room"));
       all.put("answerTime", time(context, "time waited for answers"));
       all.put("workedTime", time(context, "time worked in the sidecar"));
       return new Metrics(all);
+    }
+
+    private static SQLMetric size(SparkContext context, String name) {
+      return SQLMetrics.createSizeMetric(context, name, UNSET);
     }
 
     private static SQLMetric time(SparkContext context, String name) {
