@@ -1,9 +1,9 @@
-"""Runs Spark's own tests of Arrow and pandas functions, over the socket and over rings.
+"""Runs Spark's own tests of Arrow and pandas functions, over rings and over the socket.
 
     python tests/sparks_tests.py SPARK/python/pyspark/sql/tests ['arrow/test_arrow_map.py' ...]
 
-The folder is that of Spark's sources, which no package of pyspark has. Prints how many pass over
-rings, how many of the others fail over the socket too, and each test that does not.
+The folder is that of Spark's sources, which no package of pyspark has. Prints how many tests of
+each file pass over rings, and what does not, with how it ends over the socket.
 """
 
 from __future__ import annotations
@@ -12,22 +12,35 @@ import os
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
 import pyspark
+import pytest
 
 import shmring.spark
 
-FILES = ("arrow/test_arrow_*.py", "pandas/test_pandas_*map.py", "pandas/test_pandas_udf*.py")
+FILES = (
+    *("arrow/test_arrow_*map.py", "arrow/test_arrow_*ud*.py", "pandas/test_pandas_*map.py"),
+    *("pandas/test_pandas_udf*.py", "test_unified_udf.py", "test_udf_combinations.py"),
+)
+SECONDS = "600"  # that one test may take
 INSTALLED = Path(pyspark.__path__[0])
+ENDS = "SPARKS_TESTS_ENDS"  # the file that says how each test has ended
 OPTIONS = {
     "spark.jars": shmring.spark.jar_path(),
     "spark.python.daemon.module": "shmring.spark.daemon",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
 }
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note at once how a test ends, as this module is a plugin of the run too."""
+    if report.when == "call" or report.outcome != "passed":
+        end = "endless" if "Timeout (>" in report.longreprtext else report.outcome
+        with Path(os.environ[ENDS]).open("a") as ends:
+            ends.write(f"{report.nodeid} {end}\n")
 
 
 def _add_tests(folder: Path, tests: Path) -> None:
@@ -47,46 +60,44 @@ def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
     options = OPTIONS | {"spark.shmring.functions": switch}
     lines = [f"{name} {value}\n" for name, value in options.items()]
     (folder / switch / "spark-defaults.conf").write_text("".join(lines))
+    ends = folder / switch / "ends"
+    ends.touch()
+    path = [str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     variables = {
+        ENDS: str(ends),
         "SPARK_CONF_DIR": str(folder / switch),
         "SPARK_HOME": str(INSTALLED),
-        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join(path),
         "PYSPARK_PYTHON": sys.executable,
     }
-    report = folder / f"{switch}.xml"
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
-    command = [*pytest, f"--rootdir={folder}", f"--junitxml={report}", *tests]
+    runner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", Path(__file__).stem]
+    limits = ["--timeout", SECONDS, "--timeout-method", "signal"]
+    command = [*runner, *limits, "-c", os.devnull, f"--rootdir={folder}", *tests]
     subprocess.run(command, env=os.environ | variables, cwd=folder, check=False)
     ended: dict[str, str] = {}
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
-        module, _, owner = str(case.get("classname")).rpartition(".")
-        name = f"{module.replace('.', '/')}.py::{owner}::{case.get('name')}"
-        ended[name] = min([*kinds, ended.get(name, "passed")])  # one with parts ends with each
+    for line in ends.read_text().splitlines():
+        name, end = line.split()
+        ended[name] = min(end, ended.get(name, end))  # one with parts ends with each
     return ended
 
 
 def main() -> int:
-    """Run over rings, and over the socket what does not pass; print the table."""
+    """Run over rings, and over the socket what does not pass."""
     tests = Path(sys.argv[1])
-    files = sorted(
-        f"pyspark/sql/tests/{file.relative_to(tests)}"
-        for each in sys.argv[2:] or FILES
-        for file in tests.glob(each)
-    )
+    files = sorted({file for each in sys.argv[2:] or FILES for file in tests.glob(each)})
+    paths = [f"pyspark/sql/tests/{file.relative_to(tests)}" for file in files]
     with tempfile.TemporaryDirectory() as made:
         _add_tests(Path(made), tests)
-        on = _run(Path(made), files, "on")
+        on = _run(Path(made), paths, "on")
         failing = [name for name, end in on.items() if end not in ("passed", "skipped")]
         off = _run(Path(made), failing, "off") if failing else {}
-    for file in files:
-        of_file = {name: end for name, end in on.items() if name.startswith(f"{file}::")}
-        ends = Counter(of_file.values())
+    for path in paths:
+        of_file = {name: end for name, end in on.items() if name.startswith(f"{path}::")}
         also = sum(off.get(name) == end for name, end in of_file.items())
-        print(f"{file}: {ends['passed']} pass of {len(of_file)}, {also} fail over the socket too")
-    differing = [name for name in failing if off.get(name) != on[name]]
-    print(*differing, sep="\n")
-    return int(bool(differing))
+        print(f"{path}: {dict(Counter(of_file.values()))}, {also} end so over the socket too")
+    for name in failing:
+        print(f"{name}: {on[name]} over rings, {off.get(name)} over the socket")
+    return int(any(off.get(name) != on[name] for name in failing))
 
 
 if __name__ == "__main__":
