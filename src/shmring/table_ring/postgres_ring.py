@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import psycopg
 import sqlalchemy as sa
+from psycopg import pq
+from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.generators import execute
 from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
-from shmring.errors import Damaged, MissingExtra, VersionMismatch
+from shmring.errors import Damaged, VersionMismatch
 from shmring.table_ring import functions
 from shmring.table_ring.backend import Backend
 from shmring.table_ring.functions import Functions
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
 
-if TYPE_CHECKING:
-    import psycopg
-
-    from shmring.table_ring.statement import Statement
-
-
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
+
+_BINARY = [pq.Format.BINARY] * 3
+_BYTEA = 17
+# Dimensions, nulls, element type, count, lower bound; then length and bytes of each message.
+_HEADER = struct.Struct(">5i")
+_LENGTHS = [struct.pack(">i", length) for length in range(MESSAGE_BYTES + 1)]
 
 # The plan must not depend on statistics, which may be those of an empty ring: every lookup goes by
 # key. Planning only once saves half the time of a push.
@@ -39,6 +44,59 @@ _SETTINGS = (
     b"SET enable_hashjoin = off;"
     b"SET enable_mergejoin = off"
 )
+
+
+class Statement:
+    """A statement with parameters in PostgreSQL's binary form, prepared in each session.
+
+    It goes straight through libpq. A cursor of the driver converts, describes and keeps more than a
+    message needs: with it a push or a pop of one message takes twice as many instructions of the
+    client.
+    """
+
+    def __init__(self, name: str, sql: str) -> None:
+        self._name = f"shmring_{name}".encode()
+        self._sql = sql.encode()
+        self._session: pq.abc.PGconn | None = None
+
+    def run(
+        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
+    ) -> pq.abc.PGresult:
+        """Run the statement, and return its rows in binary form."""
+        if connection.pgconn is self._session:
+            try:
+                return self._send(connection, parameters)
+            except InvalidSqlStatementName:
+                # The driver itself forgets all statements after a DROP or ROLLBACK.
+                pass
+        self._session = connection.pgconn
+        self._session.send_prepare(self._name, self._sql)
+        _answer(connection)
+        return self._send(connection, parameters)
+
+    def _send(
+        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
+    ) -> pq.abc.PGresult:
+        connection.pgconn.send_query_prepared(
+            self._name, parameters, _BINARY[: len(parameters)], result_format=pq.Format.BINARY
+        )
+        return _answer(connection)
+
+
+def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
+    # The driver waits, as for every statement: an interrupt cancels the statement.
+    (result,) = connection.wait(execute(connection.pgconn))
+    if result.status == pq.ExecStatus.FATAL_ERROR:
+        raise error_from_result(result, connection.info.encoding)
+    return result
+
+
+def bytea_array(messages: Sequence[bytes]) -> bytes:
+    """Return messages as a parameter of type bytea[], by one join and not by a call a message."""
+    parts = [_HEADER.pack(1, 0, _BYTEA, len(messages), 1)]
+    for message in messages:
+        parts += (_LENGTHS[len(message)], message)
+    return b"".join(parts)
 
 
 class PostgresRing(Backend):
@@ -61,18 +119,9 @@ class PostgresRing(Backend):
     _asking = False
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        try:
-            return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-        except ImportError as error:
-            raise MissingExtra(
-                f"a table ring on PostgreSQL needs psycopg 3, which cannot be imported here "
-                f"({error}): pip install 'shmring[postgresql]'"
-            ) from error
+        return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
 
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
-        from shmring.table_ring.statement import Statement, bytea_array
-
-        self._statement, self._bytea_array = Statement, bytea_array
         connection.autocommit = True
         connection.add_notify_handler(self._count_told)
         self._untidy = True
@@ -91,12 +140,12 @@ class PostgresRing(Backend):
     def _take_notifications(self) -> None:
         """Count the notifications that have arrived since the last answer."""
         session = self._driver.pgconn
-        with contextlib.suppress(self._engine.dialect.loaded_dbapi.Error):
+        with contextlib.suppress(psycopg.Error):
             session.consume_input()
             while session.notifies():
                 self._told += 1
 
-    def _send(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
+    def _send(self, statement: Statement, parameters: Sequence[bytes]) -> pq.abc.PGresult:
         return self._sent(lambda: statement.run(self._driver, parameters))
 
     def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
@@ -112,7 +161,7 @@ class PostgresRing(Backend):
             self._reconnect()
         try:
             return send()
-        except self._engine.dialect.loaded_dbapi.Error as error:
+        except psycopg.Error as error:
             raise self._translate(error) from error
 
     def _reconnect(self) -> None:
@@ -126,11 +175,7 @@ class PostgresRing(Backend):
         """Return the error as SQLAlchemy would raise it, or as one of ours."""
         name = self.tables.name
         wrapped = exc.DBAPIError.instance(
-            None,
-            None,
-            error,
-            self._engine.dialect.loaded_dbapi.Error,
-            connection_invalidated=self._driver.closed,
+            None, None, error, psycopg.Error, connection_invalidated=self._driver.closed
         )
         try:
             with self.translated():

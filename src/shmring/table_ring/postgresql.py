@@ -7,13 +7,21 @@ import select
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from shmring.errors import Contended, Damaged
 from shmring.table_ring import functions
 from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
-from shmring.table_ring.postgres_ring import PostgresRing, Rows, is_gone, sqlstate
+from shmring.table_ring.postgres_ring import (
+    PostgresRing,
+    Rows,
+    Statement,
+    bytea_array,
+    is_gone,
+    sqlstate,
+)
 from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
@@ -51,13 +59,9 @@ class PostgresBackend(PostgresRing):
         super().use(layout)
         named = self._named
         mark = self._mark = f"{self._functions(layout).mark} => NULL"
-        self._push_one = self._statement(
-            "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
-        )
-        self._push_many = self._statement(
-            "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
-        )
-        self._sync = self._statement(
+        self._push_one = Statement("push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})")
+        self._push_many = Statement("push_many", f"SELECT {named('_push_many')}($1, $2, {mark})")
+        self._sync = Statement(
             "sync",
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
             " pg_logical_emit_message(true, '', '')",
@@ -76,10 +80,10 @@ class PostgresBackend(PostgresRing):
         self._me = subscriber, holder, cursor
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
         claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
-        self._pop_one = self._statement(
+        self._pop_one = Statement(
             "pop_one", f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
         )
-        self._pop_many = self._statement(
+        self._pop_many = Statement(
             "pop_many",
             f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
         )
@@ -98,7 +102,7 @@ class PostgresBackend(PostgresRing):
             statement = self._push_one
             parameters = (rows[0], written, _milliseconds(timeout).to_bytes(4))
         else:
-            statement, parameters = self._push_many, (self._bytea_array(rows), written)
+            statement, parameters = self._push_many, (bytea_array(rows), written)
         number = self._move(lambda: self._send(statement, parameters).get_value(0, 0))
         return None if number is None else int.from_bytes(number)
 
@@ -224,7 +228,7 @@ class PostgresBackend(PostgresRing):
         # This also returns when another thread's answer arrives: the caller then looks once more.
         try:
             socket = self._driver.fileno()
-        except self._engine.dialect.loaded_dbapi.Error:  # it is closed
+        except psycopg.Error:  # it is closed
             super().sleep(seconds, told)
             return
         ready = select.poll()

@@ -154,11 +154,7 @@ class SqliteBackend(Backend):
                 (n, time_ns, subscribers, holders, message, place(n))
                 for n, message in enumerate(rows, first)
             ]
-            if len(values) == 1:
-                moved = database.execute(self._fill, values[0]).rowcount
-            else:
-                moved = database.executemany(self._fill, values).rowcount
-            if moved != len(values):
+            if database.executemany(self._fill, values).rowcount != len(values):
                 raise _Miss
             database.execute(self._move_push, (first + len(values),))
             return first
