@@ -31,10 +31,7 @@ FUNCTIONS = "spark.shmring.functions"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-SESSION = {
-    "spark.python.daemon.module": "shmring.spark.daemon",
-    "spark.sql.session.timeZone": "Europe/Berlin",
-}
+SESSION = {"spark.sql.session.timeZone": "Europe/Berlin"}
 
 
 def _hinted(function: Any, takes: Any, gives: Any) -> Any:

@@ -39,7 +39,6 @@ def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
     return start_spark(
         f"local[{CORES},20]",
         **{
-            "spark.python.daemon.module": "shmring.spark.daemon",
             "spark.shmring.functions": "on",
             "spark.excludeOnFailure.enabled": "false",
             ROWS: str(BATCH),

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import sys
 import weakref
 from pathlib import Path
 
@@ -99,6 +100,18 @@ def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame):
     assert not list(Path("/dev/shm").glob(f"shmring.worker.{jvm}-*"))
 
 
+def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_option):
+    def daemon(batches):
+        for _ in batches:
+            pass
+        yield pa.record_batch({"name": [sys.modules["__main__"].__spec__.name]})
+
+    for switch, name in (("on", "shmring.spark.daemon"), ("off", "pyspark.daemon")):
+        set_option(FUNCTIONS, switch)
+        query = frame.mapInArrow(daemon, "name string")
+        assert {row.name for row in query.collect()} == {name}
+
+
 def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, until, tmp_path):
     class Left:
         pass
@@ -133,6 +146,16 @@ def test_what_changes_how_spark_runs_functions_leaves_them_to_it(frame, set_opti
     outcome(frame.mapInArrow(mapped.counts, "n long"), over_rings=False)
     (reason,) = _reasons(frame.mapInArrow(mapped.counts, "n long"))
     assert "workers" in reason or "schema" in reason
+
+
+def test_a_daemon_of_the_users_own_is_used(spark, frame):
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.python.daemon.module", "the.users")
+    try:
+        (reason,) = _reasons(frame.mapInArrow(mapped.counts, "n long"))
+    finally:
+        conf.remove("spark.python.daemon.module")
+    assert reason.startswith("spark.python.daemon.module is set")
 
 
 def _reasons(frame) -> list[str]:

@@ -1,7 +1,8 @@
 """Spark's daemon of Python workers, whose workers take batches from rings where they are told to.
 
-``spark.python.daemon.module`` names this module. It is Spark's own daemon but for that, see
-:mod:`shmring.spark.exchange`, and for what :func:`_equipped_worker` says about garbage.
+Functions over rings have workers of this daemon, and all others those of Spark's. It is Spark's own
+but for rings, see :mod:`shmring.spark.exchange`, and for what :func:`_equipped_worker` says about
+garbage.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ final class PythonRun implements WorkerClient.Control {
   private static final int ITERATOR = 2;
   private static final int GIVES_STRUCT = 4;
   private static final int COGROUPS = 8;
+  private static final String DAEMON = "shmring.spark.daemon";
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
@@ -142,12 +143,20 @@ final class PythonRun implements WorkerClient.Control {
       }
       SparkEnv env = SparkEnv.get();
       long patience = env.conf().getTimeAsMs("spark.python.task.killTimeout", "2s");
-      String daemon = env.conf().get("spark.python.daemon.module", "pyspark.daemon");
       String module = env.conf().get("spark.python.worker.module", "pyspark.worker");
       Map<String, String> variables = Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
       Executor later = CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS);
       later.execute(
-          () -> env.destroyPythonWorker(pythonExec(), module, daemon, variables, worker));
+          () -> env.destroyPythonWorker(pythonExec(), module, DAEMON, variables, worker));
+    }
+
+    /**
+     * The daemon whose workers know of rings: those of Spark's own functions come from its own. Scala
+     * gives this private value of the class a public method, with this name in 4.1 to 4.3.
+     */
+    @Override
+    public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
+      return DAEMON;
     }
 
     /** No thread of its own writes: there are no batches to write. Since 4.3. */

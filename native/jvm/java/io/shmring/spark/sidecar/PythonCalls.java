@@ -74,8 +74,8 @@ final class PythonCalls {
     if (VERSIONS.stream().noneMatch(version::startsWith)) {
       return Optional.of("Spark " + version + " is none of those that are known: 4.1 to 4.3");
     }
-    if (!conf.get("spark.python.daemon.module", "pyspark.daemon").equals(DAEMON)) {
-      return Optional.of("spark.python.daemon.module is not " + DAEMON);
+    if (!conf.get("spark.python.daemon.module", DAEMON).equals(DAEMON)) {
+      return Optional.of("spark.python.daemon.module is set, and not to " + DAEMON);
     }
     if (!conf.getBoolean("spark.python.use.daemon", true)) {
       return Optional.of("spark.python.use.daemon is false");
