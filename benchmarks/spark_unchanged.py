@@ -152,7 +152,7 @@ class _Job:
 
 
 def _configured(builder: Any) -> Any:
-    builder = with_jar(builder, functions=True)
+    builder = with_jar(builder)
     for name, value in BEST.items():
         builder = builder.config(name, value)
     return builder

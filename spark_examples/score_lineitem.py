@@ -82,9 +82,7 @@ def session() -> Any:
         .config("spark.sql.files.maxPartitionBytes", "16m")
         .config("spark.python.unix.domain.socket.enabled", "true")
     )
-    builder = shmring.spark.configure(
-        builder, functions=True, sidecars={"scorer": SIDECAR}, workers=2
-    )
+    builder = shmring.spark.configure(builder, sidecars={"scorer": SIDECAR}, workers=2)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # The first Python workers cost seconds, whatever they do then.

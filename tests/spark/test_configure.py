@@ -20,6 +20,7 @@ from shmring.sidecars.wire import request_ring_name
 from shmring.spark import configure, jar_path
 
 PLUGIN = "io.shmring.spark.ShmringPlugin"
+SWITCH = "spark.shmring.functions"
 
 
 @pytest.fixture
@@ -43,23 +44,25 @@ def configured():
     return options
 
 
-def test_jar_alone_is_all_that_a_session_without_sidecars_gets(configured):
-    assert configured() == {"spark.jars": jar_path()}
-    assert configured({"spark.jars": "a.jar"}) == {"spark.jars": f"{jar_path()},a.jar"}
+def test_jar_and_switch_are_all_that_a_session_without_sidecars_gets(configured):
+    assert configured() == {"spark.jars": jar_path(), SWITCH: "on"}
+    assert configured(functions=False) == {"spark.jars": jar_path(), SWITCH: "off"}
+    assert configured({SWITCH: "off"})[SWITCH] == "off"
+    assert configured({"spark.jars": "a.jar"})["spark.jars"] == f"{jar_path()},a.jar"
     # As a session leaves it that ran before in this process.
-    assert configured({"spark.jars": f"file://{jar_path()}"}) == {"spark.jars": jar_path()}
+    assert configured({"spark.jars": f"file://{jar_path()}"})["spark.jars"] == jar_path()
 
 
 def test_workers_of_a_local_session_are_of_the_drivers_python(configured, monkeypatch):
     monkeypatch.delenv("PYSPARK_PYTHON")
-    configured({"spark.master": "yarn"}, functions=True)
-    configured({"spark.master": "local", "spark.pyspark.python": "/there/python"}, functions=True)
-    configured({"spark.master": "local"})
+    configured({"spark.master": "yarn"})
+    configured({"spark.master": "local", "spark.pyspark.python": "/there/python"})
+    configured({"spark.master": "local"}, functions=False)
     assert "PYSPARK_PYTHON" not in os.environ
-    configured({"spark.master": "local[2]"}, functions=True)
+    configured({"spark.master": "local[2]"})
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     monkeypatch.setenv("PYSPARK_PYTHON", "/there/python")
-    configured({"spark.master": "local[2]"}, functions=True)
+    configured({"spark.master": "local[2]"})
     assert os.environ["PYSPARK_PYTHON"] == "/there/python"
 
 
@@ -74,20 +77,18 @@ def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, modu
         max_wait_ms=2.5,
         shared=True,
     )
-    expected = {"spark.jars": jar_path(), "spark.plugins": PLUGIN, "spark.files": module}
+    expected = {
+        "spark.jars": jar_path(),
+        "spark.plugins": PLUGIN,
+        "spark.files": module,
+        SWITCH: "on",
+    }
     for name, function in sidecars.items():
         of_sidecar = {"function": function, "workers": "2", "slots": "4096", "timeout": "60"}
         batching = {"maxBatchRows": "512", "maxWaitMs": "2.5"}
         for key, value in {**of_sidecar, **batching, "shared": "true"}.items():
             expected[f"spark.shmring.sidecar.{name}.{key}"] = value
     assert options == expected
-
-
-def test_functions_over_rings_need_a_daemon_that_knows_of_these(configured):
-    switch, daemon = "spark.shmring.functions", "spark.python.daemon.module"
-    expected = {"spark.jars": jar_path(), switch: "on", daemon: "shmring.spark.daemon"}
-    assert configured(functions=True) == expected
-    assert configured({daemon: "own.daemon"}, functions=True)[daemon] == "own.daemon"
 
 
 def test_what_the_builder_has_stays_and_nothing_comes_twice(configured, module):

@@ -20,7 +20,7 @@ PROGRAM = """
     from shmring.spark import configure
 
     builder = SparkSession.builder.master("local[2]").config("spark.local.dir", "local")
-    spark = configure(builder, functions=True).getOrCreate()
+    spark = configure(builder).getOrCreate()
     numbers = spark.range(0, 10_000, 1, 4).selectExpr("id", "repeat('x', 300) text")
     for _ in range(2):
         same = numbers.mapInArrow(lambda batches: batches, numbers.schema)

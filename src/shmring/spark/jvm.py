@@ -19,8 +19,8 @@ from shmring.spark.jar_build import kept_jar
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DAEMON = "shmring.spark.daemon"
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
+_FUNCTIONS = "spark.shmring.functions"
 
 
 def jar_path() -> str:
@@ -56,12 +56,14 @@ def configure(
     max_wait_ms: float | None = None,
     shared: bool = False,
     pin: bool = False,
-    functions: bool = False,
+    functions: bool = True,
 ) -> SparkSession.Builder:
-    """Add the jar to the builder of a session, and sidecars that live with its executors.
+    """Let a session's Python functions take batches from rings, and have rings as its tables.
 
     >>> spark = configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
     >>> spark.read.format("shmring").option("ring", "orders").load()  # doctest: +SKIP
+
+    This adds the jar, and sidecars that live with the session's executors:
 
     >>> builder = SparkSession.builder.master("local[2]")  # doctest: +SKIP
     >>> builder = configure(builder, sidecars={"scorer": "scorer:Scorer"})  # doctest: +SKIP
@@ -83,8 +85,9 @@ def configure(
     pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
     functions : let Spark's own Python workers take batches from rings, for whatever functions of
-        Arrow or pandas the job has; the executors' Python needs shmring. In a local session that
-        names no Python, it is the driver's: this sets ``PYSPARK_PYTHON``
+        Arrow or pandas the job has, unless ``spark.shmring.functions`` is set already; the
+        executors' Python needs shmring. In a local session that names no Python, it is the
+        driver's: this sets ``PYSPARK_PYTHON``
 
     Raises
     ------
@@ -118,12 +121,10 @@ def configure(
                 wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
     elif options:
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
-    if functions:
-        wanted["spark.shmring.functions"] = "on"
-        wanted["spark.python.daemon.module"] = given.get("spark.python.daemon.module", _DAEMON)
-        if is_drivers_python:
-            # Spark would start the `python3` in PATH, which need not have shmring.
-            os.environ["PYSPARK_PYTHON"] = sys.executable
+    wanted[_FUNCTIONS] = given.get(_FUNCTIONS, "on") if functions else "off"
+    if wanted[_FUNCTIONS] == "on" and is_drivers_python:
+        # Spark would start the `python3` in PATH, which need not have shmring.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder
