@@ -340,15 +340,6 @@ def test_participant_without_a_seat_is_refused(name):
         ring.producer().close()
 
 
-def test_batch_with_another_schema_is_refused(name):
-    schema = pa.schema([("x", pa.int64())])
-    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
-        other = pa.record_batch({"y": ["a"]})
-        with pytest.raises(shmring.SchemaMismatch, match=name):
-            ring.arrow_writer().write(other)
-        assert ring.rows() == []
-
-
 # --- handles used after their end -------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from blocks import blocks_of
 
 import shmring
@@ -119,9 +118,3 @@ def test_c_examples_build_with_cmake_as_the_page_says(tmp_path: Path, name: str)
     run([prefix, cmake, install], tmp_path)
     talk(tmp_path / "build/c/one", tmp_path / "build/c/two", name)
     talk(tmp_path / "installed/bin/one", tmp_path / "installed/bin/two", name)
-
-
-@pytest.mark.parametrize("bad", ["", ".", "-a", "a/b", "a\0b", "\udcff", "x" * 201])
-def test_names_are_checked_by_the_core(bad: str) -> None:
-    with pytest.raises(ValueError, match="cannot name a ring"):
-        shmring.attach(bad)

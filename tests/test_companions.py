@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from pathlib import Path
 
@@ -57,13 +56,6 @@ def test_unlink_takes_it_along_and_leaves_other_rings_alone(name, keep):
         keep(f"/dev/shm/shmring.{name}")
         shmring.unlink(name)
         assert all(file.exists() for file in others)
-
-
-def test_a_ring_in_a_file_has_it_in_its_folder(keep, tmp_path):
-    shmring.create(path=tmp_path / "ring").close()
-    keep(str(tmp_path / "ring"))
-    shmring.unlink(path=tmp_path / "ring")
-    assert os.listdir(tmp_path) == []
 
 
 def test_gc_takes_it_along(name, keep, dead):

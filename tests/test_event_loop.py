@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 
@@ -132,52 +131,6 @@ def test_errors_are_those_of_the_calls_that_wait(ring, run):
     run(main())
 
 
-def test_a_file_that_was_removed_is_told(ring, run):
-    async def main():
-        with ring.consumer("a") as inp:
-            os.unlink(ring.path)
-            with pytest.raises(shmring.RingNotFound, match="no producer is attached"):
-                await inp.get()
-
-    run(main())
-
-
-def test_an_overrun_is_told(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a", drop_oldest=True) as inp:
-            for _ in range(ring.slots * 2):
-                await out.put(b"x")
-            with pytest.raises(shmring.Overrun):
-                await inp.get()
-            assert await inp.get() == b"x"
-
-    run(main())
-
-
-def test_an_end_ends_every_task_that_shares_the_consumer(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-
-            async def count():
-                return [data async for data in inp]
-
-            readers = [asyncio.create_task(count()) for _ in range(5)]
-            late = asyncio.create_task(inp.get())
-            await asyncio.sleep(0)
-            for i in range(100):
-                await out.put(b"%d" % i)
-            await out.put_end()
-            found = [data for part in await asyncio.gather(*readers) for data in part]
-            [last] = await asyncio.gather(late, return_exceptions=True)
-            if isinstance(last, bytes):
-                found.append(last)
-            else:
-                assert isinstance(last, shmring.EndOfStream)
-            assert sorted(found) == sorted(b"%d" % i for i in range(100))
-
-    run(main())
-
-
 async def by_get(inp):
     with contextlib.suppress(shmring.EndOfStream):
         while True:
@@ -222,7 +175,7 @@ TAKING = {
 
 
 @pytest.mark.parametrize("first", TAKING)
-@pytest.mark.parametrize("second", TAKING)
+@pytest.mark.parametrize("second", ["get", "lease_many"])
 @pytest.mark.parametrize("messages", [0, 3])
 def test_an_end_ends_two_tasks_by_whichever_call(ring, run, first, second, messages):
     async def main():

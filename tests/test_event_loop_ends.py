@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 
 import event_loops
 import pytest
-from event_loops import LOOPS, threads, waiting, waits
+from event_loops import LOOPS, threads, waits
 
 import shmring
 
@@ -161,24 +160,6 @@ def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
     run(main())
 
 
-def test_wait_for_of_asyncio_loses_nothing(ring, run, child):
-    async def main():
-        found = []
-        with ring.consumer("a") as inp:
-            process = child(PUSHES, ring.name, 1000)
-            while True:
-                try:
-                    found.append(await asyncio.wait_for(inp.get(), random.random() * 1e-3))
-                except TimeoutError:
-                    continue
-                except shmring.EndOfStream:
-                    break
-            process.end()
-        assert [int(data) for data in found] == list(range(1000))
-
-    run(main())
-
-
 # --- many, and other processes --------------------------------------------------------------------
 
 
@@ -226,111 +207,6 @@ def test_echo_over_two_rings(name, run, child, loop):
         for i in range(5000):
             await out.put(b"%d" % i)
         await out.put_end()
-
-    run(main())
-
-
-def test_five_hundred_consumers_on_one_loop(name, run):
-    async def main():
-        rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(10)]
-        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(50)]
-        outputs = [ring.producer() for ring in rings]
-
-        async def count(inp):
-            return [data async for data in inp]
-
-        readers = [asyncio.create_task(count(inp)) for inp in inputs]
-        for i in range(20):
-            for out in outputs:
-                await out.put(b"%d" % i)
-            while waiting() < len(inputs):
-                await asyncio.sleep(0.001)
-        for out in outputs:
-            await out.put_end()
-        expected = [b"%d" % i for i in range(20)]
-        assert all(found == expected for found in await asyncio.gather(*readers))
-        for ring in rings:
-            ring.close()
-
-    run(main())
-
-
-HOLDS = """
-import sys
-import shmring
-
-inp = shmring.attach(sys.argv[1]).consumer("a")
-lease = inp.lease()
-print("holds", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_what_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            out.push(b"x")
-            process = child(HOLDS, ring.name)
-            process.line()
-            reader = asyncio.create_task(inp.get())
-            await waits(reader)
-            process.kill()
-            assert await reader == b"x"
-
-    run(main())
-
-
-WAITS = """
-import asyncio, sys
-import shmring
-
-async def main():
-    inp = shmring.attach(sys.argv[1]).consumer("a", name="waits")
-    await inp.get()
-
-asyncio.run(main())
-"""
-
-
-def test_what_a_killed_loop_was_woken_for_comes_to_another_one(ring, run, child, until):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            for i in range(5):
-                other = child(WAITS, ring.name)
-                until(lambda: _sleeps(ring))
-                reader = asyncio.create_task(inp.get())
-                await waits(reader)
-                other.process.send_signal(signal.SIGSTOP)
-                out.push(b"%d" % i)
-                other.kill()
-                assert await reader == b"%d" % i
-
-    run(main())
-
-
-def _sleeps(ring):
-    named = [who for who in ring.participants() if who["name"] == "waits" and who["alive"]]
-    return bool(named) and named[0]["empty_waits"] > 2
-
-
-def test_room_that_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):
-    async def main():
-        with ring.producer() as out:
-            ring.subscribe("a")
-            out.push(b"x")
-            process = child(HOLDS.replace('"a"', '"a", name="dies"'), ring.name)
-            process.line()
-            while True:
-                try:
-                    out.push(b"y", timeout=0)
-                except shmring.Full:
-                    break
-            writer = asyncio.create_task(out.put(b"z"))
-            await waits(writer)
-            process.kill()
-            with ring.consumer("a") as inp:
-                assert await inp.get() == b"x"
-                await writer
 
     run(main())
 

@@ -358,37 +358,6 @@ def test_fan_out_that_would_follow_itself_is_refused(ring):
         fan.then(a)
 
 
-BUILDER = """
-    import sys, shmring
-    name, number, rounds = sys.argv[1], *map(int, sys.argv[2:])
-    with shmring.attach(name) as ring:
-        out = ring.sequence()
-        a, b, last = (ring.sequence(n, exclusive=False) for n in ("a", "b", "last"))
-        print("ready")
-        sys.stdin.readline()
-        fan = shmring.FanOut.to(a).and_(b)
-        out.then(fan).then(last).then(out)
-        for i in range(rounds):
-            consumer = ring.sequence(f"p{number}.{i}")
-            fan.and_(consumer)
-            if i < rounds - 1:
-                fan.remove(consumer)
-"""
-
-
-def test_processes_build_the_same_graph_and_add_to_it_at_once(ring, child):
-    ring.subscribe("elsewhere")
-    ring.subscribe("last", after="elsewhere")
-    builders = [child(BUILDER, ring.name, number, 20) for number in range(3)]
-    for builder in builders:
-        assert builder.line() == "ready"
-    for builder in builders:
-        builder.say()
-    for builder in builders:
-        builder.end()
-    assert after(ring, "last") == {"elsewhere", "a", "b", "p0.19", "p1.19", "p2.19"}
-
-
 def test_batch_recipe_meets_each_message_once_and_nothing_else(ring):
     with ring.sequence("a", start="earliest") as inp, ring.producer() as out:
         expected = []

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -184,36 +182,6 @@ def shmring_cli() -> Callable[..., str]:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     return run
-
-
-def _read_until(fd: int, text: bytes, patience: float) -> bytes:
-    seen = b""
-    while text not in seen:
-        assert select.select([fd], [], [], patience)[0], f"no {text!r} in {seen!r}"
-        seen += os.read(fd, 65536)
-    return seen
-
-
-def test_top_fits_80_columns_and_q_ends_it(ring: shmring.Ring, patience: float) -> None:
-    ring.subscribe("billing")
-    ours, theirs = pty.openpty()
-    with ring.producer("a-feed-handler") as out:
-        out.push(b"x")
-        with subprocess.Popen(
-            [SHMRING, "top", str(ring.name)],
-            stdin=theirs,
-            stdout=theirs,
-            env=os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
-        ) as process:
-            try:
-                seen = _read_until(ours, b"a-feed-handler", patience)
-                os.write(ours, b"q")
-                assert process.wait(patience) == 0
-            finally:
-                process.kill()
-                os.close(ours)
-                os.close(theirs)
-    assert "…".encode() not in seen
 
 
 # --- stopped by SIGSTOP ------------------------------------------------------------------------

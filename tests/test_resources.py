@@ -316,6 +316,7 @@ def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, ch
 # --- gc ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_gcs_never_take_a_ring_from_those_who_make_and_use_it(name, child):
     sweep = """
         import sys

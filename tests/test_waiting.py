@@ -140,40 +140,6 @@ def test_ctrl_c_ends_the_wait(rings, child):
     process.end()
 
 
-SHARES = """
-import sys
-import shmring
-
-inputs = [shmring.attach(name).consumer("a") for name in sys.argv[1:]]
-taken = 0
-ended = set()
-print("ready", flush=True)
-while len(ended) < len(inputs):
-    for inp in shmring.wait([i for i in inputs if i not in ended]):
-        try:
-            inp.pop(timeout=0)
-            taken += 1
-        except shmring.Empty:
-            pass
-        except shmring.EndOfStream:
-            ended.add(inp)
-print(taken)
-"""
-
-
-def test_processes_that_wait_for_the_same_rings_share_what_comes(rings, child):
-    processes = [child(SHARES, *(ring.name for ring in rings)) for _ in range(3)]
-    for process in processes:
-        assert process.line() == "ready"
-    outputs = [ring.producer() for ring in rings]
-    for _ in range(2000):
-        for out in outputs:
-            out.push(b"x")
-    for out in outputs:
-        out.push_end()
-    assert sum(int(process.end()) for process in processes) == 2000 * len(rings)
-
-
 def test_a_forked_child_is_refused(rings):
     inputs = [ring.consumer("a") for ring in rings]
     child = os.fork()

@@ -341,18 +341,6 @@ def test_views_that_are_all_used_are_not_copied(ring):
     ]
 
 
-def test_slice_of_a_polars_frame_takes_the_room_of_its_own_rows(ring):
-    polars = pytest.importorskip("polars")
-    frame = polars.DataFrame({"s": [f"{i:0100d}" for i in range(10_000)]})
-    frame = frame.with_columns(polars.concat_list("s", "s").alias("l"))
-    rows = frame.slice(500, 10)
-    schema = rows.to_arrow(compat_level=polars.CompatLevel.newest()).schema
-    with ring.arrow_reader("r") as reader, ring.arrow_writer(schema) as writer:
-        writer.write(rows, timeout=0)
-        assert 0 < written(ring) < 10_000
-        assert polars.from_arrow(reader.read(timeout=0)).equals(rows)
-
-
 UNION = pa.UnionArray.from_sparse(
     pa.array([0, 1] * 50, pa.int8()), [pa.array(range(100)), pa.array(map(str, range(100)))]
 )

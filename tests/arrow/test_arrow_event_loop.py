@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import event_loops
 import pyarrow as pa
 import pytest
-import uvloop
 
 import shmring
 
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
-def run(request, patience):
-    def run(coroutine):
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(coroutine, patience))
-
-    return run
-
-
+run = event_loops.run
 SCHEMA = pa.schema({"n": pa.int64()})
 
 

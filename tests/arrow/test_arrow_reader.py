@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 
 import numpy as np
@@ -74,18 +73,6 @@ def test_slice_or_column_or_numpy_view_holds_the_slots(arrow_ring, reader, write
         assert is_released(arrow_ring)
 
 
-def test_batches_stay_valid_after_reader_and_ring_are_closed(name):
-    with (
-        shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring,
-        ring.arrow_reader("r") as reader,
-        ring.arrow_writer() as writer,
-    ):
-        writer.write(numbers(5))
-        batch = reader.read(timeout=0)
-    gc.collect()
-    assert batch == numbers(5)
-
-
 def test_copy_releases_the_slots_at_once(arrow_ring, writer):
     with arrow_ring.arrow_reader("r", copy=True) as reader:
         kept = []
@@ -112,30 +99,6 @@ def test_reader_that_maps_batches_allocates_nothing_that_grows_with_them(name):
             assert got.num_rows == rows
             del got
     assert allocated[100_000] == allocated[100] < 1024
-
-
-@pytest.mark.slow
-def test_reader_that_fills_the_ring_with_what_it_keeps_is_told_so(arrow_ring, child):
-    writer = child(
-        """
-        import sys, numpy, pyarrow, shmring
-        with shmring.attach(sys.argv[1]) as ring, ring.arrow_writer() as writer:
-            print("ready")
-            while True:
-                writer.write(pyarrow.record_batch({"x": numpy.arange(1000)}))
-        """,
-        arrow_ring.name,
-    )
-    with arrow_ring.arrow_reader("r") as reader:
-        writer.line()
-        kept: list[pa.RecordBatch] = []
-        with pytest.raises(shmring.TooManyLeases, match="copy=True"):
-            kept.extend(reader)
-        count = len(kept)
-        kept.clear()
-        for _ in range(3 * count):
-            reader.read()
-        writer.kill()
 
 
 def test_reader_that_keeps_every_second_batch_is_told_when_its_seat_is_full(
@@ -213,32 +176,6 @@ def test_schema_of_a_ring_without_one_is_that_of_the_first_batch(ring):
         writer.write(numbers(1))
         assert reader.schema == SCHEMA
         assert reader.read(timeout=0) == numbers(1)
-
-
-def test_readers_of_one_branch_share_the_batches(arrow_ring, reader, writer):
-    with arrow_ring.arrow_reader("r") as second:
-        for i in range(10):
-            writer.write(numbers(i))
-        got = [r.read(timeout=0) for _ in range(5) for r in (reader, second)]
-    assert got == [numbers(i) for i in range(10)]
-
-
-def test_reader_in_another_process_gets_what_was_written(arrow_ring, writer, child):
-    other = child(
-        """
-        import sys, pyarrow.compute as pc, shmring
-        with shmring.attach(sys.argv[1]) as ring, ring.arrow_reader("other") as reader:
-            print("ready")
-            print(sum(pc.sum(batch.column("x")).as_py() for batch in reader))
-        """,
-        arrow_ring.name,
-    )
-    assert other.line() == "ready"
-    for i in range(1000):
-        writer.write(numbers(i))
-    writer.end()
-    assert int(other.line()) == sum(range(1000)) * 100 + 1000 * sum(range(100))
-    other.end()
 
 
 # --- foreign and damaged messages ---------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -80,21 +79,6 @@ def test_journal_that_was_killed(
         assert "its journal does not run" in said
         journal(name, small_disk / "journal")
         out.push(b"z", durable=True)
-        assert check(name)[0] == 0
-
-
-def test_disk_of_a_journal_is_full_of_other_files(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
-) -> None:
-    journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        (small_disk / "ballast").write_bytes(bytes(1_900_000))
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [])
-        found = r"the disk of its journal in (.*) has 0 MiB left, and the journal has 0 MiB of it"
-        assert re.search(found, said)[1] == f"{small_disk}/journal"
-        (small_disk / "ballast").unlink()
         assert check(name)[0] == 0
 
 
@@ -213,13 +197,7 @@ def test_each_is_counted_once_however_it_is_named(
     assert served.name == name
     named = (name, f"sidecar.{name}")
     assert json.loads(check(*named, "--json")[1])["sidecars"] == [name]
-
-
-def test_sidecar_is_named_as_a_sidecar(name: str, serve: Callable[..., Sidecar]) -> None:
-    serve("double")
-    assert check(name) == (0, "all is well: 0 rings and 1 sidecars\n")
-    assert check(name, "--age", 0)[0] == 0  # idle workers hold nothing
-    assert json.loads(check(name, "--json")[1])["sidecars"] == [name]
+    assert check(f"sidecar.{name}", "--age", 0)[0] == 0  # idle workers hold nothing
 
 
 def test_sidecar_whose_worker_is_stopped(

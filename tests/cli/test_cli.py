@@ -111,35 +111,6 @@ def test_a_consumer_that_comes_first_gets_all(
     assert consumer.returncode == 0
 
 
-def test_a_run_without_messages_ends_its_consumer_too(name: str) -> None:
-    good("create", name)
-    for lines in (b"hello\n", b"", b"", b"again\n", b""):
-        good("produce", name, "--end", input=lines)
-        assert good("consume", name, "--branch", "b") == lines.decode()
-
-
-def test_one_end_marker_ends_all_consumers_run_after_run(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
-) -> None:
-    branches = ("billing", "billing", "billing", "audit", "audit")
-    good("create", name)
-    for run in range(2):
-        started = [start("consume", name, "--branch", b, "--until", "end") for b in branches]
-        until(lambda: len(consumers(name)) == len(branches), "the consumers")
-        sent = [f"{run}.{i}" for i in range(100)]
-        good("produce", name, "--end", input="\n".join(sent).encode() + b"\n")
-        got: dict[str, list[str]] = {"billing": [], "audit": []}
-        for branch, consumer in zip(branches, started, strict=True):
-            output, errors = consumer.communicate(timeout=PATIENCE)
-            assert (consumer.returncode, errors) == (0, b"")
-            got[branch] += output.decode().split()
-        assert {branch: sorted(lines) for branch, lines in got.items()} == {
-            branch: sorted(sent) for branch in got
-        }
-    for branch in got:
-        assert good("consume", name, "--branch", branch, "--until", "empty", "--count") == "0\n"
-
-
 def test_more_than_the_ring_holds_passes_in_order(
     name: str, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

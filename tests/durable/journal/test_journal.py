@@ -109,24 +109,6 @@ def test_a_journal_begun_anew_behind_a_message_never_makes_it_durable(
             assert ring.branches()[0]["released"] == 1
 
 
-def test_a_journal_goes_on_where_it_was_and_repeats_nothing(
-    ring: shmring.Ring, tmp_path: Path
-) -> None:
-    with ring.producer() as out:
-        for start in range(0, 60, 20):
-            with ring.journal(tmp_path, segment_bytes=2000):
-                for i in range(start, start + 20):
-                    out.push(b"%d" % i, durable=i % 7 == 0)
-                out.push(b"", durable=True)
-            out.push(b"between")
-        with ring.journal(tmp_path):
-            out.push(b"end", durable=True)
-    numbers = [int(m) for m in stored(tmp_path) if m.isdigit()]
-    assert numbers == list(range(60))
-    assert stored(tmp_path).count(b"between") == 3
-    assert verify(tmp_path).segments > 3
-
-
 def test_more_than_the_ring_holds_flows_through(ring: shmring.Ring, tmp_path: Path) -> None:
     with ring.journal(tmp_path, segment_bytes=1 << 20), ring.producer() as out:
         for i in range(20_000):
@@ -302,42 +284,6 @@ def test_what_was_written_before_the_disk_was_full_is_durable(
         assert isinstance(journal.error, shmring.NoSpace)
         disk.capacity = 1 << 30
         out.wait_durable(large[0], timeout=120)
-
-
-KILLED = """
-    import sys, shmring
-    ring = shmring.attach(sys.argv[1])
-    journal = ring.journal(sys.argv[2], segment_bytes=100_000)
-    print("ready")
-    journal.wait()
-"""
-
-
-@pytest.mark.kill
-def test_a_journal_killed_again_and_again_misses_and_repeats_nothing(
-    ring: shmring.Ring, tmp_path: Path, child: Callable[..., Any]
-) -> None:
-    acknowledged: list[int] = []
-    sent = 0
-    with ring.producer() as out:
-        for _ in range(8):
-            process = child(KILLED, ring.name, tmp_path)
-            assert process.line() == "ready"
-            with contextlib.suppress(NotDurable):
-                for i in range(400):
-                    sent += 1
-                    message_id = out.push(b"%d" % (sent - 1), durable=True)
-                    acknowledged.append(message_id)
-                    if i == 300:
-                        process.process.kill()
-            process.kill()
-        process = child(KILLED, ring.name, tmp_path)
-        assert process.line() == "ready"
-        out.push(b"%d" % sent, durable=True)
-        process.kill()
-    found = list(replay(tmp_path))
-    assert [bytes(m.data) for m in found] == [b"%d" % i for i in range(sent + 1)]
-    assert set(acknowledged) <= {m.message_id for m in found}
 
 
 def test_a_forked_child_leaves_the_journal_to_its_parent(

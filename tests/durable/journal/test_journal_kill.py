@@ -109,29 +109,6 @@ def test_a_journal_killed_at_any_moment_misses_and_repeats_nothing(
     assert len(lines) >= KILLS
 
 
-def test_a_full_disk_holds_the_producer_until_there_is_space(
-    ring: shmring.Ring, small_disk: Path
-) -> None:
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(1_500_000))
-    path = small_disk / "journal"
-    with ring.journal(path, segment_bytes=100_000) as journal, ring.producer() as out:
-        number = 0
-        while True:
-            try:
-                out.push(message(number), timeout=0.5)
-                number += 1
-            except shmring.Full:
-                if journal.error is not None:  # or else it is only slow
-                    break
-        assert isinstance(journal.error, NoSpace)
-        assert numbers(path) == list(range(len(numbers(path))))
-        ballast.unlink()
-        out.push(message(number), durable=True)
-        assert journal.error is None
-    assert numbers(path) == list(range(number + 1))
-
-
 @contextlib.contextmanager
 def ring_locked(ring: shmring.Ring) -> Iterator[None]:
     """As another process has it for a moment while it joins, or for long if it is stopped."""
@@ -250,26 +227,6 @@ def test_a_journal_takes_in_turn_large_messages_behind_small_ones(
                 assert done.pop(timeout=PATIENCE).startswith(b"%d:" % number)
     last = [bytes(each.data) for each in replay(small_disk / "journal")][-1]
     assert last == b"%d:" % number + bytes(30_000)
-
-
-def test_a_journal_that_filled_its_disk_goes_on_with_a_bound(
-    ring: shmring.Ring, small_disk: Path
-) -> None:
-    path = small_disk / "journal"
-    number = 0
-    with ring.producer() as out:
-        journal = ring.journal(path)
-        while journal.error is None:
-            with suppress(shmring.Full):
-                out.push(message(number), timeout=0.5)
-                number += 1
-        with pytest.raises(NoSpace):
-            journal.close()
-        with ring.journal(path, retention=Retention(max_bytes=1_000_000)):
-            out.push(message(number), durable=True, timeout=PATIENCE)
-    found = numbers(path)
-    assert found == list(range(found[0], number + 1))
-    assert found[0] > 0
 
 
 def test_a_journal_closed_on_a_full_disk_says_so_and_loses_nothing(

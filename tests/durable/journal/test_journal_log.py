@@ -21,7 +21,7 @@ from shmring.durable.journal.segments import (
     segment_names,
     segment_path,
 )
-from shmring.errors import Damaged, Locked, NoSpace, VersionMismatch
+from shmring.errors import Damaged, NoSpace, VersionMismatch
 
 UUID = bytes(range(16))
 SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
@@ -228,37 +228,6 @@ def test_truncating_again_keeps_the_earlier_copies(tmp_path: Path) -> None:
         truncate(tmp_path, at=at)
     kept = [path.read_bytes() for path in tmp_path.glob("*.broken")]
     assert all(data in kept for data in before)
-
-
-def test_a_full_disk_writes_nothing_and_can_be_tried_again() -> None:
-    disk = SimulatedDisk(capacity=2000)
-    log = open_log(disk, segment_bytes=1 << 20)
-    rng = random.Random(3)
-    written: Contents = []
-
-    def fill() -> None:
-        nonlocal written
-        while True:
-            written += append(log, rng)
-
-    with pytest.raises(NoSpace):
-        fill()
-    log.sync()
-    assert contents(disk) == written
-    disk.capacity = 1 << 30
-    written += append(log, rng)
-    log.sync()
-    assert contents(disk) == written
-
-
-def test_one_process_at_a_time_owns_it(tmp_path: Path) -> None:
-    log = open_log(Disk(), str(tmp_path))
-    with pytest.raises(Locked):
-        open_log(Disk(), str(tmp_path))
-    with pytest.raises(FileNotFoundError):
-        truncate(tmp_path)
-    log.close()
-    open_log(Disk(), str(tmp_path)).close()
 
 
 def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import array
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -33,52 +31,6 @@ def contents(queue: PersistentQueue) -> list[bytes]:
         return list(iter(s.dequeue, None))
 
 
-def test_items_come_out_in_order_and_survive_reopening(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path / "q") as q:
-        put(q, b"a", b"", b"b" * 100_000)
-        assert len(q) == 3
-    with PersistentQueue(tmp_path / "q") as q:
-        assert q.recovered is None
-        assert contents(q) == [b"a", b"", b"b" * 100_000]
-
-
-def test_empty_queue_gives_none(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q, q.session() as s:
-        assert s.dequeue() is None
-
-
-def test_enqueued_items_are_invisible_until_flush(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q, q.session() as s, q.session() as other:
-        s.enqueue(b"a")
-        assert other.dequeue() is None
-        assert s.dequeue() is None
-        s.flush()
-        assert other.dequeue() == b"a"
-
-
-def test_leaving_without_flush_undoes_everything_in_the_old_order(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q:
-        put(q, *[b"%d" % i for i in range(6)])
-        first, second = q.session(), q.session()
-        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
-        first.enqueue(b"x" * 2_000_000)
-        first.enqueue(b"y")
-        first.rollback()
-        second.rollback()
-        assert contents(q) == [b"%d" % i for i in range(6)]
-
-
-def test_item_returned_while_another_session_keeps_a_later_one_comes_first(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q:
-        put(q, b"0", b"1", b"2", b"3")
-        first, second = q.session(), q.session()
-        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
-        first.rollback()
-        second.flush()
-    with PersistentQueue(tmp_path) as q:
-        assert contents(q) == [b"0", b"2", b"3"]
-
-
 def test_dropped_session_returns_its_items(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         put(q, b"0", b"1")
@@ -88,72 +40,11 @@ def test_dropped_session_returns_its_items(tmp_path: Path) -> None:
         assert contents(q) == [b"0", b"1"]
 
 
-def test_flush_may_be_called_many_times(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q, q.session() as s:
-        for i in range(5):
-            s.enqueue(b"%d" % i)
-            s.flush()
-        s.flush()
-        s.enqueue(b"lost")
-        s.rollback()
-        assert contents(q) == [b"%d" % i for i in range(5)]
-
-
-@pytest.mark.parametrize("data", [7, [1, 2, 3], "text", None, True])
-def test_what_is_no_bytes_is_refused_and_stores_nothing(tmp_path: Path, data: object) -> None:
-    with PersistentQueue(tmp_path) as q, q.session() as s:
-        with pytest.raises(TypeError, match="an item is bytes"):
-            s.enqueue(data)  # type: ignore[arg-type]
-        s.flush()
-        assert len(q) == 0
-
-
 def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         view = memoryview(b"abcdef")
         put(q, bytearray(b"a"), view[::2], array.array("H", [1, 2]))  # type: ignore[arg-type]
         assert contents(q) == [b"a", b"ace", b"\1\0\2\0"]
-
-
-@pytest.mark.parametrize("size", [10, 100_000])
-@pytest.mark.parametrize("durability", ["sync", "delayed"])
-def test_reset_deletes_what_waits_and_what_is_taken(
-    tmp_path: Path, size: int, durability: Literal["sync", "delayed"]
-) -> None:
-    with PersistentQueue(tmp_path, durability=durability) as q:
-        put(q, *[b"%d" % i * size for i in range(5)])
-        with q.session() as holds, q.session() as returns:
-            assert holds.dequeue()
-            assert returns.dequeue()
-            returns.rollback()
-            q.reset()
-            assert len(q) == 0
-            assert not list(tmp_path.glob("data.*"))
-            assert returns.dequeue() is None
-            holds.enqueue(b"follows from what was taken")
-            with pytest.raises(Closed, match="nothing was committed"):
-                holds.flush()
-            holds.rollback()
-            assert len(q) == 0
-            returns.enqueue(b"new" * size)
-            returns.flush()
-    with PersistentQueue(tmp_path) as q:
-        assert q.recovered is None
-        assert contents(q) == [b"new" * size]
-
-
-def test_what_was_enqueued_before_a_reset_and_not_flushed_is_flushed_after_it(
-    tmp_path: Path,
-) -> None:
-    with PersistentQueue(tmp_path) as q:
-        put(q, b"0" * 100_000)
-        with q.session() as s:
-            s.enqueue(b"1" * 2_000_000)
-            s.enqueue(b"2")
-            q.reset()
-            s.flush()
-    with PersistentQueue(tmp_path) as q:
-        assert contents(q) == [b"1" * 2_000_000, b"2"]
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -254,71 +145,6 @@ def test_items_that_look_like_the_log_itself_are_only_items(
     assert not log.exists()
 
 
-def test_many_threads_neither_lose_nor_double_an_item(tmp_path: Path) -> None:
-    got: list[bytes] = []
-    left = threading.Semaphore(0)
-
-    def produce(q: PersistentQueue, name: int) -> None:
-        with q.session() as s:
-            for i in range(150):
-                s.enqueue(b"%d:%d" % (name, i))
-                if i % 3 == 0:
-                    s.flush()
-            s.flush()
-
-    def consume(q: PersistentQueue) -> None:
-        mine: list[bytes] = []
-        idle = time.monotonic() + 20
-        with q.session() as s:
-            while len(got) + len(mine) < 600 and time.monotonic() < idle:
-                if (item := s.dequeue()) is None:
-                    s.flush()
-                    got.extend(mine)
-                    mine.clear()
-                    time.sleep(0.001)
-                elif len(mine) % 7 == 6:
-                    s.rollback()
-                    mine.clear()
-                else:
-                    mine.append(item)
-                    if len(mine) % 5 == 4:
-                        s.flush()
-                        got.extend(mine)
-                        mine.clear()
-            s.flush()
-            got.extend(mine)
-        left.release()
-
-    with PersistentQueue(tmp_path) as q:
-        threads = [threading.Thread(target=produce, args=(q, n)) for n in range(4)]
-        threads += [threading.Thread(target=consume, args=(q,)) for _ in range(3)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        assert sorted(got + contents(q)) == sorted(
-            b"%d:%d" % (n, i) for n in range(4) for i in range(150)
-        )
-
-
-def test_concurrent_flushes_share_transactions(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q:
-        gate = threading.Barrier(8)
-
-        def work() -> None:
-            gate.wait()
-            for _ in range(20):
-                put(q, b"x")
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        assert len(q) == 160
-        assert q.transactions < 160
-
-
 def test_small_and_large_flushes_of_one_transaction_keep_together(
     tmp_path: Path, thread: Callable[..., Any], until: Callable[..., None]
 ) -> None:
@@ -372,32 +198,6 @@ def test_second_opening_can_wait(tmp_path: Path) -> None:
     timer.join()
     with PersistentQueue(tmp_path), pytest.raises(Locked):
         PersistentQueue(tmp_path, timeout=0.05)
-
-
-OWNER = """
-import sys, time
-from shmring.durable import PersistentQueue
-q = PersistentQueue(sys.argv[1])
-with q.session() as s:
-    s.enqueue(b"kept"); s.flush()
-print("ready", flush=True)
-time.sleep(60)
-"""
-
-
-def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, env=env
-    ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"ready\n"
-        with pytest.raises(Locked) as error:
-            PersistentQueue(tmp_path)
-        assert error.value.pid == owner.pid
-        owner.kill()
-    with PersistentQueue(tmp_path) as q:
-        assert contents(q) == [b"kept"]
 
 
 def test_pid_reuse_does_not_look_like_an_owner(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.queues import session, transaction_log
-from shmring.errors import Damaged, NoSpace
+from shmring.errors import Damaged
 
 KILLS = 40  # of one run
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
@@ -156,55 +156,6 @@ def test_killed_append_only_queue_reopens_before_or_after_its_last_flush(
         with AppendOnlyQueue(path) as q:
             state = numbers(contents(q))
         assert state in allowed
-
-
-@pytest.mark.parametrize("size", [100, 20_000, 300_000])
-def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, size: int) -> None:
-    with PersistentQueue(small_disk / "q") as q:
-        with q.session() as s:
-
-            def fill() -> None:
-                for i in range(1_000_000):
-                    s.enqueue(b"%d:" % i + bytes(size))
-                    s.flush()
-
-            with pytest.raises(NoSpace, match="disk is full"):
-                fill()
-        count = len(q)
-        assert count > 2
-        with q.session() as s:
-            assert s.dequeue() == b"0:" + bytes(size)
-            s.flush()
-    with PersistentQueue(small_disk / "q") as q:
-        with q.session() as s:
-            for i in range(1, count):
-                assert s.dequeue() == b"%d:" % i + bytes(size)
-                if i % 10 == 0:
-                    s.flush()
-            s.flush()
-        with q.session() as s:
-            s.enqueue(bytes(size))
-            s.flush()
-
-
-def test_full_disk_keeps_the_append_only_queue_as_flushed(small_disk: Path) -> None:
-    flushed: list[int] = []
-    with AppendOnlyQueue(small_disk / "q") as q:
-
-        def fill() -> None:
-            for _ in range(1_000):
-                q.enqueue(bytes(100_000))
-                flushed.append(q.flush())
-
-        with pytest.raises(NoSpace, match="disk is full"):
-            fill()
-    count = len(flushed)
-    assert count > 2
-    with AppendOnlyQueue(small_disk / "q") as q:
-        assert contents(q) == [bytes(100_000)] * count
-        assert q.dequeue() is not None
-        with AppendOnlyQueue(small_disk / "q", readonly=True) as view:
-            assert len(view) == count
 
 
 @pytest.mark.crash
