@@ -1,4 +1,4 @@
-/* A test program in two words: TEST defines, CHECK checks. */
+/* A test program in two words: TEST defines, CHECK checks. Its main() is in main.c. */
 #ifndef SHMRING_CHECK_H
 #define SHMRING_CHECK_H
 
@@ -25,8 +25,9 @@
 #include "floor.h"
 #include "seats.h"
 
-/* By the lines where they stand: they run in that order. */
-static struct {
+/* By the lines where they stand: they run in that order. One in a program, however many files
+ * include this, as what is weak below. */
+__attribute__((weak)) struct check_test {
 	void (*run)(void);
 	const char *name;
 } check_tests[1000];
@@ -40,7 +41,6 @@ static struct {
 	}                                                                                                         \
 	static void test(void)
 
-/* One in a program, however many files include this. */
 __attribute__((weak)) int check_broken;
 
 #define CHECK(condition)                                                                                          \
@@ -84,7 +84,7 @@ static inline unsigned stress(void)
 #define RINGS "/dev/shm/shmring-ctest."
 
 /* What a program and its children make in shared memory bears its number; see ring_path(). */
-static pid_t check_program;
+__attribute__((weak)) pid_t check_program;
 
 /* What this program left, and programs that were killed. */
 static inline void sweep(void)
@@ -321,6 +321,21 @@ static inline unsigned seats_in_use(const shmring *r)
 		n += shmring_participant_info(r, i, &seat) == SHMRING_OK;
 	return n;
 }
+
+/* A test on a new ring, with a producer and a consumer of its branch "b". */
+#define RING_TEST(test)                                                                                           \
+	static void test##_on(shmring *, shmring_producer *, shmring_consumer *);                                 \
+	TEST(test)                                                                                                \
+	{                                                                                                         \
+		shmring *r = ring_new();                                                                          \
+		shmring_producer *p = producer_of(r);                                                             \
+		shmring_consumer *m = consumer_of(r, "b");                                                        \
+                                                                                                                  \
+		test##_on(r, p, m);                                                                               \
+		END(r, p, m);                                                                                     \
+	}                                                                                                         \
+	static void test##_on(__attribute__((unused)) shmring *r, __attribute__((unused)) shmring_producer *p,    \
+			      __attribute__((unused)) shmring_consumer *m)
 
 /* --- processes --------------------------------------------------------------- */
 

@@ -159,8 +159,3 @@ TEST(a_branch_that_drops_oldest_begins_at_a_boundary)
 	CHECK(lease.first == end && lease.end == end + 3);
 	END(r, p, late, m);
 }
-
-int main(void)
-{
-	return run_tests();
-}

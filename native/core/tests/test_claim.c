@@ -175,14 +175,11 @@ TEST(slots_for)
 	CHECK(shmring_slots_for(UINT64_MAX, true) > UINT64_MAX / 301);
 }
 
-TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
+RING_TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
 {
 	uint32_t lengths[10];
 	struct shmring_lease lease;
 	struct shmring_message message;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t at, n = 0;
 
 	for (uint32_t i = 0; i < 10; i++)
@@ -204,16 +201,12 @@ TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
 	}
 	CHECK_IS(n, 8);
 	CHECK_IS(at, 11);
-	END(r, p, m);
 }
 
-TEST(messages_run_over_the_end_of_the_slots)
+RING_TEST(messages_run_over_the_end_of_the_slots)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t id, at;
 
 	for (size_t i = 0; i < sizeof bytes; i++)
@@ -231,7 +224,6 @@ TEST(messages_run_over_the_end_of_the_slots)
 	}
 	CHECK_IS(shmring_push(p, bytes, 1024 * SLOT_BYTES, 0, &id), SHMRING_OK); /* all of the ring */
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
-	END(r, p, m);
 }
 
 TEST(a_single_producer_is_one)
@@ -349,12 +341,9 @@ TEST(close_to_the_last_sequence)
 	END(r, p, m);
 }
 
-TEST(the_counters_count)
+RING_TEST(the_counters_count)
 {
 	struct shmring_participant_info seat;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	memset(bytes, 0, 100);
 	CHECK_IS(shmring_push(p, bytes, 100, 0, NULL), SHMRING_OK);
@@ -368,10 +357,4 @@ TEST(the_counters_count)
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK(seat.messages == 1 && seat.role == ROLE_CONSUMER && seat.hold == UINT64_MAX);
-	END(r, p, m);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -44,8 +44,3 @@ TEST(consumers_that_take_in_turn_do_not_keep_out)
 	CHECK(a->contention.ns == 0 && b->contention.ns == 0);
 	END(r, p, a, b);
 }
-
-int main(void)
-{
-	return run_tests();
-}

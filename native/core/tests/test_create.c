@@ -488,8 +488,3 @@ TEST(a_draft_that_is_swept_before_it_is_locked_is_made_again)
 {
 	in_a_child_without_tmpfile(swept_early);
 }
-
-int main(void)
-{
-	return run_tests();
-}

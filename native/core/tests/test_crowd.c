@@ -112,12 +112,9 @@ TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
 }
 
 /* The end does not overtake what the dead held, and whoever waits for it sleeps. */
-TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
+RING_TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 {
 	struct puppet *c = puppet_new(hold_the_admin_lock);
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 	pid_t pid;
 
@@ -131,15 +128,11 @@ TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 	take_the_six(m);
 	CHECK_IS(wait_and_take(m, &l), SHMRING_ENDED);
 	check_works(r, m);
-	END(r, p, m);
 }
 
-TEST(what_the_dead_held_comes_before_fresh_messages)
+RING_TEST(what_the_dead_held_comes_before_fresh_messages)
 {
 	struct puppet *d = puppet_new(take_and_die);
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 8);
 	d->n = 1;
@@ -147,7 +140,6 @@ TEST(what_the_dead_held_comes_before_fresh_messages)
 	CHECK_IS(recover(r), 1);
 	for (int64_t i = 0; i < 8; i++)
 		CHECK_IS(pop_number(m), i);
-	END(r, p, m);
 }
 
 /* --- many sleep ------------------------------------------------------------------------ */
@@ -233,12 +225,9 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 
 /* A binding's threads share one consumer: while one is busy with what it has taken,
  * the others are not to sleep beside what is left. */
-TEST(threads_that_share_the_only_consumer_wake_each_other)
+RING_TEST(threads_that_share_the_only_consumer_wake_each_other)
 {
 	struct sleeper crowd[2];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	for (int i = 0; i < 2; i++)
@@ -254,15 +243,11 @@ TEST(threads_that_share_the_only_consumer_wake_each_other)
 	}
 	CHECK_IS(pop_number(m), 2);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	END(r, p, m);
 }
 
-TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
+RING_TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 {
 	struct sleeper other;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	other = (struct sleeper){.m = consumer_of(r, "b")};
@@ -279,7 +264,6 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	CHECK(!other.m->woken && !m->woken);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	shmring_consumer_close(other.m);
-	END(r, p, m);
 }
 
 struct waiter_thread {
@@ -417,9 +401,4 @@ TEST(a_wake_up_that_never_came_is_made_good)
 	stop_waiting(w, &over);
 	shmring_producer_close(p);
 	ring_end(r);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -129,8 +129,3 @@ TEST(rings_that_cannot_have_them_are_refused)
 	shmring_close(to);
 	shmring_close(same);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -360,8 +360,3 @@ TEST(on_a_branch_that_drops_oldest_the_dead_hold_nobody)
 			end_working(r, p, m);
 		}
 }
-
-int main(void)
-{
-	return run_tests();
-}

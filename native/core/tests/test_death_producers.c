@@ -217,8 +217,3 @@ TEST(a_hole_is_found_soon_by_whoever_waits)
 	       spinning, sleeping, by_default, in_slices);
 	CHECK(spinning < 6 && sleeping < 6 && by_default < 150 && in_slices < 150);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -161,7 +161,7 @@ TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
 	END(r, next, m);
 }
 
-TEST(ends_among_the_parts_of_one_publication_know_their_runs)
+RING_TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 {
 	const struct shmring_part parts[] = {
 	    {.slots = 1, .kind = SHMRING_KIND_END},
@@ -169,9 +169,6 @@ TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 	    {.slots = 1, .kind = SHMRING_KIND_END},
 	    {.slots = 1, .kind = SHMRING_KIND_END},
 	};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t number = 7;
 
 	NEED(shmring_next(p, 5) == 0);
@@ -185,7 +182,6 @@ TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 	push_end(p);
 	CHECK_IS(control_at(r, 5)->crc, 0);
 	CHECK_IS(control_at(r, 3)->crc, 3 - 1);
-	END(r, p, m);
 }
 
 TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
@@ -517,9 +513,4 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 	shmring_producer_close(p);
 	shmring_close(stopped);
 	ring_end(r);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -327,8 +327,8 @@ TEST(a_child_forked_while_a_ring_is_reaped_holds_no_lock)
 	ring_end(r);
 }
 
-int main(void)
+/* Before the core asks. */
+__attribute__((constructor)) static void see_what_children_heed(void)
 {
 	no_wipe = !children_heed(MADV_WIPEONFORK); /* then the core is to know that it is not to be had */
-	return run_tests();
 }

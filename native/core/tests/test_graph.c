@@ -517,8 +517,3 @@ TEST(guests_come_and_go_while_traffic_flows)
 	CHECK_IS(load_relaxed(&r->cursors->graph.active), 1);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

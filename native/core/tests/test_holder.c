@@ -77,8 +77,3 @@ TEST(words_are_cut_to_their_room_and_end_in_it)
 	}
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

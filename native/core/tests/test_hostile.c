@@ -184,8 +184,3 @@ TEST(whatever_a_peer_writes_the_others_get_answers)
 		run_round(round, &seed);
 	munmap(scene, sizeof *scene);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -106,12 +106,8 @@ static void check_interruptions(shmring *r, struct waiting *w)
 		}
 }
 
-TEST(a_wait_is_ended_by_another_thread_at_any_instant)
+RING_TEST(a_wait_is_ended_by_another_thread_at_any_instant)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	without_end = true;
 	sleeps = 0;
 	check_interruptions(r, &(struct waiting){.m = m});
@@ -124,15 +120,10 @@ TEST(a_wait_is_ended_by_another_thread_at_any_instant)
 	without_end = false;
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_OK);
-	END(r, p, m);
 }
 
-TEST(while_it_is_interrupted_a_wait_does_not_sleep)
+RING_TEST(while_it_is_interrupted_a_wait_does_not_sleep)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	without_end = true;
 	shmring_consumer_interrupt(m, true);
 	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++)
@@ -141,7 +132,6 @@ TEST(while_it_is_interrupted_a_wait_does_not_sleep)
 	NEED(push_number(p, 1) == SHMRING_OK);
 	CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_OK); /* there is one */
 	without_end = false;
-	END(r, p, m);
 }
 
 /* --- a signal --------------------------------------------------------------------------- */
@@ -305,9 +295,4 @@ TEST(a_signal_ends_the_nap_of_a_wait_that_polls)
 	false_time = 0;
 	shmring_consumer_close(m);
 	ring_end(r);
-}
-
-int main(void)
-{
-	return run_tests();
 }

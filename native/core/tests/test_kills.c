@@ -167,8 +167,3 @@ TEST(random_kills_and_stops_lose_nothing)
 	munmap(s, sizeof *s);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -205,8 +205,3 @@ TEST(another_ring_is_another_matter)
 	unlink(other);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -537,8 +537,3 @@ TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 	check_works(r, m);
 	END(r, p, m);
 }
-
-int main(void)
-{
-	return run_tests();
-}

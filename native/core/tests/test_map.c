@@ -407,8 +407,3 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 	shmring_close(ro);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

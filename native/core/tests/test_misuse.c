@@ -38,12 +38,9 @@ TEST(only_kinds_that_are_what_they_say_are_published)
 	ring_end(r);
 }
 
-TEST(unknown_flags_and_wait_strategies_are_refused)
+RING_TEST(unknown_flags_and_wait_strategies_are_refused)
 {
-	shmring *r = ring_new();
 	shmring *again = NULL;
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_attach(ring_path(), 4, &again), SHMRING_E_INVALID);
 	CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY | 0x80000000u, &again), SHMRING_E_INVALID);
@@ -51,7 +48,6 @@ TEST(unknown_flags_and_wait_strategies_are_refused)
 	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_space(p, 1, 0, 255), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_released(r, 0, 1, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
-	END(r, p, m);
 }
 
 TEST(a_release_of_what_is_not_held_changes_nothing)
@@ -88,13 +84,10 @@ TEST(a_release_of_what_is_not_held_changes_nothing)
 	END(r, p, newcomer, m);
 }
 
-TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
+RING_TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 {
 	struct shmring_participant_info info;
 	struct shmring_lease lease;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);
 	CHECK(strstr(shmring_error_message(), "not held"));
@@ -113,10 +106,4 @@ TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, "x", 1, 0, NULL), SHMRING_UNAVAILABLE);
 	CHECK(!strstr(shmring_error_message(), "not held"));
-	END(r, p, m);
-}
-
-int main(void)
-{
-	return run_tests();
 }

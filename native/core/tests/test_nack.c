@@ -49,11 +49,8 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	END(r, p, other, m);
 }
 
-TEST(many_hand_back_into_few_seats)
+RING_TEST(many_hand_back_into_few_seats)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t again;
 
 	push_n(p, 0, 60);
@@ -69,7 +66,6 @@ TEST(many_hand_back_into_few_seats)
 	CHECK_IS(drain(m, &again), (UINT64_C(1) << 60) - 1);
 	CHECK_IS(again, (UINT64_C(1) << 60) - 1);
 	CHECK_IS(seats_in_use(r), 2);
-	END(r, p, m);
 }
 
 TEST(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left)
@@ -104,12 +100,8 @@ TEST(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left)
 	END(r, p, other);
 }
 
-TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
+RING_TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	push_n(p, 0, 200);
 	for (uint64_t i = 0; i < 94; i++)
 		lease_of(m, 1);
@@ -121,7 +113,6 @@ TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 	CHECK_IS(shmring_nack(m, 109, 194), SHMRING_E_INVALID);
 	CHECK_IS(shmring_nack(m, 110, 194), SHMRING_OK);
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
-	END(r, p, m);
 }
 
 TEST(on_exclusive_drop_oldest_and_dropped_branches)
@@ -243,11 +234,8 @@ TEST(a_consumer_dies_at_each_step_of_handing_back)
 		}
 }
 
-TEST(deliveries_are_counted_up_to_255_before_the_last)
+RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l, fresh;
 
 	push_n(p, 0, 2);
@@ -266,10 +254,4 @@ TEST(deliveries_are_counted_up_to_255_before_the_last)
 	CHECK(l.messages == 2 && l.redelivered == 255);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(m->seat->lease.hold, NONE);
-	END(r, p, m);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -180,8 +180,3 @@ TEST(a_seat_that_changes_hands_is_never_told_as_a_mixture_of_two)
 	munmap(t, sizeof *t);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

@@ -1,11 +1,8 @@
 /* Consumers: leases in any order, and everything a take meets on its way. */
 #include "check.h"
 
-TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
+RING_TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t seed = 3;
 	bool held[40];
 
@@ -33,15 +30,10 @@ TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 			CHECK_IS(shmring_consumer_hold(m), left ? base + low : UINT64_MAX);
 		}
 	}
-	END(r, p, m);
 }
 
-TEST(a_lease_is_split_and_joined_by_releases)
+RING_TEST(a_lease_is_split_and_joined_by_releases)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	push_n(p, 0, 100);
 	lease_of(m, 100);
 	CHECK_IS(shmring_release(m, 10, 20), SHMRING_OK); /* the middle */
@@ -56,15 +48,11 @@ TEST(a_lease_is_split_and_joined_by_releases)
 	CHECK_IS(shmring_release(m, 80, 90), SHMRING_OK);
 	CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 	CHECK_IS(branch_released(r, m->branch, false), 100);
-	END(r, p, m);
 }
 
-TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
+RING_TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	/* Every other slot held: 48 ranges. */
 	push_n(p, 0, 200);
@@ -95,7 +83,6 @@ TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 	CHECK_IS(shmring_consumer_hold(m), 130);
 	CHECK_IS(shmring_release(m, 130, 140), SHMRING_OK);
 	CHECK_IS(branch_released(r, m->branch, false), 196);
-	END(r, p, m);
 }
 
 /* One lease, released one by one. If a release looked at all that wait, this
@@ -167,12 +154,9 @@ TEST(one_message_is_taken_and_read_in_one_step)
 	END(r, p, m);
 }
 
-TEST(aborted_runs_are_stepped_over)
+RING_TEST(aborted_runs_are_stepped_over)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int i = 0; i < 5; i++) {
 		CHECK(shmring_next(p, 3) >= 0);
@@ -187,15 +171,11 @@ TEST(aborted_runs_are_stepped_over)
 	CHECK_IS(pop_number(m), 4);
 	CHECK_IS(pop_number(m), 5);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-	END(r, p, m);
 }
 
-TEST(an_end_marker_ends_a_batch)
+RING_TEST(an_end_marker_ends_a_batch)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 2);
 	push_end(p);
@@ -206,16 +186,12 @@ TEST(an_end_marker_ends_a_batch)
 	CHECK(strstr(shmring_error_message(), "ended") != NULL);
 	l = lease_of(m, 100);
 	CHECK(l.first == 3 && l.end == 4);
-	END(r, p, m);
 }
 
-TEST(a_take_stays_inside_its_bounds)
+RING_TEST(a_take_stays_inside_its_bounds)
 {
 	struct shmring_lease l;
 	char big[3000] = {0};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_take(m, 0, 10, &l), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, big, 3000, 0, NULL), SHMRING_OK);
@@ -232,7 +208,6 @@ TEST(a_take_stays_inside_its_bounds)
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_OK);
 	CHECK(l.first == 30 && l.end == 33 && l.messages == 1);
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_UNAVAILABLE);
-	END(r, p, m);
 }
 
 TEST(consumers_share_the_work_and_none_sees_what_the_other_has)
@@ -340,13 +315,10 @@ TEST(what_a_consumer_of_a_branch_with_drop_oldest_holds_is_not_overwritten)
 	END(r, p, m);
 }
 
-TEST(one_slot_messages_side_by_side_are_rows)
+RING_TEST(one_slot_messages_side_by_side_are_rows)
 {
 	char rows[900] = "row";
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_push_many(p, rows, 300, 3, NULL, 7, NULL), SHMRING_OK);
 	CHECK_IS(shmring_push(p, rows, 300, 0, NULL), SHMRING_OK);
@@ -366,7 +338,6 @@ TEST(one_slot_messages_side_by_side_are_rows)
 	CHECK(shmring_rows(r, 6, 8) == NULL);
 	CHECK(shmring_rows(r, 7, 8) == shmring_slot(r, 7));
 	CHECK(shmring_rows(r, 7, 9) == NULL); /* nothing is published there */
-	END(r, p, m);
 }
 
 TEST(what_a_consumer_abandons_is_delivered_again)
@@ -468,9 +439,4 @@ TEST(time_is_kept_as_asked)
 			CHECK(before <= message.time && message.time <= after);
 		END(r, p, m);
 	}
-}
-
-int main(void)
-{
-	return run_tests();
 }

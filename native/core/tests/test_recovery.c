@@ -303,8 +303,3 @@ TEST(branches_run_out_and_come_back)
 	}
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

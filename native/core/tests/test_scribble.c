@@ -30,11 +30,8 @@ TEST(a_stray_write_into_a_seats_ranges_changes_no_release)
 	}
 }
 
-TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
+RING_TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	push_n(p, 0, 200);
@@ -47,7 +44,6 @@ TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 	CHECK_IS(shmring_release(m, 122, 125), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 130, 131), SHMRING_OK); /* deferred */
 	CHECK_IS(shmring_release(m, 132, 133), SHMRING_OK);
-	END(r, p, m);
 }
 
 /* What an orphan says it holds, and who is to have it, overlap. */
@@ -73,11 +69,8 @@ TEST(what_a_consumer_holds_is_not_adopted_again)
 	END(r, p, m);
 }
 
-TEST(no_lease_is_larger_than_the_ring)
+RING_TEST(no_lease_is_larger_than_the_ring)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	push_n(p, 0, 1000);
@@ -90,7 +83,6 @@ TEST(no_lease_is_larger_than_the_ring)
 	r->control[1].kind = KIND_ABORTED; /* and one that counts for nothing comes first */
 	CHECK(shmring_measure(r, 1, UINT64_MAX, UINT32_MAX, UINT64_MAX, &l.end, &l.messages) != SHMRING_OK ||
 	      l.end - 1 <= r->capacity);
-	END(r, p, m);
 }
 
 /* --- any words, while two consumers, a producer and a dead one's leases go on -------------- */
@@ -344,9 +336,4 @@ TEST(whatever_word_is_overwritten_each_call_gets_an_answer)
 			printf("  SHMRING_SEED=%llu: %d\n", (unsigned long long)seed, code);
 		CHECK_IS(code, 0);
 	}
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -97,11 +97,8 @@ TEST(what_is_not_committed_or_was_given_up_is_no_row)
 	ring_end(r);
 }
 
-TEST(what_may_be_overwritten_is_no_row)
+RING_TEST(what_may_be_overwritten_is_no_row)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_row row;
 	char text[SLOT_BYTES];
 
@@ -109,7 +106,6 @@ TEST(what_may_be_overwritten_is_no_row)
 		CHECK(push_number(p, i) == SHMRING_OK && (i < 500 || pop_number(m) == (int64_t)(i - 500)));
 	CHECK_IS(rows(r, 1499, &row, text), shmring_claimed(r) - shmring_floor(r));
 	CHECK_IS(row.message_id, 1499);
-	END(r, p, m);
 }
 
 TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
@@ -258,9 +254,4 @@ TEST(what_waits_is_counted_while_it_is_overwritten)
 	CHECK(waiting(r, m) > 0);
 	shmring_consumer_close(m);
 	ring_end(r);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -156,8 +156,3 @@ TEST(joins_and_leaves_from_all_sides)
 		CHECK_IS(shmring_participant_info(r, i, &seat), SHMRING_UNAVAILABLE);
 	ring_end(r);
 }
-
-int main(void)
-{
-	return run_tests();
-}

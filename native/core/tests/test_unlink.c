@@ -284,8 +284,3 @@ TEST(a_ring_that_was_unlinked_on_purpose_is_used_on)
 	shmring_close(other);
 	folder_end();
 }
-
-int main(void)
-{
-	return run_tests();
-}

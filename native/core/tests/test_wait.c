@@ -32,12 +32,8 @@ static bool intercept(long number, long argument[6])
 		waited;                                                                                           \
 	})
 
-TEST(timeouts_are_kept)
+RING_TEST(timeouts_are_kept)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
 		for (int64_t ms = 0; ms <= 20; ms += 10) {
 			int64_t start = clock_ns(), took;
@@ -64,7 +60,6 @@ TEST(timeouts_are_kept)
 	CHECK_IS(pop_number(m), 1);
 	CHECK_IS(shmring_wait_space(p, 1, 0, 0), SHMRING_OK);
 	CHECK_IS(shmring_wait_space(p, 2, 0, 0), SHMRING_TIMEOUT);
-	END(r, p, m);
 }
 
 /* --- ping-pong: each side sleeps for the other in every round -------------------- */
@@ -463,13 +458,10 @@ static void *signal_soon(void *argument)
 	return NULL;
 }
 
-TEST(a_signal_ends_a_sleep)
+RING_TEST(a_signal_ends_a_sleep)
 {
 	struct sigaction action = {.sa_handler = on_alarm};
 	struct signaller s = {.target = pthread_self()};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	pthread_t thread;
 
 	store_relaxed(&endless, true);
@@ -499,7 +491,6 @@ TEST(a_signal_ends_a_sleep)
 		}
 	}
 	store_relaxed(&endless, false);
-	END(r, p, m);
 }
 
 TEST(an_idle_reader_costs_next_to_nothing)
@@ -522,11 +513,8 @@ TEST(an_idle_reader_costs_next_to_nothing)
 }
 
 /* Where each wait brings one message, whether a consumer had better keep away is tried. */
-TEST(who_keeps_away_for_a_trial_gets_each_message)
+RING_TEST(who_keeps_away_for_a_trial_gets_each_message)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint32_t trials = 0;
 
 	for (int64_t i = 0; i < 40000; i++) {
@@ -536,10 +524,4 @@ TEST(who_keeps_away_for_a_trial_gets_each_message)
 		CHECK_IS(pop_number(m), i);
 	}
 	CHECK_IS(trials, 11); /* after 16 waits, 32, ... 16,384 */
-	END(r, p, m);
-}
-
-int main(void)
-{
-	return run_tests();
 }

@@ -343,8 +343,3 @@ TEST(who_declines_leaves_it_to_another_consumer)
 	}
 	END(r, p, m, other);
 }
-
-int main(void)
-{
-	return run_tests();
-}
