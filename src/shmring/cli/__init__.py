@@ -21,7 +21,7 @@ from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
 from shmring.cli.options import json_option
-from shmring.cli.output import emit, wants_json
+from shmring.cli.output import say
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
@@ -74,10 +74,7 @@ def docs(show: bool) -> None:
             f"this installation of shmring has no documentation ({page}): a wheel brings it; "
             "built from the source tree, `make docs` there makes out/docs/index.html"
         )
-    if wants_json():
-        emit({"path": str(page)})
-    else:
-        click.echo(page)
+    say({"path": str(page)}, page)
     if show:
         import webbrowser
 

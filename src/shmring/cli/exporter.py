@@ -10,7 +10,7 @@ import click
 
 from shmring.cli.errors import Terminated
 from shmring.cli.options import DAY, Number, age_option, foreign_option, json_option
-from shmring.cli.output import emit, wants_json
+from shmring.cli.output import say
 from shmring.errors import ShmringError
 from shmring.extras import need
 
@@ -102,10 +102,9 @@ def _serve(port: int, address: str, registry: CollectorRegistry) -> None:
             "--port (0 takes any that is free), or an address of this host with --address"
         ) from None
     try:
-        if wants_json():
-            emit({"event": "ready", "address": address, "port": server.server_port})
-        else:
-            click.echo(f"metrics are at http://{address}:{server.server_port}/metrics", err=True)
+        port = server.server_port
+        ready = {"event": "ready", "address": address, "port": port}
+        say(ready, f"metrics are at http://{address}:{port}/metrics", err=True)
         threading.Event().wait()
     finally:
         server.shutdown()

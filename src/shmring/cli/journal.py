@@ -20,7 +20,7 @@ from shmring.cli.options import (
     ring_names,
     slots_option,
 )
-from shmring.cli.output import as_time, emit, size, wants_json
+from shmring.cli.output import as_time, emit, say, size, wants_json
 from shmring.cli.sinks import Lines, Parquet
 
 _SLICE = 0.5  # seconds between looks at whether it still writes
@@ -105,13 +105,11 @@ def run(
 def _announce(ring: str, running: Any) -> None:
     if running.recovered:
         complain(running.recovered)
-    if wants_json():
-        emit({"event": "ready", "sequence": running.durable, "recovered": running.recovered})
-    else:
-        click.echo(
-            f'journal of ring "{ring}" goes on at sequence {running.durable} in {running.path}',
-            err=True,
-        )
+    say(
+        {"event": "ready", "sequence": running.durable, "recovered": running.recovered},
+        f'journal of ring "{ring}" goes on at sequence {running.durable} in {running.path}',
+        err=True,
+    )
 
 
 def _watch(running: Any) -> None:
@@ -130,14 +128,12 @@ def _conclude(running: Any) -> None:
         "bytes": running.bytes_written,
         "syncs": running.syncs,
     }
-    if wants_json():
-        emit({"event": "end", **counts})
-    else:
-        click.echo(
-            f"journalled {running.messages:,} messages, {size(running.bytes_written)} in "
-            f"{running.syncs:,} syncs, up to sequence {running.durable}",
-            err=True,
-        )
+    say(
+        {"event": "end", **counts},
+        f"journalled {running.messages:,} messages, {size(running.bytes_written)} in "
+        f"{running.syncs:,} syncs, up to sequence {running.durable}",
+        err=True,
+    )
 
 
 @journal.command()
@@ -222,10 +218,7 @@ def truncate(directory: str, at: int | None) -> None:
     from shmring.durable import truncate
 
     end = truncate(directory, at=at)
-    if wants_json():
-        emit({"end": end})
-    else:
-        print(f"{directory} ends at sequence {end} now")
+    say({"end": end}, f"{directory} ends at sequence {end} now")
 
 
 @journal.command()
@@ -244,7 +237,7 @@ def restore(directory: str, ring: str, slots: int | None) -> None:
     options: dict[str, Any] = {} if slots is None else {"slots": slots}
     with restore(directory, place.name, ring_path=place.path, **options) as made:
         found = made.info.first_sequence
-        if wants_json():
-            emit({"path": made.path, "slots": made.slots, "first_sequence": found})
-        else:
-            print(f'created ring "{ring}" of {made.slots:,} slots, next sequence {found}')
+        say(
+            {"path": made.path, "slots": made.slots, "first_sequence": found},
+            f'created ring "{ring}" of {made.slots:,} slots, next sequence {found}',
+        )

@@ -42,6 +42,14 @@ def emit(document: object) -> None:
     print(to_json(document), flush=True)
 
 
+def say(document: object, text: object, *, err: bool = False) -> None:
+    """Print the document for machines, or the text for people: on stderr if `err`."""
+    if wants_json():
+        emit(document)
+    else:
+        click.echo(text, err=err)
+
+
 def message_fields(message: bytes) -> dict[str, str]:
     """A message in JSON: `message` where it is UTF-8 text, else `message_base64`."""
     try:

@@ -20,7 +20,7 @@ from shmring.cli.options import (
     ring_names,
     slots_option,
 )
-from shmring.cli.output import clean, emit, show_table, size, wants_json
+from shmring.cli.output import clean, emit, say, show_table, size, wants_json
 from shmring.errors import Contended, RingExists, ShmringError
 from shmring.names import SHM_FOLDER, path_of, reap, sweep_folder
 from shmring.ring import look_on
@@ -98,12 +98,12 @@ def create(
 
 
 def _say_what_is_there(what: str, place: Place, ring: shmring.Ring) -> None:
-    if wants_json():
-        emit({"name": ring.name, "path": ring.path, **ring.info._asdict()})
-    else:
-        info = ring.info
-        nbytes = size(info.file_bytes)
-        print(f'{what} ring "{place.label}": {info.slots:,} slots, {nbytes}, {ring.path}')
+    info = ring.info
+    nbytes = size(info.file_bytes)
+    say(
+        {"name": ring.name, "path": ring.path, **info._asdict()},
+        f'{what} ring "{place.label}": {info.slots:,} slots, {nbytes}, {ring.path}',
+    )
 
 
 @click.command("ls")
@@ -211,10 +211,7 @@ def recover(place: Place) -> None:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-    if wants_json():
-        emit({"cleared": cleared})
-    else:
-        print(f"{cleared} dead participants cleared away")
+    say({"cleared": cleared}, f"{cleared} dead participants cleared away")
 
 
 @click.command("drop-branch")

@@ -15,7 +15,7 @@ import click
 
 from shmring.cli.errors import Terminated
 from shmring.cli.options import Number, binary_count, json_option, sidecar_names
-from shmring.cli.output import emit, wants_json
+from shmring.cli.output import say
 
 if TYPE_CHECKING:
     from shmring.sidecars import Sidecar
@@ -146,11 +146,10 @@ def _check(name: str, busy: float) -> NoReturn:
         health = check(name, busy=busy)
     except ValueError:  # no sidecar can have such a name
         raise click.UsageError(f"--check is of a sidecar, by its name; {others()}") from None
-    if wants_json():
-        emit({"sidecar": name, "status": health.status, "words": health.words})
-    else:
-        for line in health.words:
-            click.echo(f'sidecar "{name}": {line}')
+    say(
+        {"sidecar": name, "status": health.status, "words": health.words},
+        "\n".join(f'sidecar "{name}": {line}' for line in health.words),
+    )
     sys.exit(health.status)
 
 
@@ -174,14 +173,11 @@ def _serve(server: Sidecar, workers: int, timeout: float) -> None:
 
 
 def _say_ready(server: Sidecar, workers: int) -> None:
-    if wants_json():
-        pids = list(server.pids)
-        emit({"event": "ready", "name": server.name, "pids": pids, "slots": server.slots})
-        return
-    pids = " ".join(map(str, server.pids))
-    click.echo(
-        f'sidecar "{server.name}" is ready: {workers} workers ({pids}), a ring of '
-        f"{server.slots} slots",
+    pids = list(server.pids)
+    say(
+        {"event": "ready", "name": server.name, "pids": pids, "slots": server.slots},
+        f'sidecar "{server.name}" is ready: {workers} workers ({" ".join(map(str, pids))}), a ring '
+        f"of {server.slots} slots",
         err=True,
     )
 
