@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import shmring
-from shmring.sidecars import Sidecar
+from shmring.sidecars import Sidecar, processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -390,8 +390,12 @@ def bystanders(name: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def serve(name: str) -> Iterator[Callable[..., Sidecar]]:
-    """Starts a sidecar that runs a function of functions.py; it is stopped with the test."""
+def serve(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sidecar]]:
+    """Starts a sidecar that runs a function of functions.py; it is stopped with the test.
+
+    Workers that end again and again are started again at once, not after seconds.
+    """
+    monkeypatch.setattr(processes, "_BACKOFF", (0.0, 0.05))
     started: list[Sidecar] = []
 
     def start(function: str, **options: object) -> Sidecar:

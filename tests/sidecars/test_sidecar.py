@@ -21,7 +21,7 @@ from shmring.sidecars.wire import (
 # --- requests and answers -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_flight", [1, 3, 20])
+@pytest.mark.parametrize("in_flight", [1, 20])
 def test_answers_come_in_the_order_of_the_batches_whatever_worker_was_first(
     serve, client, in_flight
 ):
@@ -52,12 +52,6 @@ def test_function_may_return_an_iterator_of_any_length_or_a_table(serve, client,
     with client() as it:
         assert list(it.map(batches)) == [b for b in batches for _ in range(answers)]
         assert list(it.map([])) == []
-
-
-def test_function_that_has_no_rows_returns_an_empty_batch(serve, client):
-    serve("no_rows")
-    with client() as it:
-        assert list(it.map([numbers(0), numbers(1)])) == [numbers(0, 0)] * 2
 
 
 def test_empty_batch_and_batch_without_columns_are_answered(served, client):
@@ -146,22 +140,6 @@ def test_what_was_answered_before_the_batch_that_raised_comes_first(
             next(answers)
 
 
-def test_what_a_function_answered_before_it_raised_comes_first(serve, client):
-    serve("fail_half_way")
-    with client() as it:
-        answers = it.map([numbers(0)])
-        assert next(answers) == numbers(0)
-        with pytest.raises(shmring.SidecarError, match="half way"):
-            next(answers)
-
-
-def test_row_that_does_not_fit_the_reply_ring_is_said_so(serve, client):
-    serve("identity")
-    row = pa.record_batch({"s": ["x" * 200_000]})
-    with client(reply_slots=1024) as it, pytest.raises(shmring.SidecarError, match="MessageTooLar"):
-        list(it.map([row]))
-
-
 def test_client_goes_on_after_a_map_that_was_left_in_the_middle(serve, client):
     serve("slow", workers=2)
     with client(in_flight=5) as it:
@@ -198,7 +176,7 @@ def test_second_map_in_the_middle_of_the_first_is_refused(serve, client):
 # --- callers that keep what they get ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 500, 5_000, 18_000])
+@pytest.mark.parametrize("rows", [1, 5_000])
 def test_caller_may_keep_all_batches(served, client, rows):
     name = served("identity", workers=2)
     batches = [numbers(i, rows) for i in range(300 if rows < 5000 else 60)]
@@ -217,15 +195,14 @@ def test_caller_may_keep_all_batches_of_several_schemas(served, client):
     assert [a.schema.metadata for a in answers] == [b.schema.metadata for b in batches]
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_answers_may_be_larger_than_the_reply_ring(serve, client, keep):
+def test_answers_may_be_larger_than_the_reply_ring(serve, client):
     serve("many", workers=2)
     batches = [numbers(i * 30, 30) for i in range(4)]
     with client(reply_slots=1024, timeout=60) as it:
         kept = []
         for i, answer in enumerate(it.map(batches)):
             assert answer.column(0).to_pylist() == [i] * 12_500
-            kept.append(answer if keep else None)
+            kept.append(answer)
         assert len(kept) == 120
 
 

@@ -68,8 +68,9 @@ def reply_rings(name: str) -> list[str]:
 # --- workers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize(("function", "pieces"), [("die_once", 1), ("die_between_pieces_once", 3)])
+@pytest.mark.parametrize(
+    ("function", "pieces", "workers"), [("die_once", 1, 1), ("die_between_pieces_once", 3, 3)]
+)
 def test_requests_of_a_killed_worker_go_to_another_one(
     serve, name, until, function, pieces, workers
 ):
@@ -304,10 +305,9 @@ def test_forked_child_does_not_stop_the_parents_sidecar(serve, name):
 # --- clients ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ["identity", "slow", "many"])
-def test_what_a_killed_client_leaves_is_swept(serve, name, child, until, function):
-    """With "many" the worker is in the middle of writing to the dead client's ring."""
-    sidecar = serve(function)
+def test_what_a_killed_client_leaves_is_swept(serve, name, child, until):
+    """The worker is in the middle of writing to the dead client's ring."""
+    sidecar = serve("many")
     process = child(CLIENT, name)
     assert process.line() == "running"
     process.kill()
