@@ -1,4 +1,4 @@
-"""A server for the tests of a module, and a schema or a file for each test.
+"""A server for the tests that do not kill it, and a schema or a file for each test.
 
 Tests can import the helpers beside them.
 """
@@ -21,7 +21,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.database)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Generator[Postgres]:
     with postgres({"fsync": "off"}) as running:  # no crash here
         yield running

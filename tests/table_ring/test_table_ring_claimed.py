@@ -8,7 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres import Postgres, connect, postgres
+from postgres import Postgres, connect
+from statements import execute
 
 from shmring.errors import Empty
 from shmring.table_ring import TableRing
@@ -17,14 +18,16 @@ from shmring.table_ring.errors import SubscriberDropped
 GATE = 77
 # A session whose path begins with `stalling` has looked for a message, and goes on to its number
 # when the gate opens.
-STALLING = f"""
-    CREATE SCHEMA stalling;
+STALLING = (
+    "CREATE SCHEMA stalling",
+    f"""
     CREATE FUNCTION stalling.pg_try_advisory_xact_lock_shared(ring integer, which integer)
     RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM pg_catalog.pg_advisory_lock({GATE}), pg_catalog.pg_advisory_unlock({GATE});
         RETURN pg_catalog.pg_try_advisory_xact_lock_shared(ring, which);
-    END $$"""
+    END $$""",
+)
 STALLED = b"SELECT count(*) FROM pg_locks WHERE objid = %d AND NOT granted" % GATE
 WAITING = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
 ME = "0, 'shmring_pop_0'::regclass"
@@ -33,11 +36,11 @@ POP = "SELECT public.shmring_pop_one(0, 1, 'public.shmring_pop_0'::regclass, 0)"
 POP_UNCLAIMED = POP.replace(", 0)", ", 0, false)")
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running, connect(running) as session:  # no crash here
-        session.execute(STALLING.encode())
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _stalling(server: Postgres) -> Generator[None]:
+    execute(server.url, *STALLING)
+    yield
+    execute(server.url, "DROP SCHEMA stalling CASCADE")
 
 
 @pytest.fixture

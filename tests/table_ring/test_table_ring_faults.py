@@ -69,7 +69,13 @@ def test_server_gone_within_a_batch_leaves_it_whole_or_not_there(
         assert ring.push_many([b"x"] * 50) == ring.positions()[0] - 50
 
 
-@pytest.mark.parametrize("opening", ["attach", "create", "drop", "renew"])
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "attach",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("create", "drop", "renew")),
+    ],
+)
 def test_connection_that_dies_while_it_is_prepared_is_sqlalchemys_error(
     server: Postgres, url: str, monkeypatch: pytest.MonkeyPatch, opening: str
 ) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
-from postgres import Postgres, connect, postgres
+from postgres import Postgres, connect
+from statements import execute
 
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
@@ -15,23 +16,25 @@ from shmring.table_ring import TableRing
 SLOTS = 3
 GATE = 77
 # A session whose path begins with `stalling` gets a number, and no further until the gate opens.
-STALLING = f"""
-    CREATE SCHEMA stalling;
+STALLING = (
+    "CREATE SCHEMA stalling",
+    f"""
     CREATE FUNCTION stalling.nextval(sequence regclass) RETURNS bigint LANGUAGE plpgsql AS $$
     DECLARE
         number bigint := pg_catalog.nextval(sequence);
     BEGIN
         PERFORM pg_catalog.pg_advisory_lock({GATE}), pg_catalog.pg_advisory_unlock({GATE});
         RETURN number;
-    END $$"""
+    END $$""",
+)
 STALLED = f"SELECT count(*) FROM pg_locks WHERE objid = {GATE} AND NOT granted"
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running, connect(running) as session:  # no crash here
-        session.execute(STALLING.encode())
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _stalling(server: Postgres) -> Generator[None]:
+    execute(server.url, *STALLING)
+    yield
+    execute(server.url, "DROP SCHEMA stalling CASCADE")
 
 
 @pytest.fixture
@@ -125,7 +128,7 @@ def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
     assert ring.positions()[0] == SLOTS + 1
 
 
-@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("slots", [1, 5])
 def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
     server: Postgres, thread: Callable[..., Any], slots: int
 ) -> None:

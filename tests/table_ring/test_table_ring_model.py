@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
-from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,7 +14,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,  # pyright: ignore[reportUnknownVariableType]
 )
-from postgres import PostgresMissing, postgres
 
 from shmring.errors import Empty, Full, MessageTooLarge
 from shmring.table_ring import TableRing
@@ -136,17 +132,9 @@ class Machine(RuleBasedStateMachine):
         TableRing.drop(self.url, name=self.name)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> Generator[str]:
-    if request.param == "sqlite":
-        with tempfile.TemporaryDirectory() as directory:
-            yield f"sqlite:///{Path(directory)}/model.db"
-        return
-    try:
-        with postgres({"fsync": "off"}) as server:  # no crash here
-            yield server.url
-    except PostgresMissing as missing:
-        pytest.fail(str(missing))
+@pytest.fixture
+def url(either: str) -> str:
+    return either
 
 
 def test_behaves_like_the_model(url: str) -> None:

@@ -300,16 +300,6 @@ def test_open_handle_writes_nothing_to_a_ring_of_another_size_in_the_place_of_it
             assert new.pop_many(timeout=0) == [b"0", b"1", b"2", b"3", b"end"]
 
 
-def test_run_longer_than_a_smaller_ring_in_the_place_of_its_own_is_refused(either: str) -> None:
-    with TableRing(either, slots=100) as old:
-        old.push(b"old")
-        TableRing.drop(either)
-        with TableRing(either, slots=10) as new:
-            with pytest.raises(RingNotFound, match="was dropped since"):
-                old.push_many([b"x"] * 50, timeout=0)
-            assert new.positions()[0] == 0
-
-
 def test_function_refuses_a_run_longer_than_its_ring(url: str) -> None:
     with (
         TableRing(url, slots=3),

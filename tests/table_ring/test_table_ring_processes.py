@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -104,57 +103,6 @@ def test_subscribers_come_and_go_while_traffic_flows(url: str) -> None:
         held = sorted(n for n in ring.table()["message_id"].to_pylist() if n is not None)
         assert held == list(range(positions["main"], push))
         assert sum(ring.table()["reference_count"].to_pylist()) == len(held)
-
-
-@pytest.mark.parametrize("batch", [1, 4])
-def test_killed_pushers_leave_no_gap_and_lose_nothing_confirmed(url: str, batch: int) -> None:
-    rng = random.Random(batch)
-    confirmed: dict[int, int] = {}
-    # Room for all that the workers could push: nobody pops meanwhile.
-    with TableRing(url, slots=24 * 400, scattered=True) as ring:
-        for round_ in range(8):
-            group = [pusher(url, 3 * round_ + n, 400, batch) for n in range(3)]
-            for number, worker in enumerate(group):
-                reports = worker.take(rng.randrange(1, 25))
-                reports += worker.kill()
-                worker.__exit__()
-                confirmed[3 * round_ + number] = len(reports)
-        survivors = drain(url)
-        # Numbers are dense: as many as there were messages, the dead's included.
-        assert ring.positions() == (len(survivors), {"main": len(survivors)})
-    pushed = by_worker(survivors)
-    for worker, count in confirmed.items():
-        got = pushed.get(worker, [])
-        assert got == list(range(len(got)))
-        # The call it died in happened as a whole or not at all.
-        assert len(got) % batch == 0
-        assert count <= len(got) <= count + batch
-
-
-@pytest.mark.parametrize("limit", [1, 4])
-def test_killed_poppers_take_at_most_one_call_with_them(url: str, limit: int) -> None:
-    rng = random.Random(limit)
-    total, rounds = 400, 12
-    with TableRing(url, slots=total, scattered=True) as ring:
-        ring.push_many([RECORD.pack(0, n) for n in range(total)])
-        seen: list[int] = []
-        gaps = 0
-        for _ in range(rounds):
-            with popper(url, limit=limit) as worker:
-                reports = worker.take(rng.randrange(1, 20)) + worker.kill()
-            settle(url)
-            numbers = [n for _, n in reports]
-            if seen:
-                gap = numbers[0] - seen[-1] - 1
-                assert 0 <= gap <= limit
-                gaps += gap
-            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-            seen += numbers
-        rest = [n for _, n in drain(url)]
-        assert 0 <= rest[0] - seen[-1] - 1 <= limit
-        assert rest == list(range(rest[0], total))
-        assert ring.positions() == (total, {"main": total})
-        assert set(ring.table()["message_id"].to_pylist()) == {None}
 
 
 def test_stopped_clients_hold_up_nobody(server: Postgres) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -11,7 +10,7 @@ import psycopg
 import pytest
 from postgres import Postgres
 
-from shmring.errors import Damaged, Empty, Full
+from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
 
 POPS = "0, 'shmring_pop_0'::regclass"
@@ -123,58 +122,3 @@ def test_last_run_whose_pusher_is_undone_burns_no_number(server: Postgres, ring:
         other.rollback()
     assert ring.positions()[0] == 0
     assert ring.push_many(rows(0, 3)) == 0
-
-
-def test_runs_around_the_end_of_the_table_keep_their_order(ring: TableRing) -> None:
-    for first in range(0, 200, 13):
-        assert ring.push_many(rows(first, first + 13), timeout=0) == first
-        assert ring.pop_many(timeout=0) == rows(first, first + 13)
-
-
-def test_run_that_does_not_fit_takes_no_number(ring: TableRing) -> None:
-    ring.push_many(rows(0, 15))
-    for _ in range(2):
-        with pytest.raises(Full):
-            ring.push_many(rows(15, 21), timeout=0)
-    assert ring.push_many(rows(15, 20), timeout=0) == 15
-
-
-def test_run_over_a_slot_that_somebody_filled_by_hand_is_refused(
-    server: Postgres, ring: TableRing
-) -> None:
-    slot = ring.layout.place(1)
-    with transaction(server) as stranger:
-        stranger.execute(b"UPDATE shmring SET holders = 2 WHERE slot = %d" % slot)
-        stranger.commit()
-    with pytest.raises(Damaged, match="another program wrote"):
-        ring.push_many(rows(0, 3), timeout=0)
-    assert ring.push(b"0", timeout=0) == 0
-
-
-def test_runs_of_many_sessions_lose_and_double_nothing(
-    server: Postgres, ring: TableRing, thread: Callable[..., Any]
-) -> None:
-    each, everybody = 3000, 4
-    total = each * everybody
-    found: list[bytes] = []
-
-    def pusher(who: int) -> None:
-        rng, sent = random.Random(who), 0
-        with TableRing.attach(server.url, durability="delayed") as mine:
-            while sent < each:
-                count = min(rng.choice((2, 4, 14)), each - sent)
-                mine.push_many([b"%d %d" % (who, n) for n in range(sent, sent + count)])
-                sent += count
-
-    def popper(who: int) -> None:
-        rng = random.Random(who)
-        with TableRing.attach(server.url, durability="delayed") as mine:
-            while len(found) < total:
-                with contextlib.suppress(Empty):
-                    # For a second: then one looks for what others left.
-                    found.extend(mine.pop_many(rng.choice((1, 1, 3, 15)), timeout=1.5))
-
-    threads = [thread(work, who) for who in range(everybody) for work in (pusher, popper)]
-    for one in threads:
-        one.outcome()
-    assert sorted(found) == sorted(b"%d %d" % (w, n) for w in range(everybody) for n in range(each))
