@@ -25,12 +25,10 @@ PyObject *arrow_layout(PyObject *module, PyObject *schema)
 static void layout_dealloc(PyObject *op)
 {
 	struct arrow_layout *self = (struct arrow_layout *)op;
-	PyTypeObject *type = Py_TYPE(op);
 
 	ipc_layout_free(&self->layout);
 	Py_DECREF(self->capsule);
-	PyObject_Free(op);
-	Py_DECREF(type);
+	object_free(op);
 }
 
 /* --- the type ------------------------------------------------------------------------ */

@@ -167,56 +167,37 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 	return in_place ? array_in_place(op) : copy;
 }
 
-/* One field of every message, as a numpy array of its own. */
-static PyObject *column(struct lease *self, size_t offset, size_t width, const char *type)
+/* A field of every message, which is an array of its own. */
+struct field {
+	size_t offset;
+	size_t width;
+	const char *type;
+};
+
+#define FIELD(name, numpy_type)                                                                                   \
+	&(struct field){offsetof(struct shmring_message, name), sizeof((struct shmring_message){0}.name),         \
+			numpy_type}
+
+static PyObject *get_column(PyObject *op, void *closure)
 {
+	struct lease *self = (struct lease *)op;
+	const struct field *field = closure;
 	const struct shmring_message *messages = batch_messages(self);
 	PyObject *bytes;
 
 	if (!messages)
 		return NULL;
-	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * width));
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * field->width));
 	if (bytes) {
 		char *to = PyBytes_AsString(bytes);
 
 		for (size_t i = 0; i < batch_count(self); i++)
-			memcpy(to + i * width, (const char *)&messages[i] + offset, width);
+			memcpy(to + i * field->width, (const char *)&messages[i] + field->offset, field->width);
 	}
-	return numpy_array(bytes, type);
-}
-
-static PyObject *get_lengths(PyObject *op, void *Py_UNUSED(closure))
-{
-	return column((struct lease *)op, offsetof(struct shmring_message, length), sizeof(uint32_t), "uint32");
-}
-
-static PyObject *get_message_ids(PyObject *op, void *Py_UNUSED(closure))
-{
-	return column((struct lease *)op, offsetof(struct shmring_message, message_id), sizeof(uint64_t),
-		      "uint64");
-}
-
-static PyObject *get_times(PyObject *op, void *Py_UNUSED(closure))
-{
-	return column((struct lease *)op, offsetof(struct shmring_message, time), sizeof(uint64_t), "uint64");
-}
-
-static PyObject *get_kinds(PyObject *op, void *Py_UNUSED(closure))
-{
-	return column((struct lease *)op, offsetof(struct shmring_message, kind), sizeof(uint8_t), "uint8");
+	return numpy_array(bytes, field->type);
 }
 
 /* --- the slots as they are -------------------------------------------------------- */
-
-static PyObject *get_first(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct lease *)op)->range.first);
-}
-
-static PyObject *get_end(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct lease *)op)->range.end);
-}
 
 static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -284,44 +265,22 @@ static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 	return view;
 }
 
-/* A loop over a batch. Its variable outlives the block: the block's end takes back what it was given. */
-struct batch_iterator {
-	PyObject ob_base;
-	struct lease *batch;
-	Py_ssize_t next;
-};
-
+/* The loop's variable outlives the block: the block's end takes back what it was given. */
 static PyObject *batch_iter(PyObject *op)
 {
-	struct batch_iterator *iterator =
-	    PyObject_New(struct batch_iterator, lease_ring((struct lease *)op)->state->batch_iterator);
-
-	if (!iterator)
-		return NULL;
-	iterator->batch = (struct lease *)Py_NewRef(op);
-	iterator->next = 0;
-	return (PyObject *)iterator;
-}
-
-static void iterator_dealloc(PyObject *op)
-{
-	PyTypeObject *type = Py_TYPE(op);
-
-	Py_DECREF((PyObject *)((struct batch_iterator *)op)->batch);
-	PyObject_Free(op);
-	Py_DECREF(type);
+	return iterator_new(lease_ring((struct lease *)op)->state->batch_iterator, op, 0);
 }
 
 static PyObject *iterator_next(PyObject *op)
 {
-	struct batch_iterator *self = (struct batch_iterator *)op;
-	PyObject *view = view_of(self->batch, self->next, true);
+	struct iterator *self = (struct iterator *)op;
+	PyObject *view = view_of((struct lease *)self->over, (Py_ssize_t)self->number, true);
 
-	self->next += view != NULL;
+	self->number += view != NULL;
 	return view;
 }
 
-GUARDED_UNARY(iterator_next, consumer_of((PyObject *)((struct batch_iterator *)op)->batch));
+GUARDED_UNARY(iterator_next, consumer_of(((struct iterator *)op)->over));
 
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
@@ -330,7 +289,7 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct batch_iterator, iterator_slots);
+PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct iterator, iterator_slots);
 
 static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
 {
@@ -358,10 +317,7 @@ static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
 
 /* --- the type ------------------------------------------------------------------------ */
 
-GUARDED_GETTER(get_lengths, consumer_of(op));
-GUARDED_GETTER(get_message_ids, consumer_of(op));
-GUARDED_GETTER(get_times, consumer_of(op));
-GUARDED_GETTER(get_kinds, consumer_of(op));
+GUARDED_GETTER(get_column, consumer_of(op));
 GUARDED_GETTER(get_slots, consumer_of(op));
 GUARDED_GETTER(get_offsets, consumer_of(op));
 GUARDED_ARGUMENT(lease_release, consumer_of(op));
@@ -394,13 +350,14 @@ static PyGetSetDef getset[] = {
      "length are not defined. If the messages do not lie side by side (a scattered ring, an aborted claim\n"
      "between them), the array is a copy, padded with zeroes. ValueError if a message has more than 300 bytes",
      NULL},
-    {"lengths", GUARDED(get_lengths), NULL, "uint32 array of shape (n,): bytes of each message", NULL},
-    {"message_ids", GUARDED(get_message_ids), NULL, "uint64 array of shape (n,): sequence of each message", NULL},
-    {"times", GUARDED(get_times), NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
-     NULL},
-    {"kinds", GUARDED(get_kinds), NULL, "uint8 array of shape (n,): the mark given to push()", NULL},
-    {"first", get_first, NULL, "sequence of the first slot", NULL},
-    {"end", get_end, NULL, "sequence behind the last slot", NULL},
+    {"lengths", GUARDED(get_column), NULL, "uint32 array of shape (n,): bytes of each message",
+     FIELD(length, "uint32")},
+    {"message_ids", GUARDED(get_column), NULL, "uint64 array of shape (n,): sequence of each message",
+     FIELD(message_id, "uint64")},
+    {"times", GUARDED(get_column), NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
+     FIELD(time, "uint64")},
+    {"kinds", GUARDED(get_column), NULL, "uint8 array of shape (n,): the mark given to push()",
+     FIELD(kind, "uint8")},
     {"slots", GUARDED(get_slots), NULL,
      "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview. Slots of aborted claims\n"
      "and bytes beyond a message's length are not defined. BufferError for a scattered ring",
@@ -414,9 +371,16 @@ static PyGetSetDef getset[] = {
     {0},
 };
 
+static PyMemberDef members[] = {
+    {"first", T_ULONGLONG, offsetof(struct lease, range.first), READONLY, "sequence of the first slot"},
+    {"end", T_ULONGLONG, offsetof(struct lease, range.end), READONLY, "sequence behind the last slot"},
+    {0},
+};
+
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, lease_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {Py_tp_getset, getset},
     {Py_tp_iter, batch_iter},
     {Py_sq_length, batch_length},

@@ -105,12 +105,10 @@ static int claim_abort(struct claim *self)
 static void claim_dealloc(PyObject *op)
 {
 	struct claim *self = (struct claim *)op;
-	PyTypeObject *type = Py_TYPE(op);
 
 	WITH_GUARD(self->producer, if (self->open)(void) claim_abort(self));
 	Py_DECREF((PyObject *)self->producer);
-	PyObject_Free(op);
-	Py_DECREF(type);
+	object_free(op);
 }
 
 static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
@@ -184,11 +182,6 @@ static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))
 	return PyMemoryView_FromObject(op);
 }
 
-static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct claim *)op)->message_id);
-}
-
 GUARDED_NAMED(claim_commit, producer_of(op));
 GUARDED_ARGUMENT(claim_abort_method, producer_of(op));
 GUARDED_FAST(claim_exit, producer_of(op));
@@ -210,13 +203,18 @@ static PyGetSetDef getset[] = {
      "writable memoryview of exactly the claimed bytes; its first content is not defined. Views stay\n"
      "readable after the commit, but the ring reuses the memory: do not write into them then",
      NULL},
-    {"message_id", get_message_id, NULL, "sequence of the message", NULL},
+    {0},
+};
+
+static PyMemberDef members[] = {
+    {"message_id", T_ULONGLONG, offsetof(struct claim, message_id), READONLY, "sequence of the message"},
     {0},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, claim_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {Py_tp_getset, getset},
     {Py_bf_getbuffer, claim_getbuffer},
     {Py_bf_releasebuffer, claim_releasebuffer},

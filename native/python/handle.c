@@ -102,11 +102,8 @@ void handle_let_go(struct handle *handle)
 
 static void free_memory(struct handle *handle)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)handle);
-
 	Py_XDECREF((PyObject *)handle->below);
-	PyObject_Free(handle);
-	Py_DECREF(type);
+	object_free((PyObject *)handle);
 }
 
 /* Closes the handles that stand on a ring. Another thread may be collecting one of them: a new reference
@@ -206,6 +203,25 @@ PyObject *raise_closed(const struct handle *handle, const char *what)
 
 	return PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED), "this %s of ring \"%U\" was closed%s",
 			    what, ring->label, handle->below ? "" : "; attach again");
+}
+
+/* --- iteration ------------------------------------------------------------------------ */
+
+PyObject *iterator_new(PyTypeObject *type, PyObject *over, uint64_t number)
+{
+	struct iterator *self = PyObject_New(struct iterator, type);
+
+	if (!self)
+		return NULL;
+	self->over = Py_NewRef(over);
+	self->number = number;
+	return (PyObject *)self;
+}
+
+void iterator_dealloc(PyObject *op)
+{
+	Py_DECREF(((struct iterator *)op)->over);
+	object_free(op);
 }
 
 /* --- trying again, without the GIL --------------------------------------------------- */

@@ -81,6 +81,13 @@ struct ring {
 	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
 
+/* A loop over a consumer or a batch, which is under that one's guard. */
+struct iterator {
+	PyObject ob_base;
+	PyObject *over;
+	uint64_t number; /* a consumer's `ends` when the loop began; the batch's next message */
+};
+
 /* --- guards ----------------------------------------------------------------------- */
 
 #ifdef Py_GIL_DISABLED
@@ -155,6 +162,8 @@ PyObject *handle_enter(PyObject *self, PyObject *ignored);
 PyObject *handle_close_method(PyObject *self, PyObject *ignored);
 PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *handle_get_closed(PyObject *self, void *closure);
+PyObject *iterator_new(PyTypeObject *type, PyObject *over, uint64_t number);
+void iterator_dealloc(PyObject *self);
 bool ring_hold(struct ring *ring);
 bool ring_is_pinned(const struct ring *ring);
 PyObject *raise_closed(const struct handle *handle, const char *what);

@@ -268,21 +268,6 @@ static PyObject *get_data(PyObject *op, void *Py_UNUSED(closure))
 	return PyMemoryView_FromObject(op);
 }
 
-static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct lease *)op)->message.message_id);
-}
-
-static PyObject *get_time(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLongLong(((struct lease *)op)->message.time);
-}
-
-static PyObject *get_kind(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromLong(((struct lease *)op)->message.kind);
-}
-
 static Py_ssize_t lease_length(PyObject *op)
 {
 	return ((struct lease *)op)->message.length;
@@ -367,9 +352,6 @@ static PyGetSetDef getset[] = {
      "the message: a read-only memoryview of the ring's memory. The message stays leased while this view, or\n"
      "a numpy array or Arrow buffer made of it, lives",
      NULL},
-    {"message_id", get_message_id, NULL, "sequence of the message", NULL},
-    {"time", get_time, NULL, "when it was published, ns since 1970; 0 if the ring keeps no time", NULL},
-    {"kind", get_kind, NULL, "the mark given to push()", NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held this message, and died or handed it back", NULL},
     {"deliveries", lease_get_deliveries, NULL,
@@ -377,9 +359,18 @@ static PyGetSetDef getset[] = {
     {0},
 };
 
+static PyMemberDef members[] = {
+    {"message_id", T_ULONGLONG, offsetof(struct lease, message.message_id), READONLY, "sequence of the message"},
+    {"time", T_ULONGLONG, offsetof(struct lease, message.time), READONLY,
+     "when it was published, ns since 1970; 0 if the ring keeps no time"},
+    {"kind", T_UBYTE, offsetof(struct lease, message.kind), READONLY, "the mark given to push()"},
+    {0},
+};
+
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, lease_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {Py_tp_getset, getset},
     {Py_sq_length, lease_length},
     {Py_bf_getbuffer, lease_getbuffer},

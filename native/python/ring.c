@@ -327,32 +327,43 @@ static PyObject *branch_dict(const struct shmring_branch_info *info)
 			     info->orphans);
 }
 
-/* Appends and gives the reference up. */
-static bool append(PyObject *list, PyObject *item)
-{
-	int status = item ? PyList_Append(list, item) : -1;
+/* For the bytes of a message. */
+struct room {
+	char *bytes;
+	Py_ssize_t nbytes;
+};
 
-	Py_XDECREF(item);
-	return status == 0;
+/* What there is of number `index`; NULL without an exception: nothing. */
+typedef PyObject *item_function(struct ring *ring, uint64_t index, const struct room *room);
+
+static PyObject *list_of(struct ring *ring, uint64_t first, uint64_t end, item_function *item_at,
+			 const struct room *room)
+{
+	PyObject *list = PyList_New(0);
+
+	for (uint64_t index = first; list && index < end; index++) {
+		PyObject *item = item_at(ring, index, room);
+
+		if (item ? PyList_Append(list, item) : PyErr_Occurred() != NULL)
+			Py_CLEAR(list);
+		Py_XDECREF(item);
+	}
+	return list;
+}
+
+static PyObject *branch_at(struct ring *ring, uint64_t id, const struct room *Py_UNUSED(room))
+{
+	struct shmring_branch_info info;
+	int status = shmring_branch_info(ring->core, (uint32_t)id, &info);
+
+	if (status)
+		return status == SHMRING_E_NO_BRANCH ? NULL : raise_status(ring, status);
+	return branch_dict(&info);
 }
 
 static PyObject *look_at_branches(struct ring *ring)
 {
-	PyObject *list;
-
-	list = PyList_New(0);
-	for (uint32_t id = 0; list && id < SHMRING_MAX_BRANCHES; id++) {
-		struct shmring_branch_info info;
-		int status = shmring_branch_info(ring->core, id, &info);
-
-		if (status == SHMRING_E_NO_BRANCH)
-			continue;
-		if (status)
-			raise_status(ring, status);
-		if (status || !append(list, branch_dict(&info)))
-			Py_CLEAR(list);
-	}
-	return list;
+	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_at, NULL);
 }
 
 static PyObject *seat_dict(const struct shmring_participant_info *info)
@@ -371,25 +382,22 @@ static PyObject *seat_dict(const struct shmring_participant_info *info)
 	    "most_delivered", sequence_or_none(info->most_delivered), "deliveries", info->deliveries);
 }
 
+static PyObject *seat_at(struct ring *ring, uint64_t seat, const struct room *Py_UNUSED(room))
+{
+	struct shmring_participant_info info;
+	int status = shmring_participant_info(ring->core, (uint32_t)seat, &info);
+
+	if (status)
+		return status == SHMRING_UNAVAILABLE ? NULL : raise_status(ring, status);
+	return seat_dict(&info);
+}
+
 static PyObject *look_at_seats(struct ring *ring)
 {
 	struct shmring_info info;
-	PyObject *list;
 
 	shmring_get_info(ring->core, &info);
-	list = PyList_New(0);
-	for (uint32_t seat = 0; list && seat < info.participants; seat++) {
-		struct shmring_participant_info seat_info;
-		int status = shmring_participant_info(ring->core, seat, &seat_info);
-
-		if (status == SHMRING_UNAVAILABLE)
-			continue;
-		if (status)
-			raise_status(ring, status);
-		if (status || !append(list, seat_dict(&seat_info)))
-			Py_CLEAR(list);
-	}
-	return list;
+	return list_of(ring, 0, info.participants, seat_at, NULL);
 }
 
 static PyObject *look_at_holder(struct ring *ring)
@@ -410,13 +418,19 @@ static PyObject *look_at_holder(struct ring *ring)
 			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
 }
 
-static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
+static PyObject *row_at(struct ring *ring, uint64_t index, const struct room *room)
 {
-	Py_ssize_t length = (Py_ssize_t)row->length < capacity ? (Py_ssize_t)row->length : capacity;
+	struct shmring_row row;
+	int status = shmring_table_row(ring->core, index, &row, room->bytes, (size_t)room->nbytes);
 
-	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row->slot, (unsigned long long)row->message_id,
-			     (unsigned long long)row->time, row->length, row->reference_count, (int)row->kind,
-			     message, length);
+	if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
+		return NULL; /* the others are still worth seeing */
+	if (status)
+		return raise_status(ring, status);
+	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row.slot, (unsigned long long)row.message_id,
+			     (unsigned long long)row.time, row.length, row.reference_count, (int)row.kind,
+			     room->bytes,
+			     (Py_ssize_t)row.length < room->nbytes ? (Py_ssize_t)row.length : room->nbytes);
 }
 
 static PyObject *ring_rows(PyObject *self, PyObject *args)
@@ -424,35 +438,18 @@ static PyObject *ring_rows(PyObject *self, PyObject *args)
 	struct ring *ring = (struct ring *)self;
 	unsigned long long first;
 	unsigned long long end;
-	Py_ssize_t capacity;
+	struct room room;
 	PyObject *list;
-	char *message;
 
-	if (!PyArg_ParseTuple(args, "KKn", &first, &end, &capacity))
+	if (!PyArg_ParseTuple(args, "KKn", &first, &end, &room.nbytes))
 		return NULL;
-	if (capacity < 0)
-		return PyErr_Format(PyExc_ValueError, "capacity must not be negative, not %zd", capacity);
-	message = PyMem_Malloc((size_t)capacity + 1);
-	if (!message)
+	if (room.nbytes < 0)
+		return PyErr_Format(PyExc_ValueError, "capacity must not be negative, not %zd", room.nbytes);
+	room.bytes = PyMem_Malloc((size_t)room.nbytes + 1);
+	if (!room.bytes)
 		return PyErr_NoMemory();
-	if (!ring_hold(ring)) {
-		PyMem_Free(message);
-		return NULL;
-	}
-	list = PyList_New(0);
-	for (uint64_t index = first; list && index < end; index++) {
-		struct shmring_row row;
-		int status = shmring_table_row(ring->core, index, &row, message, (size_t)capacity);
-
-		if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
-			continue; /* the others are still worth seeing */
-		if (status)
-			raise_status(ring, status);
-		if (status || !append(list, row_tuple(&row, message, capacity)))
-			Py_CLEAR(list);
-	}
-	handle_let_go(&ring->handle);
-	PyMem_Free(message);
+	list = ring_hold(ring) ? let_go_with(ring, list_of(ring, first, end, row_at, &room)) : NULL;
+	PyMem_Free(room.bytes);
 	return list;
 }
 

@@ -9,6 +9,7 @@
 #include <Python.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <structmember.h>
 
 #include "shmring.h"
 
@@ -61,6 +62,15 @@ struct state {
 	 .basicsize = sizeof(type),                                                                               \
 	 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,                                         \
 	 .slots = type_slots}
+
+/* Frees an object of such a type, which has let go of everything. */
+static inline void object_free(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
 
 /* status.c */
 int errors_load(struct state *state);

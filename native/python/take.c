@@ -331,45 +331,25 @@ PyObject *consumer_iternext(PyObject *op)
 	return consumer_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
-/* A loop over a consumer. Each loop ends at an end marker, also where threads share the consumer. */
-struct consumer_iterator {
-	PyObject ob_base;
-	struct consumer *consumer;
-	uint64_t ends;
-};
-
+/* Each loop over a consumer ends at an end marker, also where threads share the consumer. */
 PyObject *consumer_iter(PyObject *op)
 {
 	struct consumer *self = (struct consumer *)op;
-	struct consumer_iterator *iterator =
-	    PyObject_New(struct consumer_iterator, ring_of(&self->handle)->state->consumer_iterator);
 
-	if (!iterator)
-		return NULL;
-	iterator->consumer = (struct consumer *)Py_NewRef(op);
-	iterator->ends = self->ends;
-	return (PyObject *)iterator;
-}
-
-static void iterator_dealloc(PyObject *op)
-{
-	PyTypeObject *type = Py_TYPE(op);
-
-	Py_DECREF((PyObject *)((struct consumer_iterator *)op)->consumer);
-	PyObject_Free(op);
-	Py_DECREF(type);
+	return iterator_new(ring_of(&self->handle)->state->consumer_iterator, op, self->ends);
 }
 
 static PyObject *iterator_next(PyObject *op)
 {
-	struct consumer_iterator *self = (struct consumer_iterator *)op;
+	const struct iterator *self = (const struct iterator *)op;
+	struct consumer *consumer = (struct consumer *)self->over;
 
-	if (!consumer_usable(self->consumer) || self->consumer->ends != self->ends)
+	if (!consumer_usable(consumer) || consumer->ends != self->number)
 		return NULL;
-	return pop_bytes(self->consumer, FOREVER);
+	return pop_bytes(consumer, FOREVER);
 }
 
-GUARDED_UNARY(iterator_next, ((struct consumer_iterator *)op)->consumer);
+GUARDED_UNARY(iterator_next, ((struct iterator *)op)->over);
 
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
@@ -378,8 +358,7 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec consumer_iterator_spec =
-    MADE_HERE("shmring.ConsumerIterator", struct consumer_iterator, iterator_slots);
+PyType_Spec consumer_iterator_spec = MADE_HERE("shmring.ConsumerIterator", struct iterator, iterator_slots);
 
 /* Returns a Lease of one message, or a Batch of up to `messages`. */
 static PyObject *take_lease(struct consumer *self, PyTypeObject *type, uint32_t messages, int64_t timeout)

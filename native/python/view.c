@@ -113,15 +113,13 @@ const void *views_data(const struct view *view)
 static void view_dealloc(PyObject *self)
 {
 	struct view *view = (struct view *)self;
-	PyTypeObject *type = Py_TYPE(self);
 
 	if (view->listed)
 		WITH_GUARD(view->pinned->below, unlist(view));
 	Py_XDECREF(view->lent);
 	handle_let_go(view->pinned);
 	Py_DECREF(view->owner);
-	PyObject_Free(self);
-	Py_DECREF(type);
+	object_free(self);
 }
 
 static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags)

@@ -20,14 +20,6 @@ static PyObject *bell_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
 	return (PyObject *)self;
 }
 
-static void bell_dealloc(PyObject *op)
-{
-	PyTypeObject *type = Py_TYPE(op);
-
-	PyObject_Free(op);
-	Py_DECREF(type);
-}
-
 static PyObject *bell_ring(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	shmring_ring_bell(&((struct bell *)op)->word);
@@ -51,7 +43,7 @@ static PyGetSetDef bell_getset[] = {
 
 static PyType_Slot bell_slots[] = {
     {Py_tp_new, bell_new},
-    {Py_tp_dealloc, bell_dealloc},
+    {Py_tp_dealloc, object_free},
     {Py_tp_methods, bell_methods},
     {Py_tp_getset, bell_getset},
     {0, NULL},
@@ -269,23 +261,18 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
 	return NULL;
 }
 
-static PyObject *decline_it(struct consumer *self)
+static void decline_it(struct consumer *self)
 {
 	if (!self->handle.closed) /* who closes it has passed it on */
 		shmring_consumer_decline(self->core);
-	Py_RETURN_NONE;
 }
-
-GUARDED_CALL(decline_it, self, (struct consumer * self), (self));
 
 /* decline(consumer or producer): of a wake-up nothing has come. */
 PyObject *decline(PyObject *module, PyObject *op)
 {
-	struct state *state = PyModule_GetState(module);
-
-	if (!is_consumer(state, op))
-		Py_RETURN_NONE;
-	return GUARDED(decline_it)((struct consumer *)op);
+	if (is_consumer(PyModule_GetState(module), op))
+		WITH_GUARD(op, decline_it((struct consumer *)op));
+	Py_RETURN_NONE;
 }
 
 /* give_up(consumer or producer, timeout): Empty or Full. */
