@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from direct import ROWS, plan_of
 from pyspark.sql import functions
-from unchanged import FUNCTIONS, SESSION, outcome, series
+from unchanged import FUNCTIONS, SESSION, arrays_iterator, outcome, series
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +161,16 @@ def test_a_daemon_of_the_users_own_is_used(spark, frame):
 def _reasons(frame) -> list[str]:
     """Why functions take Spark's own way, as explain() says it."""
     return re.findall(r" \[Spark's own way: (.*?)\]", plan_of(frame))
+
+
+def test_batches_of_a_columnar_source_are_left_to_spark(spark, frame, set_option, tmp_path):
+    lengths = arrays_iterator(
+        "long", lambda batches: (pa.array([len(b)] * len(b)) for b in batches)
+    )
+    frame.write.parquet(str(tmp_path / "rows"))
+    set_option("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", "true")
+    rows = spark.read.parquet(str(tmp_path / "rows")).select(lengths("id"))
+    assert _reasons(rows) == ["UDFs get batches as long as those of their source"]
 
 
 def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):

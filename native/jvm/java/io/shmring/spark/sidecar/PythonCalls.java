@@ -51,6 +51,10 @@ final class PythonCalls {
           PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
           SQL_GROUPED_AGG_ARROW_ITER_UDF);
 
+  // Since 4.3.
+  private static final String COLUMNAR_INPUT =
+      "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
+
   private static final String DAEMON = "shmring.spark.daemon";
 
   private PythonCalls() {}
@@ -93,6 +97,13 @@ final class PythonCalls {
       return Optional.of("Spark is to validate the schema of answers");
     }
     return Optional.empty();
+  }
+
+  /** Why no UDF goes over rings, where other functions may. */
+  static Optional<String> objectionToUdfs() {
+    return SQLConf.get().getConfString(COLUMNAR_INPUT, "false").equals("true")
+        ? Optional.of("UDFs get batches as long as those of their source")
+        : Optional.empty();
   }
 
   /** Of the query that is being planned, by their uuid: Spark Connect's. */

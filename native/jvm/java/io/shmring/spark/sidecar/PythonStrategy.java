@@ -83,7 +83,8 @@ public final class PythonStrategy extends SparkStrategy {
           : PythonCalls.objection(PythonAggregateExec.functions(parts._2()));
     }
     if (plan instanceof ArrowEvalPython eval) {
-      return PythonCalls.objection(CollectionConverters.asJava(eval.udfs()));
+      return PythonCalls.objectionToUdfs()
+          .or(() -> PythonCalls.objection(CollectionConverters.asJava(eval.udfs())));
     }
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
