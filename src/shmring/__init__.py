@@ -26,39 +26,10 @@ except ImportError as error:
         f"the compiled part of shmring cannot be loaded from {__path__[0]} ({error}). Install "
         "shmring with pip, for this Python: a zip archive, or a source tree alone, is not enough"
     ) from error
+from shmring import errors
 from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
 from shmring.choices import Clock, Start, Wait, WhenFull
-from shmring.errors import (
-    BranchDropped,
-    BranchNotFound,
-    ClaimOpen,
-    Closed,
-    Contended,
-    Damaged,
-    Empty,
-    EndOfStream,
-    ForkedHandle,
-    Full,
-    GpuError,
-    LimitReached,
-    Locked,
-    MessageTooLarge,
-    MissingExtra,
-    NoSpace,
-    NotARing,
-    Overrun,
-    PermissionRefused,
-    RingExists,
-    RingNotFound,
-    SchemaMismatch,
-    SecondConsumer,
-    SecondProducer,
-    ShmringError,
-    SidecarError,
-    SidecarUnavailable,
-    TooManyLeases,
-    VersionMismatch,
-)
+from shmring.errors import *  # noqa: F403
 from shmring.event_loop import equip as _equip
 from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
 from shmring.names import gc, rings, unlink
@@ -80,50 +51,21 @@ __all__ = [
     "CONTENDED",
     "UNAVAILABLE",
     "Batch",
-    "BranchDropped",
-    "BranchNotFound",
     "BranchRecord",
     "Claim",
-    "ClaimOpen",
     "Clock",
-    "Closed",
     "Consumer",
-    "Contended",
-    "Damaged",
-    "Empty",
-    "EndOfStream",
     "FanOut",
-    "ForkedHandle",
-    "Full",
-    "GpuError",
     "HolderRecord",
     "Lease",
-    "LimitReached",
-    "Locked",
-    "MessageTooLarge",
-    "MissingExtra",
-    "NoSpace",
-    "NotARing",
-    "Overrun",
     "ParticipantRecord",
-    "PermissionRefused",
     "Producer",
     "Ring",
-    "RingExists",
-    "RingNotFound",
     "RingStats",
-    "SchemaMismatch",
-    "SecondConsumer",
-    "SecondProducer",
     "Sequence",
-    "ShmringError",
     "Sidecar",
     "SidecarClient",
-    "SidecarError",
-    "SidecarUnavailable",
     "Start",
-    "TooManyLeases",
-    "VersionMismatch",
     "Wait",
     "WhenFull",
     "attach",
@@ -137,6 +79,7 @@ __all__ = [
     "unlink",
     "wait",
 ]
+__all__ += errors.__all__
 
 __version__ = _shmring.VERSION
 
