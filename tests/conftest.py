@@ -19,6 +19,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
@@ -509,6 +510,28 @@ def child() -> Iterator[Callable[..., Child]]:
     yield start
     for each in children:
         each.close()
+
+
+@pytest.fixture
+def in_child() -> Callable[[Callable[[], object]], None]:
+    """Runs a function in a forked child, in which it is to succeed."""
+
+    def run(function: Callable[[], object]) -> None:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                function()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    return run
 
 
 class Thread(threading.Thread):

@@ -120,20 +120,15 @@ def test_copy_of_a_ring_is_a_ring_of_its_own(file, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="wants to become another user")
-def test_ring_without_permission_is_refused(ring):
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.setuid(65534)
-            for call in (shmring.attach, shmring.unlink):
-                with pytest.raises(shmring.PermissionRefused, match=ring.name) as error:
-                    call(ring.name)
-                assert isinstance(error.value, PermissionError)
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+def test_ring_without_permission_is_refused(ring, in_child):
+    def child():
+        os.setuid(65534)
+        for call in (shmring.attach, shmring.unlink):
+            with pytest.raises(shmring.PermissionRefused, match=ring.name) as error:
+                call(ring.name)
+            assert isinstance(error.value, PermissionError)
+
+    in_child(child)
     assert ring.name in shmring.rings()
 
 

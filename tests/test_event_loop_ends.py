@@ -8,7 +8,7 @@ import random
 
 import event_loops
 import pytest
-from event_loops import LOOPS, threads, waits
+from event_loops import LOOPS, threads, waiting, waits
 
 import shmring
 
@@ -207,6 +207,31 @@ def test_echo_over_two_rings(name, run, child, loop):
         for i in range(5000):
             await out.put(b"%d" % i)
         await out.put_end()
+
+    run(main())
+
+
+def test_five_hundred_consumers_on_one_loop(name, run):
+    async def main():
+        rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(10)]
+        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(50)]
+        outputs = [ring.producer() for ring in rings]
+
+        async def count(inp):
+            return [data async for data in inp]
+
+        readers = [asyncio.create_task(count(inp)) for inp in inputs]
+        for i in range(20):
+            for out in outputs:
+                await out.put(b"%d" % i)
+            while waiting() < len(inputs):
+                await asyncio.sleep(0.001)
+        for out in outputs:
+            await out.put_end()
+        expected = [b"%d" % i for i in range(20)]
+        assert all(found == expected for found in await asyncio.gather(*readers))
+        for ring in rings:
+            ring.close()
 
     run(main())
 

@@ -3,35 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
 
 import pytest
 
 import shmring
-
-
-@pytest.fixture
-def in_child():
-    """Runs a function in a forked child and says how that ended."""
-
-    def run(function):
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                function()
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    return run
 
 
 def test_every_call_on_the_parents_handles_says_so(ring, in_child):

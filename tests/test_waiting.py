@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
@@ -140,16 +139,14 @@ def test_ctrl_c_ends_the_wait(rings, child):
     process.end()
 
 
-def test_a_forked_child_is_refused(rings):
+def test_a_forked_child_is_refused(rings, in_child):
     inputs = [ring.consumer("a") for ring in rings]
-    child = os.fork()
-    if child == 0:
-        try:
+
+    def child():
+        with pytest.raises(shmring.ForkedHandle):
             shmring.wait(inputs, 0)
-        except shmring.ForkedHandle:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+
+    in_child(child)
     assert shmring.wait(inputs, 0) == []
 
 

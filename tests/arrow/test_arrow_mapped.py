@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator
 
@@ -386,21 +385,18 @@ def test_a_thread_that_python_does_not_know_drops_arrays(arrow_ring, lease_of):
         assert is_released(arrow_ring)
 
 
-def test_a_child_by_fork_drops_what_its_parent_holds(arrow_ring, lease_of):
+def test_a_child_by_fork_drops_what_its_parent_holds(arrow_ring, lease_of, in_child):
     with lease_of(BATCH.serialize(), KIND_ARROW_BATCH) as lease:
         batch = pa.record_batch(lease)
     del lease
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            assert batch.column("x").to_pylist() == [1, None, 3]
-            del batch
-            gc.collect()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def child() -> None:
+        nonlocal batch
+        assert batch.column("x").to_pylist() == [1, None, 3]
+        del batch
+        gc.collect()
+
+    in_child(child)
     assert not is_released(arrow_ring)
     assert batch == BATCH
     del batch

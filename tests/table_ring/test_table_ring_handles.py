@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,17 +177,14 @@ def test_closed_handle_says_so(url: str) -> None:
     assert "closed" in repr(ring)
 
 
-def test_forked_child_is_told_to_attach_again(url: str) -> None:
+def test_forked_child_is_told_to_attach_again(url: str, in_child: Callable[..., None]) -> None:
     with TableRing(url, slots=2) as ring:
-        child = os.fork()
-        if child == 0:
-            try:
-                ring.close()
+
+        def child() -> None:
+            ring.close()
+            with pytest.raises(ForkedHandle):
                 ring.push(b"from the child")
-            except ForkedHandle:
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+
+        in_child(child)
         assert ring.push(b"x") == 0
         assert ring.pop() == b"x"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -287,14 +286,16 @@ def test_what_was_written_before_the_disk_was_full_is_durable(
 
 
 def test_a_forked_child_leaves_the_journal_to_its_parent(
-    ring: shmring.Ring, tmp_path: Path
+    ring: shmring.Ring, tmp_path: Path, in_child: Callable[..., None]
 ) -> None:
     with ring.journal(tmp_path) as journal, ring.producer() as out:
-        pid = os.fork()
-        if pid == 0:
+
+        def child() -> None:
             journal.close()
-            os._exit(journal.running or not journal.wait(120))
-        assert os.waitpid(pid, 0)[1] == 0
+            assert not journal.running
+            assert journal.wait(120)
+
+        in_child(child)
         out.push(b"x", durable=True)
         assert journal.running
     assert stored(tmp_path) == [b"x"]

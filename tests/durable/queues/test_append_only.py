@@ -147,18 +147,15 @@ def test_file_with_a_hard_link_has_no_writer(tmp_path: Path) -> None:
         assert list(q) == [b"a"]
 
 
-def test_forked_child_cannot_write(tmp_path: Path) -> None:
+def test_forked_child_cannot_write(tmp_path: Path, in_child: Callable[..., None]) -> None:
     q = AppendOnlyQueue(tmp_path / "q")
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with pytest.raises(ForkedHandle):
-                q.enqueue(b"a")
-            q.close()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def child() -> None:
+        with pytest.raises(ForkedHandle):
+            q.enqueue(b"a")
+        q.close()
+
+    in_child(child)
     q.enqueue(b"a")
     q.flush()
     q.close()
