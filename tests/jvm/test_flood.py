@@ -106,23 +106,6 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
     assert int(producer.line().removeprefix("pushed ")) > 0
 
 
-def test_a_branch_that_drops_oldest_holds_nobody_and_the_gap_is_an_error(
-    ring: shmring.Ring,
-    start: Callable[..., StreamingQuery],
-    child: Callable[..., Any],
-    until: Callable[..., None],
-) -> None:
-    counted = Counted()
-    ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
-    with ring.producer() as out:
-        out.push(b"0")
-    query = start(counted)
-    until(lambda: counted.rows, "the first message")
-    child(PRODUCER, ring.name, MESSAGES).line()
-    until(lambda: not query.isActive, "the error")
-    assert "are gone" in str(query.exception())
-
-
 def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],

@@ -113,21 +113,30 @@ def with_a_death(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(executor_dies, frame.schema)
 
 
-def numbers_of(frame: DataFrame) -> list[int]:
-    return sorted(row[0] for row in with_a_death(frame).collect())
-
-
-def test_a_killed_executor_costs_a_reader_no_row_and_doubles_none(
-    name: str, spark: SparkSession
+def test_a_killed_executor_costs_a_reader_and_a_sidecars_client_no_row_and_leaves_no_ring(
+    name: str,
+    serve: Callable[..., Sidecar],
+    spark: SparkSession,
+    until: Callable[..., None],
 ) -> None:
+    serve("identity", workers=2)
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.arrow_writer() as writer:
             for k in range(40):
                 writer.write(batch(k))
         frame = spark.read.format("shmring").options(ring=name, branch="b").load()
-        assert numbers_of(frame) == list(range(40 * ROWS))
+        frame = frame.mapInArrow(through(name), "number long")
+        assert sorted(row[0] for row in with_a_death(frame).collect()) == list(range(40 * ROWS))
         assert ring.branches()[0]["released"] == ring.claimed
+    clients = reply_ring_name(name, "")
+
+    def has_only_living_clients() -> bool:
+        found = [ring for ring in shmring.rings() if ring.startswith(clients)]
+        processes = {int(ring.removeprefix(clients).split("-")[0]) for ring in found}
+        return processes <= executors(spark)
+
+    until(has_only_living_clients, "the sweep of what the killed one has left")
 
 
 def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: SparkSession) -> None:
@@ -139,25 +148,6 @@ def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: Spa
             numbers = [n for found in reader for n in found["number"].to_pylist()]
         assert sorted(numbers) == list(range(10_000))
         assert beside(name) == []
-
-
-def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_ring(
-    name: str,
-    serve: Callable[..., Sidecar],
-    spark: SparkSession,
-    until: Callable[..., None],
-) -> None:
-    serve("identity", workers=2)
-    frame = spark.range(0, 10_000, 1, 4).mapInArrow(through(name), "number long")
-    assert numbers_of(frame) == list(range(10_000))
-    clients = reply_ring_name(name, "")
-
-    def has_only_living_clients() -> bool:
-        found = [ring for ring in shmring.rings() if ring.startswith(clients)]
-        processes = {int(ring.removeprefix(clients).split("-")[0]) for ring in found}
-        return processes <= executors(spark)
-
-    until(has_only_living_clients, "the sweep of what the killed one has left")
 
 
 @pytest.mark.long

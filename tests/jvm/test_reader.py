@@ -193,14 +193,13 @@ def test_types_that_spark_does_not_have_are_read_as_others(
     assert rows == expected
 
 
-@pytest.mark.parametrize("copy", ["true", "false"])
 @pytest.mark.parametrize(
-    ("kind", "cast"),
+    ("kind", "cast", "copy"),
     [
-        (pa.timestamp("ns"), 'pa.timestamp("us")'),
-        (pa.duration("ns"), 'pa.duration("us")'),
-        (pa.time64("ns"), 'pa.time64("us")'),
-        (pa.list_(pa.timestamp("ns")), 'pa.timestamp("us")'),
+        (pa.timestamp("ns"), 'pa.timestamp("us")', "true"),
+        (pa.duration("ns"), 'pa.duration("us")', "false"),
+        (pa.time64("ns"), 'pa.time64("us")', "true"),
+        (pa.list_(pa.timestamp("ns")), 'pa.timestamp("us")', "false"),
     ],
 )
 def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(
@@ -398,8 +397,9 @@ def test_limit_consumes_the_messages_that_it_has_looked_at(
     assert [branch["name"] for branch in ring.branches()] == ["b"]
 
 
-@pytest.mark.parametrize("copy", ["true", "false"])
-@pytest.mark.parametrize(("release", "kept"), [("task", 2000), ("message", 0)])
+@pytest.mark.parametrize(
+    ("release", "kept", "copy"), [("task", 2000, "true"), ("message", 0, "false")]
+)
 def test_a_cancelled_task_hands_back_what_is_not_released(
     ring: shmring.Ring,
     read: Callable[..., DataFrame],
@@ -451,13 +451,12 @@ def test_a_writer_that_stays_away_is_a_timeout(
     assert "no message and no end marker in 0.2 s" in text
 
 
-@pytest.mark.parametrize("copy", ["true", "false"])
-def test_more_than_the_ring_holds_can_be_read_either_way(
-    name: str, read: Callable[..., DataFrame], thread: Callable[..., object], copy: str
+def test_more_than_the_ring_holds_can_be_read_where_it_lies(
+    name: str, read: Callable[..., DataFrame], thread: Callable[..., object]
 ) -> None:
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
-        rows, batches = 10_000, 200
+        rows, batches = 10_000, 100
 
         def write() -> None:
             with ring.arrow_writer() as writer:
@@ -466,7 +465,7 @@ def test_more_than_the_ring_holds_can_be_read_either_way(
                 writer.end()
 
         writing = thread(write)
-        frame = read(name, branch="b", until="end", timeout=600, copy=copy)
+        frame = read(name, branch="b", until="end", timeout=600, copy="false")
         expected = rows * batches
         assert frame.selectExpr("count(text)", "sum(number)").collect() == [
             (expected - expected // 10, expected * (expected - 1) // 2)
@@ -512,15 +511,6 @@ def test_errors_say_what_is_wrong(
     assert "is not a shmring ring" in failure(lambda: read(str(other)))
     with shmring.create(name, schema=pa.schema([("t", pa.float16())]), temporary=True):
         assert 'column "t" has the Arrow type FloatingPoint(HALF)' in failure(lambda: read(name))
-    with shmring.create(name, schema=SCHEMA, temporary=True):
-        for option, value in (
-            ("start", "never"),
-            ("until", "dawn"),
-            ("release", "later"),
-            ("maxMessages", 0),
-            ("timeout", -1),
-        ):
-            assert option in failure(lambda o=option, v=value: read(name, **{o: v}).count())
 
 
 @pytest.mark.parametrize("bad", ["a b", "-a", "a" * 201])

@@ -68,24 +68,6 @@ def test_a_dataframe_over_a_branch_is_used_once(load: Callable[..., DataFrame]) 
     assert load(branch="b").count() == 0
 
 
-@pytest.mark.parametrize("use", ["join", "union", "subquery", "loaded twice"])
-def test_a_branch_is_read_once_in_a_plan(
-    spark: SparkSession, load: Callable[..., DataFrame], use: str
-) -> None:
-    frame = load(branch="b")
-    frame.createOrReplaceTempView("frame")
-    twice = {
-        "join": lambda: frame.alias("a").join(frame.alias("b"), "number"),
-        "union": lambda: frame.union(frame),
-        "subquery": lambda: spark.sql(
-            "select * from frame where number < (select avg(number) from frame)"
-        ),
-        "loaded twice": lambda: frame.union(load(branch="b")),
-    }
-    text = failure(lambda: twice[use]().count())
-    assert ".cache() or .localCheckpoint()" in text
-
-
 def test_what_is_cached_is_used_as_often_as_one_likes(load: Callable[..., DataFrame]) -> None:
     frame = load(branch="b").cache()
     assert frame.count() == 1000
@@ -188,7 +170,7 @@ def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Rin
 # --- options ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", ["0.2", "200ms", "1 second", "interval 0.5 seconds", "1s"])
+@pytest.mark.parametrize("timeout", ["0.1", "100ms", "interval 0.1 seconds"])
 def test_times_are_written_as_spark_writes_them(
     load: Callable[..., DataFrame], timeout: str
 ) -> None:
@@ -203,10 +185,12 @@ def test_times_are_written_as_spark_writes_them(
         ("timeout", "-1"),
         ("hostWait", "soon"),
         ("maxMessages", "many"),
+        ("maxMessages", "0"),
         ("maxMessagesPerTrigger", "0"),
         ("until", "later"),
         ("release", "never"),
         ("start", "-5"),
+        ("start", "never"),
         ("failOnDataLoss", "maybe"),
     ],
 )

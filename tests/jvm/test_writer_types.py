@@ -49,7 +49,7 @@ def expected(name: str, k: int) -> object:
 
 @pytest.mark.parametrize(
     ("extra", "nulls", "rows_a_batch"),
-    [({}, False, 7), ({}, True, 5000), (NESTED, False, 5000), (NESTED, True, 7)],
+    [({}, False, 7), ({}, True, 5000), (NESTED, True, 7)],
 )
 def test_each_row_arrives_as_it_was(
     name: str,
