@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
     ("example", "says"),
     [
         ("ticks.py", "48 windows, as they should be"),
-        ("frames.py", "as DuckDB has it"),
+        pytest.param("frames.py", "as DuckDB has it", marks=pytest.mark.long),
         pytest.param(
             "score_lineitem.py --scale 0.01 --data lineitem",
             "results: equal",

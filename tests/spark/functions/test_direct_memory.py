@@ -42,14 +42,14 @@ def test_batches_that_are_too_large_for_the_task_fail_it_in_words(
     spark, serve, name, held, set_option, until
 ):
     serve("identity")
-    frame = spark.range(200_000, numPartitions=1).selectExpr("id", "repeat('x', 1000) text")
+    frame = spark.range(40_000, numPartitions=1).selectExpr("id", "repeat('x', 1000) text")
     mapped = frame.mapInArrow(through(name), frame.schema)
-    set_option(ROWS, 100_000)
+    set_option(ROWS, 40_000)
     with pytest.raises(Exception, match="UNABLE_TO_ACQUIRE_MEMORY"):
         mapped.write.format("noop").mode("overwrite").save()
     until(lambda: held() == 0, "the end of the task")
     set_option(ROWS, 500)
-    assert frame.mapInArrow(through(name), frame.schema).count() == 200_000
+    assert frame.mapInArrow(through(name), frame.schema).count() == 40_000
     until(lambda: held() == 0, "the end of the task")
 
 

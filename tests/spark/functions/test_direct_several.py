@@ -214,15 +214,6 @@ def test_call_with_an_answer_of_another_type_fails_the_job(served, numbers):
         frame.collect()
 
 
-def test_empty_partitions_and_limits(spark, served):
-    name = served("double", workers=2)
-    double = arrow_udf(name, "long")
-    frame = spark.range(2000, numPartitions=8).select("id", double("id"), double(col("id") + 1))
-    assert frame.where("id < 0").collect() == []
-    assert [tuple(row) for row in frame.where("id = 7").collect()] == [(7, 14, 16)]
-    assert [tuple(row) for row in frame.limit(2).collect()] == [(0, 0, 2), (1, 2, 4)]
-
-
 def test_results_that_are_larger_than_the_ring_for_them(spark, served):
     name = served("identity", slots=4096)
     same = arrow_udf(name, "string", reply_slots=1024)
@@ -231,21 +222,6 @@ def test_results_that_are_larger_than_the_ring_for_them(spark, served):
     assert [(row[0], len(row[1]), row[2], len(row[3])) for row in rows] == [
         (i, 2000, "y", 2000) for i in range(300)
     ]
-
-
-def test_queries_at_once_get_their_own_results(spark, served, thread):
-    name = served("total", workers=2)
-    total = arrow_udf(name, "long")
-
-    def query(k):
-        frame = spark.range(5000 * k, 5000 * k + 5000, numPartitions=2).selectExpr("id", "2 * id d")
-        return frame.select(total("id", "d"), total("d", "d"), total("d")).collect
-
-    jobs = [thread(query(k)) for k in range(3)]
-    for k, job in enumerate(jobs):
-        assert [tuple(row) for row in job.outcome()] == [
-            (3 * i, 4 * i, 2 * i) for i in range(5000 * k, 5000 * k + 5000)
-        ]
 
 
 def test_more_calls_than_a_request_may_have(spark, served):
@@ -265,17 +241,3 @@ def test_sidecar_that_joins_requests_answers_all_calls(spark, name):
         rows = frame.select(total("id", "d"), total("d"), "id").collect()
         assert is_direct(frame.select(total("id")), name)
         assert [tuple(row) for row in rows] == [(3 * i, 2 * i, i) for i in range(2000)]
-
-
-@pytest.mark.kill
-def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, set_option, outcome_under_kills
-):
-    sidecar = serve("slow", workers=3)
-    set_option(ROWS, 500)
-    same = arrow_udf(name, "long", connect_timeout=60)
-    frame = spark.range(30_000, numPartitions=2).selectExpr("id", "id * 10 tens")
-    frame = frame.select("id", same("tens").alias("t"), same("id").alias("i"))
-    sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id and i = id, 1, 0))")
-    found = outcome_under_kills(sidecar, sums.first)
-    assert tuple(found) == (30_000, 30_000)

@@ -67,9 +67,7 @@ def test_rows_of_many_sizes_keep_to_a_small_ring(spark, served):
     assert result.collect() == frame.collect()
 
 
-@pytest.mark.parametrize(
-    ("function", "times"), [("twice", 2), ("no_rows", 0), ("no_batches", 0), ("row_by_row", 1)]
-)
+@pytest.mark.parametrize(("function", "times"), [("twice", 2), ("no_batches", 0)])
 def test_function_that_changes_the_number_of_rows(spark, served, function, times):
     name = served(function)
     frame = spark.range(COUNT, numPartitions=2).selectExpr("id x")
@@ -113,40 +111,6 @@ def test_udf_that_loses_a_row_of_one_batch_fails_in_words(served, numbers):
     name = served("without_seven")
     with pytest.raises(Exception, match="another number of rows than a UDF must: expected 10, got"):
         numbers.select("x", arrow_udf(name, "long")("x")).collect()
-
-
-def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):
-    sidecar = serve("identity")
-    frame = spark.range(1_000_000, numPartitions=2).mapInArrow(through(name), "id long")
-    assert len(frame.limit(5).collect()) == 5
-    assert len(frame.limit(2005).collect()) == 2005
-    sidecar.stop()
-    until(lambda: not reply_rings(), "the end of the reply rings")
-
-
-def test_task_that_is_cancelled_leaves_its_sidecar_to_others(
-    spark, serve, name, start_job, monkeypatch, tmp_path, until
-):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
-    serve("wait_for_marker")
-    frame = spark.range(COUNT, numPartitions=1).mapInArrow(through(name), "id long")
-    cancel = start_job(frame)
-    until(marker.with_suffix(".begun").exists, "the first batch")
-    cancel()
-    marker.touch()
-    assert frame.count() == COUNT
-
-
-def test_two_queries_at_once_get_their_own_rows(spark, served, thread):
-    name = served("double", workers=2)
-    frames = [
-        spark.range(k * COUNT, (k + 1) * COUNT, numPartitions=2).mapInArrow(through(name), "x long")
-        for k in range(3)
-    ]
-    jobs = [thread(lambda frame=frame: values(frame.collect())) for frame in frames]
-    for k, job in enumerate(jobs):
-        assert job.outcome() == [2 * i for i in range(k * COUNT, (k + 1) * COUNT)]
 
 
 def test_sidecar_that_joins_requests_gets_batches_one_by_one(spark, name):

@@ -50,13 +50,6 @@ def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, double
         assert job.outcome() == [2 * (TOTAL + i * ROWS * ROWS)] * 3
 
 
-def test_threads_share_one_frame(spark, served, double, thread):
-    name = served("double", workers=2)
-    frame = double(name, spark.range(ROWS, numPartitions=4))
-    jobs = [thread(lambda: total(frame)) for _ in range(4)]
-    assert [job.outcome() for job in jobs] == [2 * TOTAL] * 4
-
-
 def test_one_failing_query_leaves_the_other_alone(spark, served, thread):
     name = served("fail_on_seven", workers=2)
     bad = spark.range(8, numPartitions=4).select(arrow_udf(name, "long")("id"))
@@ -66,18 +59,6 @@ def test_one_failing_query_leaves_the_other_alone(spark, served, thread):
         with pytest.raises(Exception, match="seven is not allowed"):
             bad.collect()
     assert [job.outcome() for job in jobs] == [TOTAL - sum(range(8))] * 3
-
-
-def test_frame_that_is_read_twice_cached_and_joined_with_itself(spark, served, double):
-    name = served("double", workers=2)
-    frame = double(name, spark.range(ROWS, numPartitions=4))
-    assert frame.collect() == frame.collect()
-    joined = frame.alias("a").join(frame.alias("b"), expr("a.x = b.x"))
-    assert joined.count() == ROWS
-    cached = frame.cache()
-    assert total(cached) == total(cached.where("x >= 0")) == 2 * TOTAL
-    assert "InMemoryTableScan" in plan_of(cached.where("x >= 0"))
-    cached.unpersist()
 
 
 @pytest.mark.parametrize(
@@ -93,15 +74,6 @@ def test_exchange_above_a_sidecar_is_used_again(spark, served, double, set_optio
     joined.collect()
     assert "ReusedExchange" in plan_of(joined)
     assert total(joined) == 2 * TOTAL
-
-
-def test_limit_leaves_nothing(spark, serve, name, double, reply_rings, until):
-    sidecar = serve("double")
-    frame = double(name, spark.range(5_000_000, numPartitions=4))
-    assert len(frame.limit(5).collect()) == 5
-    assert len(frame.take(3)) == 3
-    sidecar.stop()
-    until(lambda: not reply_rings(), "the end of the reply rings")
 
 
 class Usage:

@@ -21,10 +21,9 @@ def numbers(spark, count=2000):
     return spark.range(count, numPartitions=3).selectExpr("id % 7 k", "id", "id * 10 tens")
 
 
-@pytest.mark.parametrize("nulls", ["some", "all"])
-def test_every_type_comes_back(spark, served, nulls):
+def test_every_type_comes_back(spark, served):
     name = served("identity", workers=2)
-    columns = columns_of(TYPES, nulls)
+    columns = columns_of(TYPES, "some")
     frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
     ours = frame.groupBy("k").applyInArrow(through(name), frame.schema).orderBy("id")
     assert is_direct(ours, name)
@@ -85,14 +84,6 @@ def test_groups_of_groups_and_beside_a_join(spark, served):
     assert once.limit(3).count() == 3
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, thread):
-    name = served("identity", workers=2)
-    frame = numbers(spark)
-    result = frame.groupBy("k").applyInArrow(through(name), frame.schema)
-    jobs = [thread(lambda: result.agg(functions.sum("id")).first()[0]) for _ in range(3)]
-    assert [job.outcome() for job in jobs] == [sum(range(2000))] * 3
-
-
 # --- when something goes wrong ------------------------------------------------------------------
 
 
@@ -100,14 +91,6 @@ def failure_of(frame):
     with pytest.raises(Exception, match="sidecar") as caught:
         frame.collect()
     return str(caught.value)
-
-
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
-    name = served("fail_on_seven")
-    frame = spark.range(10, numPartitions=1)
-    text = failure_of(frame.groupBy("id").applyInArrow(through(name), "id long"))
-    assert f'sidecar "{name}" raised:' in text
-    assert "seven is not allowed" in text
 
 
 def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served):
@@ -139,21 +122,3 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
     )
     assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))
     assert (tmp_path / "marker").exists()
-
-
-@pytest.mark.kill
-def test_cancelled_job_leaves_nothing(
-    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
-):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
-    sidecar = serve("wait_for_marker", workers=2)
-    frame = numbers(spark)
-    result = frame.groupBy("k").applyInArrow(through(name), frame.schema)
-    cancel = start_job(result)
-    until(lambda: marker.with_suffix(".begun").exists() and reply_rings())
-    cancel()
-    marker.touch()
-    until(lambda: not reply_rings(), "the end of the reply rings")
-    assert result.count() == 2000
-    assert sidecar.restarts == 0
