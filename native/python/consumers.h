@@ -114,6 +114,14 @@ PyObject *consumer_done(PyObject *self, PyObject *sequence);
 PyObject *consumer_available(PyObject *self, PyObject *ignored);
 PyObject *consumer_slot(PyObject *self, PyObject *sequence);
 
+/* wait.c: for producers, too */
+PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *decline(PyObject *module, PyObject *consumer);
+PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *should_try(PyObject *module, PyObject *handle);
+PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+extern PyType_Spec bell_spec;
+
 /* consumer.c */
 PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
 			const char *name, int wait);

@@ -249,6 +249,10 @@ static inline PyObject *result_of(struct ring *ring, int status)
 	return status ? raise_status(ring, status) : Py_NewRef(Py_None);
 }
 
+/* ring.c */
+PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
+extern PyType_Spec ring_spec;
+
 /* view.c. Views of a lease are in its list while they live, under the guard of its consumer. */
 struct view;
 PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,

@@ -1,7 +1,7 @@
 /* map_batch(): a leased record batch, for pyarrow. */
 #include <string.h>
 
-#include "arrow_layout.h"
+#include "arrow.h"
 #include "mapped.h"
 #include "consumers.h"
 

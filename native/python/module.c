@@ -1,11 +1,9 @@
 /* The module _shmring: its types, and the calls that need no ring. */
-#include "arrow_layout.h"
+#include "arrow.h"
 #include "items.h"
 #include "mapped.h"
 #include "consumers.h"
 #include "producers.h"
-#include "ring.h"
-#include "wait.h"
 
 /* --- calls ------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* push_batch(): a record batch from its arrays straight into the slots. */
-#include "arrow_layout.h"
+#include "arrow.h"
 #include "ipc_message.h"
 #include "producers.h"
 

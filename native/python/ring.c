@@ -2,7 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ring.h"
+#include "consumers.h"
+#include "producers.h"
 
 /* --- lifetime -------------------------------------------------------------- */
 

@@ -1,7 +1,6 @@
 /* Waiting for several, without the GIL; what an event loop's tasks ask. src/shmring/event_loop.py. */
 #include "consumers.h"
 #include "producers.h"
-#include "wait.h"
 
 /* --- the bell ------------------------------------------------------------------------- */
 
