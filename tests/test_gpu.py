@@ -253,18 +253,17 @@ def test_one_thread_waits_for_all_copies(gpu, pinned):
         assert bytes(host(copy)) == bytes([i]) * 100
 
 
-def test_unpin_waits_for_copies(gpu, pinned):
+def test_unpin_waits_for_copies(gpu, pinned, thread):
     out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
     gpu.hold()
     out.push(KB)
     with inp.lease() as lease:
         copy = lease.to_device()
-    unpinning = threading.Thread(target=pinned.unpin)
-    unpinning.start()
+    unpinning = thread(pinned.unpin)
     if not gpu.is_real:
         assert pinned.pinned
     gpu.finish()
-    unpinning.join()
+    unpinning.outcome()
     assert not pinned.pinned
     assert bytes(host(copy)) == KB
 

@@ -6,6 +6,15 @@ from batches import BATCH, is_released
 
 import shmring
 
+
+def write(ring, count):
+    """Batches for the branch that the child reads."""
+    ring.subscribe("r", start="earliest")
+    with ring.arrow_writer() as out:
+        for _ in range(count):
+            out.write(BATCH)
+
+
 ENDS = """
     import sys, threading
     import polars as pl, pyarrow as pa, shmring
@@ -34,10 +43,7 @@ ENDS = """
 
 
 def test_a_process_ends_with_arrays_that_it_holds(arrow_ring, child):
-    arrow_ring.subscribe("r", start="earliest")
-    with arrow_ring.arrow_writer() as out:
-        for _ in range(3):
-            out.write(BATCH)
+    write(arrow_ring, 3)
     assert child(ENDS, arrow_ring.name).end() == "ends\n"
     with arrow_ring.consumer("r") as inp:  # what it held is free, or comes again
         left = 0
@@ -68,10 +74,7 @@ HOLDS = """
 
 
 def test_what_a_process_that_ends_still_holds_is_released(arrow_ring, child):
-    arrow_ring.subscribe("r", start="earliest")
-    with arrow_ring.arrow_writer() as out:
-        for _ in range(3):
-            out.write(BATCH)
+    write(arrow_ring, 3)
     child(HOLDS, arrow_ring.name).end()
     assert is_released(arrow_ring)
 
@@ -103,10 +106,7 @@ READS_ON = """
 
 
 def test_a_thread_that_reads_while_python_ends_lets_go(arrow_ring, child):
-    arrow_ring.subscribe("r", start="earliest")
-    with arrow_ring.arrow_writer() as out:
-        for _ in range(3):
-            out.write(BATCH)
+    write(arrow_ring, 3)
     assert child(READS_ON, arrow_ring.name).end() == "[True]\n"
 
 
@@ -154,8 +154,6 @@ ENDS_MEANWHILE = """
 
 
 def test_python_ends_after_threads_that_drop_arrays_just_then(arrow_ring, child):
-    arrow_ring.subscribe("r", start="earliest")
-    with arrow_ring.arrow_writer() as out:
-        out.write(BATCH)
+    write(arrow_ring, 1)
     child(ENDS_MEANWHILE, arrow_ring.name).end()
     assert is_released(arrow_ring)

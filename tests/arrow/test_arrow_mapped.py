@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator
 
 import duckdb
@@ -345,7 +344,7 @@ def test_arrays_outlive_consumer_and_ring(name):
     assert late == BATCH
 
 
-def test_other_threads_drop_arrays_while_this_one_reads_on(name):
+def test_other_threads_drop_arrays_while_this_one_reads_on(name, thread):
     count = 300
     with (
         shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring,
@@ -362,14 +361,12 @@ def test_other_threads_drop_arrays_while_this_one_reads_on(name):
                 column = pile.pop().column("l")
                 assert column.to_pylist() == [[1, 2], [], None]
 
-        threads = [threading.Thread(target=drop, args=(pile,)) for pile in piles]
-        for thread in threads:
-            thread.start()
+        dropping = [thread(drop, pile) for pile in piles]
         for _ in range(count):
             out.write(BATCH, timeout=60)
             assert reader.read(timeout=0) == BATCH
-        for thread in threads:
-            thread.join()
+        for each in dropping:
+            each.outcome()
         assert is_released(ring)
 
 

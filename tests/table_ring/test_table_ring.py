@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
@@ -63,28 +63,25 @@ def test_empty_ring_raises_empty(url: str) -> None:
         assert ring.pop(timeout=0) == b"a"
 
 
-def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(url: str) -> None:
+def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(
+    url: str, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
     with TableRing(url, slots=1) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
-        pushed: list[int] = []
-        thread = threading.Thread(target=lambda: pushed.append(ring.push(b"1")))
-        thread.start()
-        while not ring.stats().full_waits:
-            os.sched_yield()
+        pushing = thread(ring.push, b"1")
+        until(lambda: ring.stats().full_waits)
         assert other.pop(timeout=0) == b"0"
         assert other.pop() == b"1"
-        thread.join()
-        assert pushed == [1]
+        assert pushing.outcome() == 1
 
 
-def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str) -> None:
+def test_one_handle_may_push_in_one_thread_and_pop_in_another(
+    url: str, thread: Callable[..., Any]
+) -> None:
     with TableRing(url, slots=2, durability="delayed") as ring:
-        thread = threading.Thread(
-            target=lambda: [ring.push(b"%d" % n, timeout=120) for n in range(50)]
-        )
-        thread.start()
+        pushing = thread(lambda: [ring.push(b"%d" % n, timeout=120) for n in range(50)])
         assert [ring.pop(timeout=120) for _ in range(50)] == [b"%d" % n for n in range(50)]
-        thread.join()
+        pushing.outcome()
 
 
 def test_connections_of_one_subscriber_share_its_messages(url: str) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import resource
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -110,51 +109,36 @@ def test_claim_whose_own_statement_failed_comes_back(url: str) -> None:
         assert ring.pop(timeout=0) == b"0"
 
 
-def test_session_that_is_terminated_while_a_pop_waits(url: str) -> None:
+def test_session_that_is_terminated_while_a_pop_waits(
+    url: str, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
     with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "waits")) as waits:
-        found: list[object] = []
-
-        def wait() -> None:
-            try:
-                waits.pop(timeout=60)
-            except Exception as error:
-                found.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        while not waiting(url):
-            os.sched_yield()
+        popping = thread(lambda: waits.pop(timeout=60))
+        until(lambda: waiting(url))
         terminate(url, "waits")
-        thread.join()
-        assert isinstance(found[0], sa.exc.OperationalError)
+        with pytest.raises(sa.exc.OperationalError):
+            popping.outcome()
         assert waiting(url) == []
         ring.push(b"0")
         assert waits.pop(timeout=60) == b"0"
 
 
-def test_thread_that_waits_while_another_claims_leaves_no_lock(url: str) -> None:
+def test_thread_that_waits_while_another_claims_leaves_no_lock(
+    url: str, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
     with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
-        found: list[object] = []
-
-        def wait() -> None:
-            try:
-                ring.push_many([b"x"] * 8, timeout=60)
-            except Exception as error:
-                found.append(error)
-
         ring.push(b"0")
-        thread = threading.Thread(target=wait)
-        thread.start()
-        while not waiting(url):
-            os.sched_yield()
-        with ring.claim():
-            thread.join()
-            assert isinstance(found[0], ClaimOpen)
+        pushing = thread(lambda: ring.push_many([b"x"] * 8, timeout=60))
+        until(lambda: waiting(url))
+        with ring.claim(), pytest.raises(ClaimOpen):
+            pushing.outcome()
         assert waiting(url) == []
         assert other.push(b"1") == 1
 
 
-def test_threads_that_share_a_handle_lose_and_double_nothing(url: str) -> None:
+def test_threads_that_share_a_handle_lose_and_double_nothing(
+    url: str, thread: Callable[..., Any]
+) -> None:
     # Claims of one thread meet pushes, pops and claims of others at every moment.
     count, group = 60, 3
     popped: list[bytes] = []
@@ -183,12 +167,9 @@ def test_threads_that_share_a_handle_lose_and_double_nothing(url: str) -> None:
                         raise Failed
                     popped.extend(got)
 
-        work = [threading.Thread(target=push, args=(n,)) for n in range(group)]
-        work += [threading.Thread(target=call) for call in (pop, claim, claim)]
-        for thread in work:
-            thread.start()
-        for thread in work:
-            thread.join()
+        work = [thread(push, n) for n in range(group)]
+        for each in [*work, *map(thread, (pop, claim, claim))]:
+            each.outcome()
         expected = sorted(b"%d %d" % (w, n) for w in range(group) for n in range(count))
         assert sorted(popped) == expected
         assert waiting(url) == []
@@ -247,24 +228,18 @@ def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> No
     execute(url, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
-def test_wait_in_a_process_with_thousands_of_files(url: str) -> None:
+def test_wait_in_a_process_with_thousands_of_files(
+    url: str, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         with TableRing(url, slots=3) as ring, TableRing.attach(url) as other:
-            thread = threading.Thread(target=lambda: other.push(b"0"))
-
-            def late() -> None:
-                while not waiting(url):
-                    os.sched_yield()
-                thread.start()
-
-            starter = threading.Thread(target=late)
-            starter.start()
-            assert ring.pop(timeout=60) == b"0"
-            starter.join()
-            thread.join()
+            popping = thread(lambda: ring.pop(timeout=60))
+            until(lambda: waiting(url))
+            other.push(b"0")
+            assert popping.outcome() == b"0"
     finally:
         for file in files:
             os.close(file)

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,15 +78,9 @@ def test_failed_attach_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_many_may_create_at_once(url: str) -> None:
-    rings: list[TableRing] = []
-    threads = [
-        threading.Thread(target=lambda: rings.append(TableRing(url, slots=50))) for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def test_many_may_create_at_once(url: str, thread: Callable[..., Any]) -> None:
+    creating = [thread(lambda: TableRing(url, slots=50)) for _ in range(6)]
+    rings = [each.outcome() for each in creating]
     numbers = [ring.push(b"x") for ring in rings]
     for ring in rings:
         ring.close()

@@ -87,7 +87,7 @@ def locks(url: str) -> bool:
 
 
 def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
-    url: str, restored: Callable[[], str]
+    url: str, restored: Callable[[], str], thread: Callable[..., Any]
 ) -> None:
     stop = threading.Event()
     with TableRing(url, slots=1000, durability="delayed") as ring:
@@ -99,13 +99,11 @@ def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
                     for data in mine.pop_many(7, timeout=60):
                         mine.push(data)
 
-        workers = [threading.Thread(target=work) for _ in range(3)]
-        for worker in workers:
-            worker.start()
+        workers = [thread(work) for _ in range(3)]
         there = restored()
         stop.set()
         for worker in workers:
-            worker.join()
+            worker.outcome()
     with TableRing.attach(there) as copy:
         rows = copy.table().to_pylist()
         held = sorted(row["message_id"] for row in rows if row["reference_count"])
@@ -175,46 +173,39 @@ def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         TableRing.renew(url)
 
 
-def test_ring_may_be_renewed_while_it_is_used(url: str) -> None:
+def test_ring_may_be_renewed_while_it_is_used(url: str, thread: Callable[..., Any]) -> None:
     count = 1500
     popped: list[bytes] = []
-    failed: list[BaseException] = []
     # A call that meets ten renewals, one after the other, gives up: each waits for a push or a pop.
     moved = threading.Event()
 
     def push() -> None:
-        try:
-            with TableRing.attach(url, durability="delayed") as ring:
-                for n in range(0, count, 3):
-                    ring.push(b"%d" % n)
-                    ring.push_many([b"%d" % (n + 1), b"%d" % (n + 2)])
-                    moved.set()
-        except BaseException as error:
-            failed.append(error)
+        with TableRing.attach(url, durability="delayed") as ring:
+            for n in range(0, count, 3):
+                ring.push(b"%d" % n)
+                ring.push_many([b"%d" % (n + 1), b"%d" % (n + 2)])
+                moved.set()
 
     def pop() -> None:
-        try:
-            with TableRing.attach(url, durability="delayed") as ring:
-                while len(popped) < count and not failed:
-                    with contextlib.suppress(Empty, Contended):
-                        popped.append(ring.pop(timeout=1.5))
-                        popped.extend(ring.pop_many(5, timeout=0))
-                        with ring.claim(2, timeout=0) as claim:
-                            got = list(claim)
-                        popped.extend(got)
-                        moved.set()
-        except BaseException as error:
-            failed.append(error)
+        with TableRing.attach(url, durability="delayed") as ring:
+            while len(popped) < count and not pushing.error:
+                with contextlib.suppress(Empty, Contended):
+                    popped.append(ring.pop(timeout=1.5))
+                    popped.extend(ring.pop_many(5, timeout=0))
+                    with ring.claim(2, timeout=0) as claim:
+                        got = list(claim)
+                    popped.extend(got)
+                    moved.set()
 
     with TableRing(url, slots=16):
-        workers = [threading.Thread(target=work) for work in (push, pop)]
-        for worker in workers:
-            worker.start()
-        while any(worker.is_alive() for worker in workers):
+        pushing = thread(push)
+        popping = thread(pop)
+        while popping.is_alive():
             if moved.wait(timeout=0.1):
                 moved.clear()
                 TableRing.renew(url)
-        assert not failed
+        pushing.outcome()
+        popping.outcome()
         assert sorted(popped, key=int) == [b"%d" % n for n in range(count)]
 
 

@@ -385,28 +385,30 @@ def forget_old(log: JournalLog) -> None:
     log.forget(max_bytes=None, max_age=3600, consumed=None)
 
 
+def append_synced(log: JournalLog) -> None:
+    append(log, random.Random(1))
+    log.sync()
+
+
 @pytest.mark.parametrize("hours", [2, -2, 24 * 365])
 def test_a_clock_that_jumps_and_comes_back_deletes_nothing_young(
     times: Times, hours: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = SimulatedDisk()
     log = aging(disk)
-    rng = random.Random(1)
     for at in range(60):  # one a minute, while the clock is wrong for a while
         if at == 20:
             times.wall += hours * 3600
         if at == 23:
             times.wall -= hours * 3600
-        append(log, rng)
-        log.sync()
+        append_synced(log)
         forget_old(log)
         times.wait(60)
     assert kept(disk) == 60
     assert sum("clock has jumped" in record.getMessage() for record in caplog.records) == 2
     for _ in range(30):
         times.wait(60)
-        append(log, rng)
-        log.sync()
+        append_synced(log)
         forget_old(log)
     assert kept(disk) in (61, 62)  # an hour's, as before
     log.close()
@@ -417,17 +419,14 @@ def test_a_clock_that_jumped_while_no_journal_ran_deletes_nothing_young(
     times: Times, hours: float
 ) -> None:
     disk = SimulatedDisk()
-    rng = random.Random(1)
     log = aging(disk)
     for _ in range(10):
-        append(log, rng)
-        log.sync()
+        append_synced(log)
         times.wait(60)
     log.close()
     times.wall += hours * 3600
     log = aging(disk)
-    append(log, rng)
-    log.sync()
+    append_synced(log)
     forget_old(log)
     assert kept(disk) == 11
     times.wait(3000)  # nine minutes and fifty
@@ -442,12 +441,10 @@ def test_a_clock_that_jumped_while_no_journal_ran_deletes_nothing_young(
 
 def test_segments_that_a_jump_has_stamped_go_in_their_time_after_a_restart(times: Times) -> None:
     disk = SimulatedDisk()
-    rng = random.Random(1)
     log = aging(disk)
     for jump in (0, 7200, -7200, -7200, 7200, 0):
         times.wall += jump
-        append(log, rng)
-        log.sync()
+        append_synced(log)
         times.wait(60)
     log.close()
     log = aging(disk)
@@ -464,18 +461,15 @@ def test_a_restart_while_the_clock_is_wrong_deletes_nothing_young(
     times: Times, hours: float
 ) -> None:
     disk = SimulatedDisk()
-    rng = random.Random(1)
     log = aging(disk)
     for at in range(10):
         times.wall += hours * 3600 if at == 9 else 0
-        append(log, rng)
-        log.sync()
+        append_synced(log)
         times.wait(60)
     log.close()
     times.wall -= hours * 3600
     log = aging(disk)
-    append(log, rng)
-    log.sync()
+    append_synced(log)
     forget_old(log)
     assert kept(disk) == 11
     times.wait(3600 + 60)
