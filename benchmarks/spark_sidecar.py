@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
+from benchmarks.harness import Question, Row, Sample, Settings, Target
 from benchmarks.payload import MESSAGE_BYTES, unique_name
 from benchmarks.spark_cpu import cpu_use
 from benchmarks.spark_rings import SHM, with_jar
@@ -202,16 +202,13 @@ def _settings(*, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> dic
 
 
 def _configured(builder: Any) -> Any:
-    return with_jar(builder).config("spark.python.unix.domain.socket.enabled", "true")
+    return with_jar(builder, functions=False).config(
+        "spark.python.unix.domain.socket.enabled", "true"
+    )
 
 
 def _identity(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
-
-
-def _by_identity(job: _Job) -> Callable[..., Any]:
-    del job
-    return _identity
 
 
 def _by_socket(job: _Job) -> Callable[..., Any]:
@@ -221,10 +218,8 @@ def _by_socket(job: _Job) -> Callable[..., Any]:
 
 
 def _sidecar(job: _Job, function: str) -> str:
-    try:
-        from shmring.sidecars import Sidecar
-    except ImportError as error:
-        raise Unavailable(f"waits for the sidecar: {error}") from None
+    from shmring.sidecars import Sidecar
+
     name = unique_name()
     job.enter(Sidecar(function, name=name, workers=WORKERS))
     return name
@@ -256,8 +251,7 @@ def _udf_of_ring(job: _Job) -> Any:
     return shmring.spark.arrow_udf(_sidecar(job, "benchmarks.spark_sidecar:added"), "long")
 
 
-def _udf(job: _Job) -> Any:
-    del job
+def _udf() -> Any:
     import pyarrow as pa
     from pyspark.sql.functions import arrow_udf
 
@@ -278,14 +272,14 @@ def _over_parquet(job: _Job) -> list[Row]:
         direct = job.mapped(ours, _by_ring, data, direct=True)
         rows += [
             Row(f"{where}: rows without Python", "GB/s", job.nothing(data)),
-            Row(spark, "GB/s", job.mapped(spark, _by_identity, data, batch=batch)),
+            Row(spark, "GB/s", job.mapped(spark, lambda _: _identity, data, batch=batch)),
             Row(ours, "GB/s", direct, (Target(wanted, spark),)),
         ]
     ours = UDF.replace("no sidecar", "by a sidecar straight from the JVM")
     udf = job.udf(ours, _udf_of_ring, direct=True)
     return [
         *rows,
-        Row(UDF, "GB/s", job.udf(UDF, _udf)),
+        Row(UDF, "GB/s", job.udf(UDF, lambda _: _udf())),
         Row(ours, "GB/s", udf, (Target(2.0, UDF),)),
     ]
 
@@ -298,11 +292,11 @@ def question(settings: Settings) -> Question:
         "What does a sidecar cost a Spark job? (local[2], rows of 300 bytes)",
         [
             Row("rows without Python", "GB/s", job.nothing("rows")),
-            Row(IDENTITY, "GB/s", job.mapped(IDENTITY, _by_identity)),
+            Row(IDENTITY, "GB/s", job.mapped(IDENTITY, lambda _: _identity)),
             Row(
                 f"{IDENTITY}, at Spark's default maxBytesPerBatch",
                 "GB/s",
-                job.mapped("at the default", _by_identity, limit=DEFAULT_LIMIT),
+                job.mapped("at the default", lambda _: _identity, limit=DEFAULT_LIMIT),
                 compare=(IDENTITY,),
             ),
             Row(

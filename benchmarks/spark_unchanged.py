@@ -39,6 +39,9 @@ CASES = {
     "pandas_udf beside 10 numbers": (NUMBERS, 2.4),
     "pandas_udf alone": (NUMBERS, 2.2),
     "arrow_udf beside 10 numbers": (NUMBERS, 3.3),
+    "mapInPandas, 10 numbers": (NUMBERS, 1.4),
+    "applyInPandas, groups of 100 rows": (SMALL, 1.4),
+    "pandas_udf of groups of 100 rows": (SMALL, 1.5),
     "tasks of 1,000 rows": (SMALL, 1.0),
     "a new function each time": (NEW, 1.0),
 }
@@ -107,6 +110,12 @@ class _Job:
 
             return few.mapInArrow(same, few.schema)
 
+        groups = numbers.where(f"orderkey < {SMALL // self._part}").groupBy(
+            functions.expr("orderkey div 100").alias("grp")
+        )
+        mean = functions.pandas_udf(
+            lambda price: price.mean(), "double", functions.PandasUDFType.GROUPED_AGG
+        )
         by_pandas = functions.pandas_udf(_adding(pd.Series), "double")("quantity", "price")
         by_arrow = functions.arrow_udf(_adding(pa.Array), "double")("quantity", "price")
 
@@ -118,6 +127,11 @@ class _Job:
             "pandas_udf beside 10 numbers": lambda: numbers.withColumn("z", by_pandas),
             "pandas_udf alone": lambda: numbers.select(by_pandas.alias("z")),
             "arrow_udf beside 10 numbers": lambda: numbers.withColumn("z", by_arrow),
+            "mapInPandas, 10 numbers": lambda: numbers.mapInPandas(_identity, numbers.schema),
+            "applyInPandas, groups of 100 rows": lambda: groups.applyInPandas(
+                lambda frame: frame, numbers.schema
+            ),
+            "pandas_udf of groups of 100 rows": lambda: groups.agg(mean("price").alias("mean")),
             "tasks of 1,000 rows": mapped(lambda: small),
             "a new function each time": new,
         }
@@ -152,10 +166,7 @@ class _Job:
 
 
 def _configured(builder: Any) -> Any:
-    builder = with_jar(builder)
-    for name, value in BEST.items():
-        builder = builder.config(name, value)
-    return builder
+    return with_jar(builder).config(map=BEST)
 
 
 def _identity(batches: Iterator[Any]) -> Iterator[Any]:
