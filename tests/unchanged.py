@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
+import os
 import re
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyspark
 from direct import plan_of
 from pyspark.sql import DataFrame, functions
 
@@ -20,6 +27,7 @@ __all__ = [
     "WHOLE_STAGE",
     "arrays",
     "arrays_iterator",
+    "compare",
     "outcome",
     "said",
     "series",
@@ -31,6 +39,8 @@ FUNCTIONS = "spark.shmring.functions"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+# Digests of what Spark itself comes to, by its version and the case; SHMRING_RECORD=1 writes them.
+RECORDED = Path(__file__).with_name("golden") / "spark/unchanged.json"
 SESSION = {"spark.sql.session.timeZone": "Europe/Berlin"}
 
 
@@ -97,3 +107,33 @@ def outcome(query: Any, *, over_rings: bool | None = None) -> list[str]:
         raise
     except Exception as error:
         return [said(error)]
+
+
+def compare(name: str, way: Callable[[str], Any], *, live: bool) -> None:
+    """Over rings a case comes to what it comes to in Spark's own way.
+
+    Parameters
+    ----------
+    name : of the case
+    way : what the case comes to with ``spark.shmring.functions`` set to this
+    live : let Spark run it, too, where it is recorded that Spark comes to the same
+    """
+    recording = "SHMRING_RECORD" in os.environ
+    recorded = json.loads(RECORDED.read_text())
+    of_version = recorded.setdefault(pyspark.__version__, {})
+    over_rings = way("on")
+    if not (live or recording) and of_version.get(name) == _digest(over_rings):
+        return
+    own = way("off")
+    assert over_rings == own
+    if recording:
+        of_version[name] = _digest(own)
+        RECORDED.write_text(json.dumps(recorded, sort_keys=True) + "\n")
+
+
+def _digest(outcomes: Any) -> str:
+    """The same wherever the project, Python and the temporary files lie."""
+    text = repr(outcomes)
+    for folder in (tempfile.gettempdir(), str(Path(__file__).parents[1]), sys.prefix):
+        text = text.replace(folder, "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -26,6 +26,7 @@ from unchanged import (
     WHOLE_STAGE,
     arrays,
     arrays_iterator,
+    compare,
     outcome,
     series,
     series_iterator,
@@ -935,16 +936,19 @@ def spark(start_spark):
 NEWER = {"aggregates_of_iterators": pytest.mark.spark_version(since="4.2")}
 
 
+@pytest.mark.parametrize(
+    "live", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "live"]
+)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=NEWER.get(name, ())) for name in CASES])
-def test_case(spark, set_option, tmp_path, name):
+def test_case(spark, set_option, tmp_path, name, live):
     function, options = CASES[name]
     for option, value in {ROWS: BATCH, **options}.items():
         set_option(option, value)
-    outcomes: dict[str, list[list[str]]] = {}
-    for switch in ("off", "on"):
+
+    def way(switch: str) -> list[list[str]]:
         set_option(FUNCTIONS, switch)
         made = function(Given(spark, tmp_path))
         queries = made if isinstance(made, list) else [made]
-        outcomes[switch] = [outcome(query, over_rings=switch == "on") for query in queries]
-    for off, on in zip(outcomes["off"], outcomes["on"], strict=True):
-        assert on == off
+        return [outcome(query, over_rings=switch == "on") for query in queries]
+
+    compare(name, way, live=live)
