@@ -40,6 +40,17 @@ def test_dropped_session_returns_its_items(tmp_path: Path) -> None:
         assert contents(q) == [b"0", b"1"]
 
 
+def test_item_returned_while_another_session_keeps_a_later_one_comes_first(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0", b"1", b"2", b"3")
+        first, second = q.session(), q.session()
+        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
+        first.rollback()
+        second.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"0", b"2", b"3"]
+
+
 def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         view = memoryview(b"abcdef")

@@ -18,7 +18,7 @@ import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.queues import session, transaction_log
-from shmring.errors import Damaged
+from shmring.errors import Damaged, NoSpace
 
 KILLS = 40  # of one run
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
@@ -156,6 +156,28 @@ def test_killed_append_only_queue_reopens_before_or_after_its_last_flush(
         with AppendOnlyQueue(path) as q:
             state = numbers(contents(q))
         assert state in allowed
+
+
+def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path) -> None:
+    with PersistentQueue(small_disk / "q") as q, q.session() as s:
+
+        def fill() -> None:
+            while True:
+                s.enqueue(b"%d:" % len(q) + bytes(20_000))
+                s.flush()
+
+        with pytest.raises(NoSpace, match="disk is full"):
+            fill()
+        count = len(q)
+        s.rollback()
+        assert s.dequeue() == b"0:" + bytes(20_000)
+        s.flush()
+    with PersistentQueue(small_disk / "q") as q, q.session() as s:
+        for i in range(1, count):
+            assert s.dequeue() == b"%d:" % i + bytes(20_000)
+            s.flush()
+        s.enqueue(bytes(20_000))  # which is kept in a new log, for which there is hardly room
+        s.flush()
 
 
 @pytest.mark.crash
