@@ -29,7 +29,6 @@ INSTALLED = Path(pyspark.__path__[0])
 ENDS = "SPARKS_TESTS_ENDS"  # the file that says how each test has ended
 OPTIONS = {
     "spark.jars": shmring.spark.jar_path(),
-    "spark.python.daemon.module": "shmring.spark.daemon",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
 }
@@ -52,6 +51,7 @@ def _add_tests(folder: Path, tests: Path) -> None:
             if not (made / entry.name).exists():
                 (made / entry.name).symlink_to(entry)
     (sql / "tests").symlink_to(tests.resolve())
+    (folder / "python").symlink_to(tests.resolve().parents[2])  # with test_support
 
 
 def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
