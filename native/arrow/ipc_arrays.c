@@ -2,7 +2,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "ipc_frame.h"
 #include "ipc_read.h"
 
 /* --- the message ------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc_frame.h"
+#include "ipc_read.h"
 
 struct prefix {
 	uint32_t continuation;
