@@ -123,38 +123,24 @@ class Head(NamedTuple):
     A worker reads one and writes one for each request: what it does not look at stays bytes.
     """
 
-    magic: bytes
-    version: int
-    flags: int
-    piece: int
-    stage: int
-    partition: int
-    rows: int
-    attempt: int
-    number: int
-    application: bytes
-    reply: bytes
-    batches: int
-    worked: int
+    magic: bytes = _MAGIC
+    version: int = _VERSION
+    flags: int = 0
+    piece: int = 0
+    stage: int = 0
+    partition: int = 0
+    rows: int = 0
+    attempt: int = 0
+    number: int = 0
+    application: bytes = b""
+    reply: bytes = b""
+    batches: int = 0
+    worked: int = 0
 
     @classmethod
     def of(cls, number: int, reply_ring: str, *, rows: int = 0) -> Self:
         """The head of a request."""
-        return cls(
-            _MAGIC,
-            _VERSION,
-            flags=0,
-            piece=0,
-            stage=0,
-            partition=0,
-            rows=rows,
-            attempt=0,
-            number=number,
-            application=b"",
-            reply=reply_ring.encode(),
-            batches=0,
-            worked=0,
-        )
+        return cls(number=number, reply=reply_ring.encode(), rows=rows)
 
     @property
     def reply_ring(self) -> str:
