@@ -115,6 +115,12 @@ bool parse_flag(PyObject *value, bool *flag)
 	return truth >= 0;
 }
 
+/* Converts a flag for PyArg_ParseTuple(), whose own "p" fills an int. */
+int flag_of(PyObject *value, void *flag)
+{
+	return parse_flag(value, flag);
+}
+
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)
 {
 	long long value = PyLong_AsLongLong(number);

@@ -18,32 +18,19 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	struct shmring_options options = {0};
 	unsigned long long slots;
 	unsigned long long first;
-	int single_producer;
-	int scattered;
-	int checksum;
-	int prefault;
-	int lock_memory;
-	int huge_pages;
-	int temporary;
 	int status;
 	PyObject *path = NULL;
 	PyObject *label;
 	Py_buffer schema;
 	shmring *core;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&UKIppppppbIz*Kp", names, PyUnicode_FSConverter, &path,
-					 &label, &slots, &options.participants, &single_producer, &scattered,
-					 &checksum, &prefault, &lock_memory, &huge_pages, &options.clock,
-					 &options.mode, &schema, &first, &temporary))
+	if (!PyArg_ParseTupleAndKeywords(
+		args, keywords, "O&UKIO&O&O&O&O&O&bIz*KO&", names, PyUnicode_FSConverter, &path, &label, &slots,
+		&options.participants, flag_of, &options.single_producer, flag_of, &options.scattered, flag_of,
+		&options.checksum, flag_of, &options.prefault, flag_of, &options.lock_memory, flag_of,
+		&options.huge_pages, &options.clock, &options.mode, &schema, &first, flag_of, &options.temporary))
 		return NULL;
 	options.slots = slots;
-	options.single_producer = single_producer;
-	options.scattered = scattered;
-	options.checksum = checksum;
-	options.prefault = prefault;
-	options.lock_memory = lock_memory;
-	options.huge_pages = huge_pages;
-	options.temporary = temporary;
 	options.schema = schema.buf;
 	options.schema_bytes = (size_t)schema.len;
 	options.first_sequence = first;

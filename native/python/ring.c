@@ -85,23 +85,15 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 /* Converts (start, sequence, exclusive, ephemeral, drop_oldest, upstream) for PyArg_ParseTuple(). */
 static int branch_options(PyObject *given, void *result)
 {
+	struct shmring_branch_options *options = result;
 	unsigned long long sequence;
 	unsigned long long upstream;
-	int start;
-	int exclusive;
-	int ephemeral;
-	int drop_oldest;
 
-	if (!PyArg_ParseTuple(given, "iKpppK", &start, &sequence, &exclusive, &ephemeral, &drop_oldest, &upstream))
+	if (!PyArg_ParseTuple(given, "bKO&O&O&K", &options->start, &sequence, flag_of, &options->exclusive,
+			      flag_of, &options->ephemeral, flag_of, &options->drop_oldest, &upstream))
 		return 0;
-	*(struct shmring_branch_options *)result = (struct shmring_branch_options){
-	    .start = (uint8_t)start,
-	    .sequence = sequence,
-	    .exclusive = exclusive,
-	    .ephemeral = ephemeral,
-	    .drop_oldest = drop_oldest,
-	    .upstream = upstream,
-	};
+	options->sequence = sequence;
+	options->upstream = upstream;
 	return 1;
 }
 
