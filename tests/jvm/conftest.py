@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import subprocess
@@ -41,15 +42,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """The command that runs one of the Java programs of this folder."""
-    classes = tmp_path_factory.mktemp("classes")
-    sources = [str(source) for source in HERE.glob("*.java")]
-    quick = [f"-J{flag}" for flag in SHORT_LIVED]
-    subprocess.run(
-        ["javac", *quick, "--release", "17", "-cp", class_path(), "-d", str(classes), *sources],
-        check=True,
-    )
+def java() -> Callable[..., list[str]]:
+    """The command that runs one of the Java programs of this folder.
+
+    The first worker of a run that needs these compiles them for all.
+    """
+    classes = Path(os.environ["SHMRING_TEST_RUN"]) / "classes"
+    made = classes / "made"
+    with open(f"{classes}.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            sources = [str(source) for source in HERE.glob("*.java")]
+            quick = [f"-J{flag}" for flag in SHORT_LIVED]
+            options = ["--release", "17", "-cp", class_path(), "-d", str(classes)]
+            subprocess.run(["javac", *quick, *options, *sources], check=True)
+            made.touch()
     path = f"{classes}{os.pathsep}{class_path()}"
 
     def command(program: str, *arguments: object) -> list[str]:

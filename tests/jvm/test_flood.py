@@ -1,4 +1,4 @@
-"""Producers that are far faster than Spark."""
+"""Producers that are far faster than Spark: test_stream.py has one for `make test`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import shmring
 # An hour at a thousand a second is SHMRING_FLOOD=3600000.
 MESSAGES = int(os.environ.get("SHMRING_FLOOD", "100000"))
 PATIENCE = 300 + MESSAGES // 5000  # seconds
+
+pytestmark = pytest.mark.long
 
 PRODUCER = """
 import sys, shmring

@@ -199,6 +199,20 @@ def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(
     assert [p["numInputRows"] for p in progress if p["numInputRows"]] == [300, 300, 300, 100]
 
 
+def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
+    ring: shmring.Ring, stream: Stream, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    query = stream.start(ring.name, now=False)
+    until(ring.branches, "the stream's branch, which holds what is written")
+    batches = 2000  # eight thousand slots through four thousand
+    writing = thread(write, ring, range(batches))
+    until(lambda: not writing.is_alive(), "the end of the writing")
+    writing.outcome()
+    query.processAllAvailable()
+    query.stop()
+    assert stream.numbers() == list(range(batches * ROWS))
+
+
 def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: Stream) -> None:
     with ring.arrow_writer() as writer:
         writer.write(pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA))
