@@ -32,8 +32,9 @@ def module(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def configured():
-    """What configure() has set in a builder that had this."""
+def configured(monkeypatch):
+    """What configure() has set in a builder that had this, in a process without a JVM yet."""
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # one of the tests before has other settings
 
     def options(given=None, **wanted):
         builder = SparkSession.Builder()
@@ -103,13 +104,12 @@ def test_what_the_builder_has_stays_and_nothing_comes_twice(configured, module):
 
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
-    """A process without a JVM yet, with this spark-defaults.conf."""
+    """A process with this spark-defaults.conf."""
 
     def outside(*lines):
         (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
         monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-        monkeypatch.setattr(SparkContext, "_jvm", None)
 
     return outside
 
