@@ -112,6 +112,27 @@ def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_op
         assert {row.name for row in query.collect()} == {name}
 
 
+def test_memory_that_a_batch_had_is_there_for_the_next_one(child):
+    program = """
+        import resource
+        from shmring.spark.daemon import keep_freed_memory
+
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+        def work():
+            one, other = [bytes([1]) * (3 << 20) for _ in range(2)]
+
+        keep_freed_memory()
+        work()
+        before = faults()
+        for _ in range(20):
+            work()
+        print(faults() - before)
+    """
+    assert int(child(program).line()) < 2 * (3 << 20) // 4096  # what one turn would have
+
+
 def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, until, tmp_path):
     class Left:
         pass
