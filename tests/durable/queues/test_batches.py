@@ -157,6 +157,21 @@ def test_items_from_a_generator_that_waits_for_another_thread_which_uses_the_que
     assert queue.dequeue_many(10) == [b"other", b"own"]
 
 
+def test_sessions_that_take_in_turn_give_back_in_order(tmp_path: Path) -> None:
+    items = [b"%d" % i for i in range(30)]
+    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
+        one.enqueue_many(items)
+        one.flush()
+        for i in range(0, 30, 3):
+            assert one.dequeue_many(2) == items[i : i + 2]
+            assert two.dequeue() == items[i + 2]
+        one.rollback()
+        assert one.dequeue_many(7) == [item for i, item in enumerate(items) if i % 3 < 2][:7]
+        two.rollback()
+        one.rollback()
+        assert one.dequeue_many(100) == items
+
+
 def test_an_item_of_4_gib_is_refused_before_it_is_touched(queue: Any) -> None:
     with mmap.mmap(-1, 1 << 32, prot=mmap.PROT_READ) as memory:
         rows = np.frombuffer(memory, np.uint8).reshape(1, 1 << 32)

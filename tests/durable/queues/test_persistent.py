@@ -85,6 +85,25 @@ def test_reset_waits_for_an_item_that_is_being_read(
                 s.flush()
 
 
+def test_reset_deletes_what_waits_and_what_is_taken_and_their_files(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, *[b"%d" % i * 100_000 for i in range(4)])
+        with q.session() as holds:
+            dropped = q.session()
+            assert [s.dequeue_many(1)[0][:1] for s in (holds, dropped)] == [b"0", b"1"]
+            dropped.enqueue_many([bytes(2_000_000)])
+            dropped.enqueue(b"for which that is written")
+            del dropped
+            q.reset()
+            assert len(q) == 0
+            assert not list(tmp_path.glob("data.*"))
+            holds.enqueue(b"follows from what was taken")
+            with pytest.raises(Closed, match="nothing was committed"):
+                holds.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == []
+
+
 def test_reset_of_a_closed_queue_is_refused(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         put(q, b"0")

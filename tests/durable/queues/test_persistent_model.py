@@ -35,6 +35,9 @@ class PersistentModel(RuleBasedStateMachine):
         self.live: dict[int, bytes] = {}
         self.next = 0
         self.open()
+        for number in range(6):
+            self.enqueue(0, b"%d" % number * 30_000 if number % 2 else b"%d" % number)
+            self.flush(0, full=False)
 
     def open(self) -> None:
         self.queue = PersistentQueue(
