@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyspark
-from direct import plan_of
+from direct import ROWS, TYPES, columns_of, plan_of
 from pyspark.sql import DataFrame, functions
 
 __all__ = [
@@ -25,6 +25,10 @@ __all__ = [
     "MOST_BYTES",
     "SESSION",
     "WHOLE_STAGE",
+    "Case",
+    "Cases",
+    "Given",
+    "adds_to",
     "arrays",
     "arrays_iterator",
     "compare",
@@ -33,6 +37,7 @@ __all__ = [
     "series",
     "series_iterator",
     "values",
+    "way_of",
 ]
 
 FUNCTIONS = "spark.shmring.functions"
@@ -137,3 +142,65 @@ def _digest(outcomes: Any) -> str:
     for folder in (tempfile.gettempdir(), str(Path(__file__).parents[1]), sys.prefix):
         text = text.replace(folder, "")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- tables of cases --------------------------------------------------------------------------
+
+BATCH = 50
+COUNT = 7 * BATCH + 3  # in two partitions
+
+
+class Given:
+    """What cases are made from."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.t: DataFrame = spark.range(COUNT, numPartitions=2).selectExpr(
+            "id", "id * 1.5 half", "string(id) text"
+        )
+        self.one = self.t.coalesce(1)
+        self.typed: DataFrame = spark.range(60, numPartitions=2).selectExpr(
+            *columns_of(TYPES, "some")
+        )
+        self.grouped = self.t.selectExpr("id % 7 k", "*").groupBy("k")
+        self.other = self.t.selectExpr("half", "id % 11 + 3 k", "id").groupBy("k")
+
+    def file(self, frame: DataFrame) -> DataFrame:
+        """The same frame, of columns that lie in a file."""
+        path = str(self.folder / str(len(list(self.folder.iterdir()))))
+        frame.write.parquet(path)
+        return self.spark.read.parquet(path)
+
+
+Case = Callable[[Given], Any]
+Cases = dict[str, tuple[Case, dict[str, Any]]]
+
+
+def adds_to(cases: Cases) -> Callable[..., Callable[[Case], Case]]:
+    """Put cases into a table: queries, or what runs one and gives what is to be the same."""
+
+    def case(options: dict[str, Any] | None = None) -> Callable[[Case], Case]:
+        def add(function: Case) -> Case:
+            cases[function.__name__] = function, options or {}
+            return function
+
+        return add
+
+    return case
+
+
+def way_of(
+    spark: Any, set_option: Any, folder: Path, function: Case, options: dict[str, Any]
+) -> Callable[[str], list[list[str]]]:
+    """What the queries of a case come to, by the switch."""
+    for option, value in {ROWS: BATCH, **options}.items():
+        set_option(option, value)
+
+    def way(switch: str) -> list[list[str]]:
+        set_option(FUNCTIONS, switch)
+        made = function(Given(spark, folder))
+        queries = made if isinstance(made, list) else [made]
+        return [outcome(query, over_rings=switch == "on") for query in queries]
+
+    return way

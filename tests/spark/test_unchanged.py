@@ -14,7 +14,7 @@ import mapped
 import pyarrow as pa
 import pytest
 from direct import ROWS, plan_of
-from pyspark.sql import functions
+from pyspark.sql import Window, functions
 from unchanged import FUNCTIONS, SESSION, arrays_iterator, outcome, series
 
 
@@ -203,6 +203,10 @@ def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):
         lambda batches: batches, "v variant"
     )
     assert _reasons(variant) == ['column "v" of the type variant']
+    mean = series("double", lambda x: x.mean(), float)("half")
+    cased = frame.selectExpr("half", "text collate UTF8_LCASE of")
+    (reason,) = _reasons(cased.select(mean.over(Window.partitionBy("of"))))
+    assert "UTF8_LCASE" in reason
     assert _reasons(frame.select(series("int", lambda x: x * 2)("half"))) == []
     set_option(FUNCTIONS, "off")
     assert _reasons(frame.select(pickled("half"))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,59 +20,26 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from unchanged import (
     ADAPTIVE,
-    FUNCTIONS,
     MOST_BYTES,
     SESSION,
     WHOLE_STAGE,
+    Case,
+    Cases,
+    Given,
+    adds_to,
     arrays,
     arrays_iterator,
     compare,
-    outcome,
     series,
     series_iterator,
     values,
+    way_of,
 )
 
 SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
-BATCH = 50
-COUNT = 7 * BATCH + 3  # in two partitions
 
-
-class Given:
-    """What cases are made from."""
-
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.t: DataFrame = spark.range(COUNT, numPartitions=2).selectExpr(
-            "id", "id * 1.5 half", "string(id) text"
-        )
-        self.one = self.t.coalesce(1)
-        self.typed: DataFrame = spark.range(60, numPartitions=2).selectExpr(
-            *columns_of(TYPES, "some")
-        )
-        self.grouped = self.t.selectExpr("id % 7 k", "*").groupBy("k")
-        self.other = self.t.selectExpr("half", "id % 11 + 3 k", "id").groupBy("k")
-
-    def file(self, frame: DataFrame) -> DataFrame:
-        """The same frame, of columns that lie in a file."""
-        path = str(self.folder / str(len(list(self.folder.iterdir()))))
-        frame.write.parquet(path)
-        return self.spark.read.parquet(path)
-
-
-Case = Callable[[Given], Any]
-CASES: dict[str, tuple[Case, dict[str, Any]]] = {}
-
-
-def case(options: dict[str, Any] | None = None) -> Callable[[Case], Case]:
-    """A query, several, or a function that runs one and returns what is to be the same."""
-
-    def add(function: Case) -> Case:
-        CASES[function.__name__] = function, options or {}
-        return function
-
-    return add
+CASES: Cases = {}
+case = adds_to(CASES)
 
 
 # --- batches ------------------------------------------------------------------------------------
@@ -941,14 +908,4 @@ NEWER = {"aggregates_of_iterators": pytest.mark.spark_version(since="4.2")}
 )
 @pytest.mark.parametrize("name", [pytest.param(name, marks=NEWER.get(name, ())) for name in CASES])
 def test_case(spark, set_option, tmp_path, name, live):
-    function, options = CASES[name]
-    for option, value in {ROWS: BATCH, **options}.items():
-        set_option(option, value)
-
-    def way(switch: str) -> list[list[str]]:
-        set_option(FUNCTIONS, switch)
-        made = function(Given(spark, tmp_path))
-        queries = made if isinstance(made, list) else [made]
-        return [outcome(query, over_rings=switch == "on") for query in queries]
-
-    compare(name, way, live=live)
+    compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)

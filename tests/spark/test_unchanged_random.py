@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from direct import ROWS, TYPES, columns_of
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame, Window, functions
 from pyspark.sql.functions import col, expr
 from unchanged import (
     ADAPTIVE,
@@ -32,7 +32,7 @@ from unchanged import (
     values,
 )
 
-SOME = 6  # in the quick tests
+SOME = 7  # in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_QUERIES", "300"))
 SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
 COLUMNS = ["id", "a", "b", "c"]
@@ -234,6 +234,27 @@ def _aggregates(frame: DataFrame, rng: random.Random) -> DataFrame:
     )
 
 
+def _windows(frame: DataFrame, rng: random.Random) -> DataFrame:
+    """Results that no order of the same rows changes."""
+    most = rng.choice(
+        [
+            lambda: series("double", lambda x: x.max(), float),
+            lambda: arrays("double", lambda x: pc.max(x), pa.Scalar),
+            lambda: series("long", lambda x: len(x), int),
+        ]
+    )()
+    keys = Window.partitionBy(expr(rng.choice(["id % 3", "b", "1"])))
+    bounds = [Window.unboundedPreceding, -3, 0, 2, Window.unboundedFollowing]
+    first, second = (sorted(rng.choices(bounds, k=2)) for _ in range(2))
+    windows = [
+        keys,
+        keys.orderBy("id", "a", "b").rowsBetween(*first),
+        keys.orderBy("id").rangeBetween(*second),
+    ]
+    made = {name: most(name).over(rng.choice(windows)) for name in ("a", "id")}
+    return frame.select("id", made["a"].alias("a"), made["id"].cast("string").alias("b"), "c")
+
+
 # --- Spark's own ----------------------------------------------------------------------------------
 
 
@@ -250,7 +271,7 @@ def _natives(frame: DataFrame, rng: random.Random) -> DataFrame:
     )()
 
 
-STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _natives)
+STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _windows, _natives)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -264,7 +285,7 @@ def test_query(spark, set_option, seed):
     for switch in ("off", "on"):
         set_option(FUNCTIONS, switch)
         steps = random.Random(number)
-        frame = STEPS[seed % 6](_frame(spark, steps, kind), steps)
+        frame = STEPS[seed % 7](_frame(spark, steps, kind), steps)
         for _ in range(steps.randrange(3)):
             frame = steps.choice(STEPS)(frame, steps)
         ways.append(sorted(outcome(frame)))

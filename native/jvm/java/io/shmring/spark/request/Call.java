@@ -8,8 +8,11 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.shmring.sidecar.Client.Timeouts;
 import java.io.IOException;
 import java.io.Serializable;
+import java.util.Arrays;
 import java.util.Optional;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.spark.api.python.ChainedPythonFunctions;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
@@ -167,6 +170,46 @@ public sealed interface Call extends Serializable {
 
     // The worker looks no further ahead: a function that stops early has computed little in vain.
     private static final int IN_FLIGHT = 4;
+
+    /**
+     * The same functions over windows, whose bounds go before what they take: two columns a frame.
+     *
+     * @param places of each function's frame; -1: all of its partition, without bounds
+     */
+    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    public PythonCall ofWindows(int evalType, int[] places, int frames) {
+      EvalPythonExec.ArgumentMetadata[][] taken = new EvalPythonExec.ArgumentMetadata[places.length][];
+      for (int i = 0; i < places.length; i++) {
+        Stream<EvalPythonExec.ArgumentMetadata> bounds =
+            places[i] < 0 ? Stream.of() : Stream.of(taken(2 * places[i]), taken(2 * places[i] + 1));
+        taken[i] =
+            Stream.concat(
+                    bounds,
+                    Arrays.stream(arguments[i])
+                        .map(
+                            each ->
+                                new EvalPythonExec.ArgumentMetadata(
+                                    2 * frames + each.offset(), each.name(), false)))
+                .toArray(EvalPythonExec.ArgumentMetadata[]::new);
+      }
+      String bounds =
+          Arrays.stream(places)
+              .mapToObj(place -> place < 0 ? "unbounded" : "bounded")
+              .collect(Collectors.joining(","));
+      return new PythonCall(
+          functions,
+          evalType,
+          taken,
+          schema,
+          conf.updated("window_bound_types", bounds),
+          wholeBytes,
+          artifacts);
+    }
+
+    /** What a function takes that has no name for it. */
+    public static EvalPythonExec.ArgumentMetadata taken(int place) {
+      return new EvalPythonExec.ArgumentMetadata(place, Option.empty(), false);
+    }
 
     @Override
     public String name() {

@@ -8,7 +8,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.function.Consumer;
+import java.util.function.BiFunction;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -354,7 +354,7 @@ public final class Groups {
   public static final class FrameInput implements Batches.Input {
     private final Iterator<? extends Product> groups; // a key, and the rows of each side
     private final List<Signature.AnswerHandler> handlers; // of the sides
-    private final Consumer<InternalRow> begun;
+    private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
     private Product group;
     private int side; // whose rows are next
     private Batches.Input rows; // null where a frame begins
@@ -362,10 +362,12 @@ public final class Groups {
 
     /**
      * @param children rows of one side, or of two
-     * @param begun gets the key of each group
+     * @param begun gets the key of each group, and its rows, and gives what goes of a side
      */
     public FrameInput(
-        List<Iterator<InternalRow>> children, List<FrameSide> sides, Consumer<InternalRow> begun) {
+        List<Iterator<InternalRow>> children,
+        List<FrameSide> sides,
+        BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun) {
       FrameSide first = sides.get(0);
       this.groups =
           sides.size() == 1
@@ -392,9 +394,11 @@ public final class Groups {
       if (rows == null) {
         if (side == 0) {
           group = groups.next();
-          begun.accept((InternalRow) group.productElement(0));
         }
-        Iterator<InternalRow> frame = (Iterator<InternalRow>) group.productElement(1 + side);
+        Iterator<InternalRow> frame =
+            begun.apply(
+                (InternalRow) group.productElement(0),
+                (Iterator<InternalRow>) group.productElement(1 + side));
         rows = Batches.Input.ofRows(CollectionConverters.asJava(frame), handlers.get(side));
       }
       int written = rows.fill(writer, mostRows, mostBytes);

@@ -19,6 +19,7 @@ import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -26,10 +27,12 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
 import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
+import org.apache.spark.sql.execution.python.HybridRowQueue;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -221,7 +224,9 @@ public record UdfSignature(
       super(signature);
       this.unsafe = AnswerHandler.OfRows.unsafe(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
-      this.joined = new JoinedRows(signature.rows(), signature.results());
+      this.joined =
+          new JoinedRows(
+              signature.rows(), signature.results(), new RetainedRows(signature.rows().size()));
       arguments.initialize(partition);
     }
 
@@ -247,12 +252,12 @@ public record UdfSignature(
   /** Rows that wait, each with a row of results behind its columns. */
   static final class JoinedRows {
     private final UnsafeProjection results;
-    private final RetainedRows waiting;
+    private final Waiting waiting;
     private final UnsafeRowJoiner joiner;
 
-    JoinedRows(StructType rows, StructType results) {
+    JoinedRows(StructType rows, StructType results, Waiting waiting) {
       this.results = UnsafeProjection.create(results);
-      this.waiting = new RetainedRows(rows.size());
+      this.waiting = waiting;
       this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
     }
 
@@ -277,12 +282,34 @@ public record UdfSignature(
     }
   }
 
-  /**
-   * Rows that wait for their answers, first in, first out. The requests under way bound how many they
-   * are, so that they need not go to a file as those of Spark's HybridRowQueue may, whose methods are
-   * others in each version. Their memory is used again.
-   */
-  private static final class RetainedRows {
+  /** Rows that wait for their answers, first in, first out. */
+  private interface Waiting {
+    void add(UnsafeRow row);
+
+    /** The oldest row, until the next call of either method. */
+    UnsafeRow remove();
+
+    /** That go to a file where memory is short, until the task ends. */
+    static Waiting spilling(int columns) {
+      TaskContext context = TaskContext.get();
+      HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
+      context.addTaskCompletionListener((TaskCompletionListener) ended -> rows.close());
+      return new Waiting() {
+        @Override
+        public void add(UnsafeRow row) {
+          rows.add(row);
+        }
+
+        @Override
+        public UnsafeRow remove() {
+          return rows.remove();
+        }
+      };
+    }
+  }
+
+  /** The requests under way bound how many they are. Their memory is used again. */
+  private static final class RetainedRows implements Waiting {
     private static final int CHUNK_BYTES = 1 << 18;
     private static final int HEAD_BYTES = 8; // a row's size; rows stay aligned
 
@@ -304,7 +331,8 @@ public record UdfSignature(
       this.row = new UnsafeRow(columns);
     }
 
-    void add(UnsafeRow added) {
+    @Override
+    public void add(UnsafeRow added) {
       int needed = HEAD_BYTES + added.getSizeInBytes();
       Chunk last = chunks.peekLast();
       if (last == null || last.bytes.length - last.end < needed) {
@@ -322,8 +350,8 @@ public record UdfSignature(
       return used == null ? new Chunk(CHUNK_BYTES) : used;
     }
 
-    /** The oldest row, until the next call of either method. */
-    UnsafeRow remove() {
+    @Override
+    public UnsafeRow remove() {
       Chunk first = chunks.element();
       while (first.begin == first.end) {
         chunks.remove();
@@ -343,11 +371,13 @@ public record UdfSignature(
   }
 
   /**
-   * Arguments of aggregates go, group by group, and a row of results comes for each: it stands
-   * beside the group's key, which waits for it.
+   * Arguments of aggregates go, group by group, and rows of results come: each stands beside one that
+   * waits for it, which is the group's key, or one of its rows.
+   *
+   * @param spills whether many wait
    */
   public record AggregateSignature(
-      StructType arguments, StructType keys, StructType results, SparkTypes types)
+      StructType arguments, StructType rows, StructType results, boolean spills, SparkTypes types)
       implements Signature {
     @Override
     public Schema columns() {
@@ -367,16 +397,20 @@ public record UdfSignature(
     /** Of one task. */
     public static final class Answers implements Signature.AnswerHandler {
       private final StructType results;
-      private final UdfSignature.JoinedRows joined;
+      private final JoinedRows joined;
 
       Answers(AggregateSignature signature) {
         this.results = signature.results;
-        this.joined = new UdfSignature.JoinedRows(signature.keys, signature.results);
+        int columns = signature.rows.size();
+        Waiting waiting =
+            signature.spills ? Waiting.spilling(columns) : new RetainedRows(columns);
+        this.joined = new JoinedRows(signature.rows, signature.results, waiting);
       }
 
-      /** A group follows. */
-      public void begun(InternalRow key) {
-        joined.add((UnsafeRow) key);
+      /** A group follows, or a row of one. */
+      public InternalRow begun(InternalRow row) {
+        joined.add((UnsafeRow) row);
+        return row;
       }
 
       @Override

@@ -63,7 +63,11 @@ public final class PythonAggregateExec extends SidecarUnaryNode {
   Signature signature(SparkTypes types) {
     FrameSide side = side();
     return new AggregateSignature(
-        side.sent(), UdfSignature.types(side.keys()), UdfSignature.types(results()), types);
+        side.sent(),
+        UdfSignature.types(side.keys()),
+        UdfSignature.types(results()),
+        false,
+        types);
   }
 
   private FrameSide side() {
@@ -80,7 +84,10 @@ public final class PythonAggregateExec extends SidecarUnaryNode {
         new FrameInput(
             List.of(CollectionConverters.asScala(rows)),
             List.of(side),
-            ((AggregateSignature.Answers) handler)::begun);
+            (key, group) -> {
+              ((AggregateSignature.Answers) handler).begun(key);
+              return group;
+            });
   }
 
   private Seq<Attribute> results() {

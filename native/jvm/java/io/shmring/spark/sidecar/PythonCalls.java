@@ -128,7 +128,7 @@ final class PythonCalls {
   static PythonCall ofFrames(PythonUDF function, int[] places, Option<String> artifacts) {
     EvalPythonExec.ArgumentMetadata[][] taken = {
       Arrays.stream(places)
-          .mapToObj(place -> new EvalPythonExec.ArgumentMetadata(place, Option.empty(), false))
+          .mapToObj(PythonCall::taken)
           .toArray(EvalPythonExec.ArgumentMetadata[]::new)
     };
     return call(List.of(function), taken, new StructType(), artifacts);

@@ -98,14 +98,16 @@ public final class PythonGroupsExec extends SidecarNode {
       return first.mapPartitions(
           task(
               (rows, passage) ->
-                  new FrameInput(List.of(CollectionConverters.asScala(rows)), sides, key -> {}),
+                  new FrameInput(
+                      List.of(CollectionConverters.asScala(rows)), sides, (key, group) -> group),
               output),
           false,
           given());
     }
     SidecarTask<Iterator<InternalRow>, R> task =
         task(
-            (both, passage) -> new FrameInput(List.of(both.next(), both.next()), sides, key -> {}),
+            (both, passage) -> new FrameInput(
+                    List.of(both.next(), both.next()), sides, (key, group) -> group),
             output);
     return first.zipPartitions(
         children.last().execute(),

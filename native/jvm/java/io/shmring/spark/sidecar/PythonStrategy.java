@@ -2,9 +2,12 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
+import io.shmring.spark.request.UdfSignature;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.stream.IntStream;
+import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -22,6 +25,7 @@ import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
+import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
@@ -34,6 +38,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * Of those that are left to Spark's way it puts the reason behind the name, where explain() shows it.
  */
 public final class PythonStrategy extends SparkStrategy {
+  private static final Set<Integer> WINDOW_TYPES =
+      Set.of(
+          PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(), PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF());
+
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
@@ -49,8 +57,18 @@ public final class PythonStrategy extends SparkStrategy {
     return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
   }
 
-  /** Whether it is an aggregate of others than Python's: Spark refuses a mixture by their names. */
+  /**
+   * Whether it is an aggregate, or a window, of others than Python's: Spark refuses a mixture by their
+   * names, and for windows kinds beside each other, and iterators.
+   */
   private static boolean isRefused(LogicalPlan plan) {
+    if (plan instanceof Window window) {
+      List<PythonFuncExpression> functions =
+          PythonWindowExec.functions(window.windowExpressions());
+      return functions.size() < window.windowExpressions().size()
+          || functions.stream().map(PythonFuncExpression::evalType).distinct().count() > 1
+          || !WINDOW_TYPES.contains(functions.get(0).evalType());
+    }
     if (!(plan instanceof Aggregate) || plan.isStreaming()) {
       return plan instanceof Aggregate;
     }
@@ -81,6 +99,10 @@ public final class PythonStrategy extends SparkStrategy {
       return isOfSessions
           ? Optional.of("it is of session windows")
           : PythonCalls.objection(PythonAggregateExec.functions(parts._2()));
+    }
+    if (plan instanceof Window window) {
+      return PythonCalls.objection(PythonWindowExec.functions(window.windowExpressions()))
+          .or(() -> SparkTypes.unsupported(UdfSignature.types(window.partitionSpec())));
     }
     if (plan instanceof ArrowEvalPython eval) {
       return PythonCalls.objectionToUdfs()
@@ -117,6 +139,14 @@ public final class PythonStrategy extends SparkStrategy {
               parts._1(), parts._2(), PythonCalls.artifacts(), planLater(parts._4())));
     }
     SparkPlan child = planLater(plan.children().head());
+    if (plan instanceof Window window) {
+      return new PythonWindowExec(
+          window.windowExpressions(),
+          window.partitionSpec(),
+          window.orderSpec(),
+          PythonCalls.artifacts(),
+          child);
+    }
     if (plan instanceof ArrowEvalPython eval) {
       return new PythonUdfExec(
           eval.udfs(), eval.resultAttrs(), PythonCalls.artifacts(), false, child);
