@@ -108,6 +108,7 @@ quick:
 	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow or long)' \
 		--ignore tests/jvm --ignore tests/spark --ignore tests/table_ring
 
+# CHANGE: a new version of Spark
 .PHONY: versions
 versions: ## the Spark tests with Spark 4.1 to 4.3, and Java 21 if it is here; three quarters of an hour: SPARK='4.1 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)

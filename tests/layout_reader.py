@@ -91,6 +91,7 @@ BRANCH: Fields = {
     "futex.v": (256, "I"),
 }
 
+# CHANGE: a new counter of participants
 SEAT: Fields = {
     "id.state": (0, "I"),
     "id.role": (4, "I"),

@@ -287,6 +287,7 @@ static PyObject *sequence_or_none(uint64_t sequence)
 	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
 }
 
+/* CHANGE: a new option of a ring */
 static PyObject *look_at_info(struct ring *ring)
 {
 	struct shmring_info info;
@@ -359,6 +360,7 @@ static PyObject *look_at_branches(struct ring *ring)
 	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_at, NULL);
 }
 
+/* CHANGE: a new counter of participants */
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(

@@ -29,6 +29,8 @@ EARLIEST: int
 AT_SEQUENCE: int
 
 def path_of(name: str, /) -> str: ...
+
+# CHANGE: a new option of a ring
 def make(
     path: str | os.PathLike[str],
     label: str,

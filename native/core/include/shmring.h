@@ -509,6 +509,7 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 
 /* --- observing ---------------------------------------------------------- */
 
+/* CHANGE: a new counter of participants */
 struct shmring_participant_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */

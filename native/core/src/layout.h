@@ -70,6 +70,7 @@ struct header {
 	uint32_t mode;
 };
 
+/* CHANGE: a new option of a ring */
 enum header_option {
 	OPT_SINGLE_PRODUCER = 1,
 	OPT_SCATTERED = 2,

@@ -35,6 +35,7 @@ bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
 int64_t slice(const struct waiter *waiter, int64_t now);
 
+/* CHANGE: a new wait strategy */
 /* Of strategies that do not sleep until they are woken. False if a signal ended it. */
 static inline bool pause_between_looks(uint8_t strategy)
 {

@@ -24,6 +24,7 @@ NATIVE(jlong, attach, jbyteArray path, jint flags)
 	return to_handle(ring);
 }
 
+/* CHANGE: a new option of a ring */
 /* Makes a ring. A temporary one lasts while a process is attached: this process is the first, by the result. */
 NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
        jboolean temporary)
@@ -79,6 +80,7 @@ NATIVE(void, closeRing, jlong ring)
 	shmring_close(from_handle(ring));
 }
 
+/* CHANGE: a new option of a ring */
 /* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence,
  * the most participants */
 NATIVE(void, info, jlong ring, jlongArray result)

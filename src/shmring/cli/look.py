@@ -72,6 +72,7 @@ def summary(place: Place, stats: RingStats) -> list[str]:
 
 
 def _header(info: RingInfo) -> str:
+    # CHANGE: a new option of a ring
     kinds = ("single_producer", "scattered", "checksum")
     return (
         f"{size(info.file_bytes)}, mode {info.mode:o} of user {info.owner_uid}, made "

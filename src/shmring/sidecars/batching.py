@@ -70,6 +70,7 @@ class Batching:
             )
 
 
+# CHANGE: a new option of a sidecar
 def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
     """What stands at the end of a worker's command line."""
     return [*([PIN] if pin else []), *([] if batching is None else batching.as_arguments())]

@@ -142,6 +142,7 @@ def _serves(ring: shmring.Ring, worker: ParticipantRecord) -> str:
     return f"{words}, and has been at {request} for up to {in_words(seconds)}"
 
 
+# CHANGE: a new finding of check
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
     """What is wrong with a sidecar, by the participants of its request ring.
 

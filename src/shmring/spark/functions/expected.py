@@ -75,6 +75,7 @@ def _misplaced(got: list[str], wanted: list[str]) -> str | None:
     return None
 
 
+# CHANGE: a new type between Spark and Arrow
 def _is_taken_for(got: Any, expected: DataType) -> bool:
     """Whether Spark reads such an Arrow array as this type without loss."""
     of: Any = expected

@@ -17,6 +17,7 @@ final class Native {
 
   static native long attach(byte[] path, int flags);
 
+  // CHANGE: a new option of a ring
   static native long create(
       byte[] path, long slots, byte[] schema, boolean singleProducer, boolean temporary);
 

@@ -86,6 +86,7 @@ public final class Ring implements AutoCloseable {
     }
   }
 
+  // CHANGE: a new option of a ring
   /**
    * Makes a ring that stays until its file is deleted.
    *

@@ -2,6 +2,7 @@ package io.shmring;
 
 import java.util.UUID;
 
+// CHANGE: a new option of a ring
 /**
  * The properties that were fixed when a ring was made.
  *

@@ -21,6 +21,7 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
+// CHANGE: a new type between Spark and Arrow
 /**
  * Makes columns of types that Spark has out of those that it does not have, without the loss of a
  * digit: nanoseconds become microseconds, unsigned integers the next wider signed ones (of 64 bits:

@@ -14,6 +14,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
+// CHANGE: a new type between Spark and Arrow
 /** RootWriter.Cells that are written by their addresses. */
 abstract class FlatCells implements RootWriter.Cells {
   private final int column;

@@ -98,6 +98,7 @@ final class FlatColumn extends ArrowColumnVector {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
   }
 
+  // CHANGE: a new type between Spark and Arrow
   /**
    * Whether values of this type are read here, and written by {@link FlatCells}, by their
    * addresses. Spark's own classes read and write all others.

@@ -13,6 +13,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
+// CHANGE: a new type between Spark and Arrow
 /** The columns of a ring for Spark: its Arrow schema, or the queue table for a ring of bytes. */
 public final class RingTypes {
   static final String SLOT = "slot";

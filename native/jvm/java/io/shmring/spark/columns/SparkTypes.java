@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-// CHANGE: a new type between Spark and sidecars
+// CHANGE: a new type between Spark and Arrow
 /**
  * Spark's types as the Arrow types that Spark itself passes to Python functions. Spark's own method for
  * this has another signature in each version.

@@ -145,6 +145,7 @@ public sealed interface Call extends Serializable {
       long wholeBytes,
       Option<String> artifacts)
       implements Call {
+    // CHANGE: a new kind of Python function
     private static final Set<Integer> MAPS =
         Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
 

@@ -121,6 +121,7 @@ final class PythonRun implements WorkerClient.Control {
     isAtEnd = true;
   }
 
+  // CHANGE: a new version of Spark
   /** Spark's runner that is the same in 4.1 to 4.3, with what its runner of Arrow functions says. */
   private final class Runner extends BasePythonUDFRunner {
     Runner() {

@@ -25,7 +25,7 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-// CHANGE: a new type between Spark and sidecars
+// CHANGE: a new type between Spark and Arrow
 /**
  * Whether a sidecar's answers are what Spark's function was declared with. It is what
  * spark/functions/expected.py asks in Python workers, in the same words; here a column of another type

@@ -32,6 +32,7 @@ final class PythonCalls {
   /** "on": they do; anything else: they do not. */
   static final String SWITCH = "spark.shmring.functions";
 
+  // CHANGE: a new version of Spark
   /** Others may run functions in other ways. */
   private static final List<String> VERSIONS = List.of("4.1.", "4.2.", "4.3.");
 
@@ -39,6 +40,7 @@ final class PythonCalls {
   private static final int SQL_GROUPED_AGG_PANDAS_ITER_UDF = 217;
   private static final int SQL_GROUPED_AGG_ARROW_ITER_UDF = 254;
 
+  // CHANGE: a new kind of Python function
   private static final Set<Integer> EVAL_TYPES =
       Set.of(
           PythonEvalType.SQL_SCALAR_PANDAS_UDF(),

@@ -33,6 +33,7 @@ import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
+// CHANGE: a new kind of Python function
 /**
  * Plans functions that nobody has named, for Spark's own Python workers with their batches over rings.
  * Of those that are left to Spark's way it puts the reason behind the name, where explain() shows it.

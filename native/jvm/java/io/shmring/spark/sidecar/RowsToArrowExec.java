@@ -128,6 +128,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return type instanceof StringType || type instanceof BinaryType;
   }
 
+  // CHANGE: a new type between Spark and Arrow
   /** Writes a value that is not null. */
   private static String write(DataType type, String sink, int column, String value, String at) {
     if (type instanceof StringType) {

@@ -25,6 +25,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
+// CHANGE: a new kind of Python function
 /**
  * Plans what takes shmring.spark.through(...), and shmring's UDFs, so that no Python worker takes part.
  * Spark plans what it leaves alone: its Python workers then ask the sidecar for mapInArrow.

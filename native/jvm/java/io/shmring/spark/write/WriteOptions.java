@@ -8,6 +8,7 @@ import java.io.Serializable;
 import java.util.List;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
+// CHANGE: a new option of Spark's reads or writes
 /**
  * The options of a write, checked.
  *
