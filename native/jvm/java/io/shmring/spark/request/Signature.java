@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
+// CHANGE: a new kind of Python function
 /** What one kind of Spark's functions sends to a sidecar, and what it makes of the answers. */
 public interface Signature extends Serializable {
   /**
