@@ -158,25 +158,26 @@ def test_killed_append_only_queue_reopens_before_or_after_its_last_flush(
         assert state in allowed
 
 
-def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path) -> None:
+@pytest.mark.parametrize("size", [20_000, 300_000])
+def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, size: int) -> None:
     with PersistentQueue(small_disk / "q") as q, q.session() as s:
 
         def fill() -> None:
             while True:
-                s.enqueue(b"%d:" % len(q) + bytes(20_000))
+                s.enqueue(b"%d:" % len(q) + bytes(size))
                 s.flush()
 
         with pytest.raises(NoSpace, match="disk is full"):
             fill()
         count = len(q)
         s.rollback()
-        assert s.dequeue() == b"0:" + bytes(20_000)
+        assert s.dequeue() == b"0:" + bytes(size)
         s.flush()
     with PersistentQueue(small_disk / "q") as q, q.session() as s:
         for i in range(1, count):
-            assert s.dequeue() == b"%d:" % i + bytes(20_000)
+            assert s.dequeue() == b"%d:" % i + bytes(size)
             s.flush()
-        s.enqueue(bytes(20_000))  # which is kept in a new log, for which there is hardly room
+        s.enqueue(bytes(size))  # which is kept in a new log, for which there is hardly room
         s.flush()
 
 
