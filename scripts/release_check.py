@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
 SHELL = ("bash", "sh", "env")
 SPARKS = ("dirname", "java", "ps", "uname", "cp")  # what Spark's scripts call, and a JRE
+OF_SPARK = ("A Spark job, one line more", "A model beside Spark")  # sections of README
 MACHINES = ("x86_64", "aarch64")
 FOREIGN = "aarch64"
 LARGEST_PAGES = 1_000_000  # bytes, as they lie in the wheel
@@ -110,7 +111,8 @@ def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
     """README without Spark, where there is a wheel and nothing else."""
     venv = work / f"venv-{version}"
     path = empty_environment(venv, python, str(wheel), *SHELL)
-    page = (ROOT / "tests/blocks.py", ROOT / "README.md", "--without", "Spark")
+    without = (f"--without={heading}" for heading in OF_SPARK)
+    page = (ROOT / "tests/blocks.py", ROOT / "README.md", *without)
     print(run(venv / "bin/python", *page, path=path, cwd=work), end="")
     print(f"  Python {version}: README without Spark")
 

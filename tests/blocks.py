@@ -11,7 +11,7 @@
 - ``sh`` blocks are scripts.
 - Of a page's C and Java there is only what it includes from ``examples``, which its blocks run.
 - ``<!-- not run: why -->`` in the line before a block leaves it to the reader; why is not optional.
-- ``--without Spark`` leaves out what stands below the heading ``## Spark``.
+- ``--without Install`` leaves out what stands below the heading ``## Install``.
 
 Rings and sidecars of pages and examples are called by a name in ``RINGS``; a run makes it its own.
 """
@@ -133,7 +133,9 @@ class Page:
         self, page: Path, folder: Path, prefix: str, without: Collection[str] = ()
     ) -> None:
         self._page = page
-        self._blocks = [b for b in blocks_of(page) if b.heading not in without]
+        blocks = list(blocks_of(page))
+        assert {*without} <= {block.heading for block in blocks}, without
+        self._blocks = [b for b in blocks if b.heading not in without]
         self._folder = folder
         self._prefix = prefix
         self._beside: list[tuple[str, subprocess.Popen[str]]] = []
