@@ -18,10 +18,14 @@ ROWS = 10
 
 @pytest.fixture
 def real_time(spark: SparkSession) -> Iterator[SparkSession]:
-    switch = "spark.sql.streaming.realTimeMode.allowlistCheck"
-    spark.conf.set(switch, "false")
+    """A session whose batches in real time may be short, with any sink."""
+    mode = "spark.sql.streaming.realTimeMode"
+    settings = {f"{mode}.allowlistCheck": "false", f"{mode}.minBatchDuration": "1s"}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
     yield spark
-    spark.conf.unset(switch)
+    for key in settings:
+        spark.conf.unset(key)
 
 
 class IntoRing:
@@ -58,7 +62,7 @@ def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         # By the JVM's writer: PySpark has this trigger from 4.2 on.
         trigger = real_time._jvm.org.apache.spark.sql.streaming.Trigger
-        writer._jwrite = writer._jwrite.trigger(trigger.RealTime("5 seconds"))
+        writer._jwrite = writer._jwrite.trigger(trigger.RealTime("1 second"))
         return writer.start()
 
     return started

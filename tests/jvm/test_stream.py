@@ -277,6 +277,7 @@ def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
         query.awaitTermination(PATIENCE)
 
 
+@pytest.mark.long  # the second query waits ten seconds for the first one to leave
 def test_two_queries_cannot_share_a_branch(
     ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Callable[..., None]
 ) -> None:
