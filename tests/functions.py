@@ -122,10 +122,6 @@ def left_side(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
     return left
 
 
-def left_side_of_a_second_worker(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-    return die_once(left)
-
-
 def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for i in range(batch.num_rows):
         yield batch.slice(i, 1)
@@ -159,10 +155,6 @@ def nothing_at_last(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | None]:
 
 def no_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(0, 0)
-
-
-def no_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select([])
 
 
 def one_or_several(batch: pa.RecordBatch) -> object:
