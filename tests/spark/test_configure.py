@@ -49,6 +49,7 @@ def test_jar_and_switch_are_all_that_a_session_without_sidecars_gets(configured)
     assert configured() == {"spark.jars": jar_path(), SWITCH: "on"}
     assert configured(functions=False) == {"spark.jars": jar_path(), SWITCH: "off"}
     assert configured({SWITCH: "off"})[SWITCH] == "off"
+    assert configured({SWITCH: "off"}, functions=True)[SWITCH] == "on"
     assert configured({"spark.jars": "a.jar"})["spark.jars"] == f"{jar_path()},a.jar"
     # As a session leaves it that ran before in this process.
     assert configured({"spark.jars": f"file://{jar_path()}"})["spark.jars"] == jar_path()

@@ -56,7 +56,7 @@ def configure(
     max_wait_ms: float | None = None,
     shared: bool = False,
     pin: bool = False,
-    functions: bool = True,
+    functions: bool | None = None,
 ) -> SparkSession.Builder:
     """Let a session's Python functions take batches from rings, and have rings as its tables.
 
@@ -84,10 +84,11 @@ def configure(
     timeout : seconds for the workers to load
     pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
-    functions : let Spark's own Python workers take batches from rings, for whatever functions of
-        Arrow or pandas the job has, unless ``spark.shmring.functions`` is set already; the
-        executors' Python needs shmring. In a local session that names no Python, it is the
-        driver's: this sets ``PYSPARK_PYTHON``
+    functions : whether Spark's own Python workers take batches from rings, for whatever functions
+        of Arrow or pandas the job has. None: as ``spark.shmring.functions`` says, also that of an
+        earlier session of this process, and yes if it says nothing. The executors' Python needs
+        shmring. In a local session that names no Python, it is the driver's: this sets
+        ``PYSPARK_PYTHON``
 
     Raises
     ------
@@ -121,7 +122,8 @@ def configure(
                 wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
     elif options:
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
-    wanted[_FUNCTIONS] = given.get(_FUNCTIONS, "on") if functions else "off"
+    said = {True: "on", False: "off", None: given.get(_FUNCTIONS, "on")}
+    wanted[_FUNCTIONS] = said[functions]
     if wanted[_FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
         os.environ["PYSPARK_PYTHON"] = sys.executable
