@@ -1,4 +1,4 @@
-"""What do rings bring to functions that nobody has named? local[2], one session, Spark's workers.
+"""What do rings bring to the functions of a session? local[2], one session, Spark's workers.
 
 Both sides have Spark's best settings: Unix sockets, and no limit of bytes, which makes its Arrow
 writer ask for the size of the batch after every row.

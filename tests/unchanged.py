@@ -1,4 +1,4 @@
-"""UDFs of all kinds, and what a query of functions that nobody has named comes to."""
+"""UDFs of all kinds, and what a query of functions over rings comes to."""
 
 from __future__ import annotations
 

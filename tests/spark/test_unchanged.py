@@ -1,4 +1,4 @@
-"""How Spark ends functions that nobody has named, and which of them are left to it."""
+"""How Spark ends functions over rings, and which of them are left to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that nobody has named do over rings what they do over the socket: a table of cases."""
+"""Functions do over rings what they do over the socket: a table of cases."""
 
 from __future__ import annotations
 

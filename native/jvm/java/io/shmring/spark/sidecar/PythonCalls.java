@@ -27,7 +27,7 @@ import scala.Tuple2;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Functions that nobody has named: whether Spark's own workers get their batches over rings, and how. */
+/** Functions over rings: whether Spark's own workers get their batches from there, and how. */
 final class PythonCalls {
   /** "on": they do; anything else: they do not. */
   static final String SWITCH = "spark.shmring.functions";

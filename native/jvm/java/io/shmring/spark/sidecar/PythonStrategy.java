@@ -35,7 +35,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 // CHANGE: a new kind of Python function
 /**
- * Plans functions that nobody has named, for Spark's own Python workers with their batches over rings.
+ * Plans functions that are no sidecar's, for Spark's own Python workers with their batches over rings.
  * Of those that are left to Spark's way it puts the reason behind the name, where explain() shows it.
  */
 public final class PythonStrategy extends SparkStrategy {
