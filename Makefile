@@ -20,9 +20,9 @@ CORE := $(shell find native -type f -not -path '*/tests/*' -not -name '*.pyc' 2>
 PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
 # A file of tests is a worker's as a whole; tests/conftest.py has the order.
-# Half of the time of one that has Spark is waiting: one worker more than the two cores of a small machine.
+# Half of the time of one that has Spark is waiting: two workers for each core of a small machine.
 DIVIDED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-WORKERS ?= 3
+WORKERS ?= 4
 MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
