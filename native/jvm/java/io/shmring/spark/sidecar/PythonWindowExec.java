@@ -79,8 +79,9 @@ public final class PythonWindowExec extends SidecarUnaryNode {
   /** The bounds go before the arguments, from behind the columns of a row. */
   private FrameSide side() {
     int columns = child().output().size();
+    int bounds = 2 * frames().frames().size();
     List<Object> sent = new ArrayList<>();
-    for (int i = 0; i < 2 * frames().frames().size(); i++) {
+    for (int i = 0; i < bounds; i++) {
       sent.add(new BoundReference(columns + i, DataTypes.IntegerType, false));
     }
     sent.addAll(PythonCalls.arguments(functions(windows)));
