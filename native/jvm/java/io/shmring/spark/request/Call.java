@@ -145,6 +145,9 @@ public sealed interface Call extends Serializable {
       long wholeBytes,
       Option<String> artifacts)
       implements Call {
+    /** The daemon of the workers that know of rings. */
+    public static final String DAEMON = "shmring.spark.daemon";
+
     // CHANGE: a new kind of Python function
     private static final Set<Integer> MAPS =
         Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());

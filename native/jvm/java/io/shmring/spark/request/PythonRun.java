@@ -45,7 +45,6 @@ final class PythonRun implements WorkerClient.Control {
   private static final int ITERATOR = 2;
   private static final int GIVES_STRUCT = 4;
   private static final int COGROUPS = 8;
-  private static final String DAEMON = "shmring.spark.daemon";
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
@@ -148,7 +147,8 @@ final class PythonRun implements WorkerClient.Control {
       Map<String, String> variables = Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
       Executor later = CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS);
       later.execute(
-          () -> env.destroyPythonWorker(pythonExec(), module, DAEMON, variables, worker));
+          () -> env.destroyPythonWorker(
+                  pythonExec(), module, Call.PythonCall.DAEMON, variables, worker));
     }
 
     /**
@@ -157,7 +157,7 @@ final class PythonRun implements WorkerClient.Control {
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
-      return DAEMON;
+      return Call.PythonCall.DAEMON;
     }
 
     /** No thread of its own writes: there are no batches to write. Since 4.3. */

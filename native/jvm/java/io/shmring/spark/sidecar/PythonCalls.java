@@ -57,8 +57,6 @@ final class PythonCalls {
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
-  private static final String DAEMON = "shmring.spark.daemon";
-
   private PythonCalls() {}
 
   static boolean areWanted() {
@@ -80,8 +78,8 @@ final class PythonCalls {
     if (VERSIONS.stream().noneMatch(version::startsWith)) {
       return Optional.of("Spark " + version + " is none of those that are known: 4.1 to 4.3");
     }
-    if (!conf.get("spark.python.daemon.module", DAEMON).equals(DAEMON)) {
-      return Optional.of("spark.python.daemon.module is set, and not to " + DAEMON);
+    if (!conf.get("spark.python.daemon.module", PythonCall.DAEMON).equals(PythonCall.DAEMON)) {
+      return Optional.of("spark.python.daemon.module is set, and not to " + PythonCall.DAEMON);
     }
     if (!conf.getBoolean("spark.python.use.daemon", true)) {
       return Optional.of("spark.python.use.daemon is false");
