@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyspark
+import pytest
 from direct import ROWS, TYPES, columns_of, plan_of
 from pyspark.sql import DataFrame, functions
 
@@ -32,6 +33,7 @@ __all__ = [
     "arrays",
     "arrays_iterator",
     "compare",
+    "for_each",
     "outcome",
     "said",
     "series",
@@ -189,6 +191,24 @@ def adds_to(cases: Cases) -> Callable[..., Callable[[Case], Case]]:
         return add
 
     return case
+
+
+def for_each(cases: Cases, newer: str) -> Callable[[Any], Any]:
+    """Let a test take the name of each case, and whether Spark is to run it live, which takes long.
+
+    Parameters
+    ----------
+    newer : the case that Spark has since 4.2
+    """
+    marks = {newer: pytest.mark.spark_version(since="4.2")}
+    names = [pytest.param(name, marks=marks.get(name, ())) for name in cases]
+    live = [False, pytest.param(True, marks=pytest.mark.long)]
+
+    def taking(test: Any) -> Any:
+        by_name = pytest.mark.parametrize("name", names)(test)
+        return pytest.mark.parametrize("live", live, ids=["", "live"])(by_name)
+
+    return taking
 
 
 def way_of(

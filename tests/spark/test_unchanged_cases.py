@@ -30,6 +30,7 @@ from unchanged import (
     arrays,
     arrays_iterator,
     compare,
+    for_each,
     series,
     series_iterator,
     values,
@@ -900,12 +901,6 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-NEWER = {"aggregates_of_iterators": pytest.mark.spark_version(since="4.2")}
-
-
-@pytest.mark.parametrize(
-    "live", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "live"]
-)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=NEWER.get(name, ())) for name in CASES])
+@for_each(CASES, newer="aggregates_of_iterators")
 def test_case(spark, set_option, tmp_path, name, live):
     compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)

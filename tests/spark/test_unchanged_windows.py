@@ -25,6 +25,7 @@ from unchanged import (
     adds_to,
     arrays,
     compare,
+    for_each,
     series,
     series_iterator,
     way_of,
@@ -266,13 +267,7 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-NEWER = {"windows_that_spark_refuses": pytest.mark.spark_version(since="4.2")}
-
-
-@pytest.mark.parametrize(
-    "live", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "live"]
-)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=NEWER.get(name, ())) for name in CASES])
+@for_each(CASES, newer="windows_that_spark_refuses")
 def test_case(spark, set_option, tmp_path, name, live):
     set_option(SHUFFLED, 3)
     compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)
