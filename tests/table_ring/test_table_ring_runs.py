@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from postgres import Postgres
+from statements import execute
 
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
@@ -122,3 +123,16 @@ def test_last_run_whose_pusher_is_undone_burns_no_number(server: Postgres, ring:
         other.rollback()
     assert ring.positions()[0] == 0
     assert ring.push_many(rows(0, 3)) == 0
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_cursor_behind_its_slots_passes_over_what_was_popped(
+    server: Postgres, ring: TableRing, one_by_one: bool
+) -> None:
+    ring.push_many(rows(0, 6))
+    assert ring.pop_many(4) == rows(0, 4)
+    # Logical replication copies rows, and no sequences.
+    execute(server.url, "SELECT setval('shmring_pop_0', 0)")
+    popped = [ring.pop(), ring.pop()] if one_by_one else ring.pop_many()
+    assert popped == rows(4, 6)
+    assert set(ring.table()["reference_count"].to_pylist()) == {0}

@@ -23,7 +23,8 @@ Calls for several messages, and calls that repair a cursor, hold this lock alone
 is between a number and its UPDATE, and the slots are right. A number below the highest pushed one
 that is in no slot will never come, and is passed over; numbers above it are taken back. A sequence
 is not undone with its transaction and may jump after a crash of the server, so it can be ahead of
-the slots, but never behind.
+the slots. It is behind them only where logical replication copied the rows, but no sequences: a pop
+passes over a message that has lost the subscriber's bit.
 """
 
 from __future__ import annotations
