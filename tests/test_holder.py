@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import RunChild
 
 import shmring
 from shmring.cli.look import summary
@@ -196,7 +197,7 @@ STOPS_ITSELF = """
 """
 
 
-def stopped(child: Callable[..., Any], ring: shmring.Ring, how: str) -> Any:
+def stopped(child: RunChild, ring: shmring.Ring, how: str) -> Any:
     """A process that has stopped in a lease, or in a claim."""
     ring.subscribe("audit")
     with ring.producer() as out:
@@ -209,7 +210,7 @@ def stopped(child: Callable[..., Any], ring: shmring.Ring, how: str) -> Any:
 
 
 def test_full_says_that_the_consumer_in_the_way_is_stopped(
-    ring: shmring.Ring, child: Callable[..., Any]
+    ring: shmring.Ring, child: RunChild
 ) -> None:
     process = stopped(child, ring, "lease")
     assert f'consumer "billing" (pid {process.process.pid}, stopped) has not' in filled(ring)
@@ -231,7 +232,7 @@ def test_full_says_that_the_consumer_in_the_way_is_stopped(
 
 
 def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(
-    ring: shmring.Ring, child: Callable[..., Any]
+    ring: shmring.Ring, child: RunChild
 ) -> None:
     process = stopped(child, ring, "claim")
     said = f'producer "feed" (pid {process.process.pid}, stopped) has claimed sequence 1'
@@ -244,9 +245,7 @@ def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(
     assert f"no message within 0.3 s: {said}" in consumed.stderr
 
 
-def test_a_ring_that_the_dead_have_left_is_said_to_be_that(
-    name: str, child: Callable[..., Any]
-) -> None:
+def test_a_ring_that_the_dead_have_left_is_said_to_be_that(name: str, child: RunChild) -> None:
     code = """
         import sys, shmring
         ring = shmring.create(sys.argv[1], slots=1024, temporary=True)
@@ -268,7 +267,7 @@ def test_a_ring_that_the_dead_have_left_is_said_to_be_that(
 
 
 def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
-    tmp_path: Path, child: Callable[..., Any]
+    tmp_path: Path, child: RunChild
 ) -> None:
     code = """
         import sys, shmring

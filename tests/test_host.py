@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fixture_types import RunChild, Until
 
 import shmring
 from shmring import host
@@ -19,7 +20,7 @@ from shmring.host import Observer
 
 @pytest.mark.parametrize("mode", [0o600, 0o660], ids=["mapped", "copied"])
 def test_lease_is_no_older_than_its_consumer_and_than_the_look_before_it(
-    ring: shmring.Ring, name: str, until: Callable[..., None], mode: int
+    ring: shmring.Ring, name: str, until: Until, mode: int
 ) -> None:
     ring.subscribe("b")
     os.chmod(ring.path, mode)
@@ -79,7 +80,7 @@ def foreign(name: str) -> Iterator[str]:
 
 
 def test_ring_that_another_user_shortens_ends_nobody_who_looks_on(
-    foreign: str, name: str, child: Callable[..., Any]
+    foreign: str, name: str, child: RunChild
 ) -> None:
     code = """
         import sys

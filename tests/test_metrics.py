@@ -12,21 +12,21 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 import yaml
 from blocks import ROOT
+from fixture_types import RunChild, RunThread, Serve, Until
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
 import shmring
 from shmring.metrics import METRICS, HostMetrics, observe
-from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars import SidecarClient
 from shmring.sidecars.wire import reply_ring_name
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
@@ -71,7 +71,7 @@ def exported() -> set[str]:
 
 
 def test_ring_is_counted_beyond_the_end_of_its_processes(
-    exporter: str, name: str, ring: shmring.Ring, until: Callable[..., None]
+    exporter: str, name: str, ring: shmring.Ring, until: Until
 ) -> None:
     with ring.consumer("billing") as inp:
         with ring.producer() as out:
@@ -136,9 +136,7 @@ def test_lag_in_messages_is_not_the_one_in_slots(name: str, ring: shmring.Ring) 
         assert metrics.samples["branch_lag_messages"][key] == 1
 
 
-def test_what_is_delivered_again_is_counted(
-    name: str, ring: shmring.Ring, child: Callable[..., Any]
-) -> None:
+def test_what_is_delivered_again_is_counted(name: str, ring: shmring.Ring, child: RunChild) -> None:
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("b") as inp:
@@ -162,19 +160,14 @@ def test_what_is_delivered_again_is_counted(
         assert metrics.samples["ring_messages"][key] == 7
 
 
-def test_series_end_with_their_ring(exporter: str, name: str, until: Callable[..., None]) -> None:
+def test_series_end_with_their_ring(exporter: str, name: str, until: Until) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer():
         until(lambda: f"'{name}'" in str(scrape(exporter)))
     until(lambda: f"'{name}'" not in str(scrape(exporter)))
 
 
 def test_sidecar_and_its_findings(
-    exporter: str,
-    name: str,
-    serve: Callable[..., Sidecar],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    marker: Path,
+    exporter: str, name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
 ) -> None:
     serve("wait_for_marker", workers=2)
 
@@ -200,7 +193,7 @@ def test_sidecar_and_its_findings(
 
 
 def test_worker_that_was_replaced_is_counted(
-    exporter: str, name: str, serve: Callable[..., Sidecar], until: Callable[..., None]
+    exporter: str, name: str, serve: Serve, until: Until
 ) -> None:
     (pid,) = serve("double", workers=1).pids
     until(lambda: value(scrape(exporter), "sidecar_restarts_total", sidecar=name) == 0)
@@ -209,7 +202,7 @@ def test_worker_that_was_replaced_is_counted(
 
 
 def test_journal_is_behind_while_it_is_stopped(
-    exporter: str, name: str, ring: shmring.Ring, until: Callable[..., None], tmp_path: Path
+    exporter: str, name: str, ring: shmring.Ring, until: Until, tmp_path: Path
 ) -> None:
     with ring.journal(tmp_path), ring.producer() as out:
         out.push(b"x", durable=True)
@@ -222,7 +215,7 @@ def test_journal_is_behind_while_it_is_stopped(
         until(lambda: value(scrape(exporter), "journal_lag_seconds", ring=name) > 0)
 
 
-def test_no_label_is_a_process_id(name: str, ring: shmring.Ring, child: Callable[..., Any]) -> None:
+def test_no_label_is_a_process_id(name: str, ring: shmring.Ring, child: RunChild) -> None:
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.producer("feed"), ring.consumer("b"):
@@ -259,9 +252,7 @@ def test_textfile_is_what_is_scraped(name: str, ring: shmring.Ring, tmp_path: Pa
         subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
 
 
-def test_opentelemetry_gets_the_same(
-    name: str, ring: shmring.Ring, until: Callable[..., None]
-) -> None:
+def test_opentelemetry_gets_the_same(name: str, ring: shmring.Ring, until: Until) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
     with ring.producer() as out, observe(provider.get_meter("test"), interval=0.1) as metrics:
@@ -322,7 +313,7 @@ def test_rules_are_such() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_findings_are_exported(exporter: str, name: str, until: Callable[..., None]) -> None:
+def test_findings_are_exported(exporter: str, name: str, until: Until) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         ring.subscribe("billing")
         out.push_many([b"x"] * 1024)

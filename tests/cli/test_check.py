@@ -10,14 +10,13 @@ import struct
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import checking
 import pytest
 from checking import ENVIRONMENT, check, commands, mend, shell, stop
 from companion import place
+from fixture_types import RunChild
 
 import shmring
 from shmring.companions import STAGING
@@ -91,7 +90,7 @@ def test_folder_that_has_a_rings_name_is_removed(name: str) -> None:
 
 
 def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
+    ring: shmring.Ring, name: str, child: RunChild
 ) -> None:
     code = """
         import resource, sys
@@ -181,7 +180,7 @@ def test_branch_that_is_to_be_read_later_is_no_trouble(ring: shmring.Ring, name:
 
 
 def test_producer_that_is_stopped_in_a_claim(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
+    ring: shmring.Ring, name: str, child: RunChild
 ) -> None:
     code = """
         import sys, shmring
@@ -214,7 +213,7 @@ def test_producer_that_is_stopped_in_a_claim(
 
 
 def test_consumer_that_is_stopped_with_a_lease(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
+    ring: shmring.Ring, name: str, child: RunChild
 ) -> None:
     with ring.producer() as out:
         out.push(b"x")
@@ -232,9 +231,7 @@ def test_consumer_that_is_stopped_with_a_lease(
         reader.end()
 
 
-def test_consumer_that_hangs_with_a_lease(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
-) -> None:
+def test_consumer_that_hangs_with_a_lease(ring: shmring.Ring, name: str, child: RunChild) -> None:
     with ring.producer() as out, ring.consumer("b", name="other") as other:
         out.push(b"x")
         reader = child(CONSUMER, name)
@@ -252,9 +249,7 @@ def test_consumer_that_hangs_with_a_lease(
         assert check(name, "--age", 1)[0] == 0
 
 
-def test_consumers_that_take_nothing(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
-) -> None:
+def test_consumers_that_take_nothing(ring: shmring.Ring, name: str, child: RunChild) -> None:
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("b", name="reader") as inp:
@@ -322,7 +317,7 @@ def test_claim_that_stays_open(ring: shmring.Ring, name: str) -> None:
         assert check(name)[0] == 0
 
 
-def test_ring_whose_participants_have_died(name: str, child: Callable[..., Any]) -> None:
+def test_ring_whose_participants_have_died(name: str, child: RunChild) -> None:
     code = """
         import sys, shmring
         ring = shmring.create(sys.argv[1], slots=1024)
@@ -390,9 +385,7 @@ def test_ring_to_which_nobody_is_attached(name: str) -> None:
     assert name not in shmring.rings()
 
 
-def test_orphans_that_nobody_takes(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
-) -> None:
+def test_orphans_that_nobody_takes(ring: shmring.Ring, name: str, child: RunChild) -> None:
     with ring.producer() as out:
         out.push(b"x")
         reader = child(CONSUMER, name)
@@ -407,7 +400,7 @@ def test_orphans_that_nobody_takes(
 
 
 def test_a_message_that_is_delivered_again_and_again(
-    ring: shmring.Ring, name: str, child: Callable[..., Any]
+    ring: shmring.Ring, name: str, child: RunChild
 ) -> None:
     with ring.producer() as out:
         out.push_many([b"fine", b"poison"])
@@ -428,7 +421,7 @@ def test_a_message_that_is_delivered_again_and_again(
         assert f"{times}, and it waits for the next consumer. With max_deliveries=" in said
 
 
-def test_participants_are_used_up_by_the_dead(name: str, child: Callable[..., Any]) -> None:
+def test_participants_are_used_up_by_the_dead(name: str, child: RunChild) -> None:
     code = """
         import sys, shmring
         rings = [shmring.attach(sys.argv[1]) for _ in range(int(sys.argv[2]))]

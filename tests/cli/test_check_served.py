@@ -15,10 +15,11 @@ from typing import Any
 import checking
 import pytest
 from checking import check, commands, mend, stop
+from fixture_types import RunThread, Serve, Until
 
 import shmring
 from shmring.durable.journal import journaller
-from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars import SidecarClient
 from shmring.sidecars.health import check as look_at_sidecar
 
 pytestmark = pytest.mark.kill
@@ -164,11 +165,7 @@ def test_disks_of_two_journals_of_one_process(
 
 
 def test_disk_of_a_journal_is_full_of_it(
-    ring: shmring.Ring,
-    name: str,
-    journal: Callable[..., Any],
-    small_disk: Path,
-    until: Callable[..., None],
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path, until: Until
 ) -> None:
     running = journal(name, small_disk / "journal", "--segment", "100K")
     with ring.producer() as out:
@@ -190,7 +187,7 @@ def test_disk_of_a_journal_is_full_of_it(
 
 
 def test_each_is_counted_once_however_it_is_named(
-    ring: shmring.Ring, name: str, serve: Callable[..., Sidecar]
+    ring: shmring.Ring, name: str, serve: Serve
 ) -> None:
     assert check(name, name, ring.path) == (0, "all is well: 1 rings and 0 sidecars\n")
     served = serve("double")
@@ -200,9 +197,7 @@ def test_each_is_counted_once_however_it_is_named(
     assert check(f"sidecar.{name}", "--age", 0)[0] == 0  # idle workers hold nothing
 
 
-def test_sidecar_whose_worker_is_stopped(
-    name: str, serve: Callable[..., Sidecar], until: Callable[..., None]
-) -> None:
+def test_sidecar_whose_worker_is_stopped(name: str, serve: Serve, until: Until) -> None:
     (pid,) = serve("double", workers=1).pids
     stop(pid)
     status, said = check(name)
@@ -213,11 +208,7 @@ def test_sidecar_whose_worker_is_stopped(
 
 
 def test_sidecar_whose_worker_hangs(
-    name: str,
-    serve: Callable[..., Sidecar],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    marker: Path,
+    name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
 ) -> None:
     import pyarrow as pa
 
@@ -266,10 +257,7 @@ def supervised(name: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_sidecar_that_loads_and_then_dies_again_and_again(
-    name: str,
-    tmp_path: Path,
-    supervised: subprocess.Popen[bytes],
-    until: Callable[..., None],
+    name: str, tmp_path: Path, supervised: subprocess.Popen[bytes], until: Until
 ) -> None:
     until(lambda: look_at_sidecar(name).status == 1)
     status, said = check(name)
@@ -291,10 +279,7 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
 
 
 def test_sidecar_whose_processes_were_killed(
-    name: str,
-    tmp_path: Path,
-    supervised: subprocess.Popen[bytes],
-    until: Callable[..., None],
+    name: str, tmp_path: Path, supervised: subprocess.Popen[bytes], until: Until
 ) -> None:
     (tmp_path / "loaded").touch()
     until(lambda: look_at_sidecar(name).status == 0)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
+from fixture_types import RunThread, Until
 
 import shmring
 from shmring.cli import app
@@ -102,7 +103,7 @@ def made(name: str, slots: str = "65,536") -> bytes:
 
 
 def test_a_consumer_that_comes_first_gets_all(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
 ) -> None:
     consumer = start("consume", name)
     until(lambda: consumers(name), "the consumer")
@@ -247,7 +248,7 @@ def test_top_shows_what_passes_a_second(name: str) -> None:
 
 
 def test_a_ring_whose_users_died_is_recovered_and_swept(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
 ) -> None:
     consumer = start("consume", name)
     until(lambda: consumers(name), "the consumer")
@@ -322,7 +323,7 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
     number: signal.Signals,
     tmp_path: Path,
     start: Callable[..., subprocess.Popen[bytes]],
-    until: Callable[..., None],
+    until: Until,
 ) -> None:
     file = tmp_path / "out.parquet"
     consumer = start("consume", name, "--parquet", file)
@@ -337,10 +338,7 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
 
 
 def test_ctrl_c_on_the_terminal_comes_between_two_messages(
-    name: str,
-    start: Callable[..., subprocess.Popen[bytes]],
-    until: Callable[..., None],
-    thread: Callable[..., Any],
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until, thread: RunThread
 ) -> None:
     """Each one has been printed, or is the next consumer's."""
     shmring.create(name).close()
@@ -378,7 +376,7 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
 
 
 def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
 ) -> None:
     consumer = start("consume", name, "--until", "never")
     until(lambda: consumers(name), "the consumer")

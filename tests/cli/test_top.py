@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 
 import pyte
 import pytest
+from fixture_types import Serve, Until
 
 import shmring
-from shmring.sidecars import Sidecar
 
 PATIENCE = 120.0
 
@@ -94,11 +94,7 @@ def terminal(top: Callable[..., list[str]]) -> Iterator[Callable[[], Terminal]]:
 
 
 def test_trouble_comes_first_and_enter_goes_in(
-    ring: shmring.Ring,
-    name: str,
-    serve: Callable[..., Sidecar],
-    terminal: Callable[[], Terminal],
-    until: Callable[..., None],
+    ring: shmring.Ring, name: str, serve: Serve, terminal: Callable[[], Terminal], until: Until
 ) -> None:
     (pid,) = serve("double", workers=1).pids  # called as the ring is
     ring.subscribe("billing")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from closed_streams import LOG
+from fixture_types import RunChild
 
 import shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue, truncate
@@ -56,7 +57,7 @@ LOGGING = f"""{LOG}
 
 
 def test_what_is_written_to_closed_standard_streams_is_not_written_into_a_queue(
-    child: Callable[..., Any], tmp_path: Path
+    child: RunChild, tmp_path: Path
 ) -> None:
     child(LOGGING, tmp_path / "queue", tmp_path / "stack").end()
     with PersistentQueue(tmp_path / "queue") as queue, queue.session() as session:
@@ -114,7 +115,7 @@ LIMITED = """
 # A new transaction log has more than the smaller one: its limit comes where it need not grow.
 @pytest.mark.parametrize("size", [50_000, 200_000])
 def test_a_file_that_may_not_grow_is_a_full_disk_and_nothing_is_lost(
-    child: Callable[..., Any], tmp_path: Path, name: str, size: int
+    child: RunChild, tmp_path: Path, name: str, size: int
 ) -> None:
     child(LIMITED, tmp_path, name, size).end()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Until
 
 import shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
@@ -141,9 +142,7 @@ def test_two_owners_after_a_lock_was_removed_do_not_lose_what_the_second_flushed
         assert session.dequeue_many(3) == [b"first", b"second"]
 
 
-def test_a_journal_whose_lock_was_removed_stops(
-    name: str, tmp_path: Path, until: Callable[..., None]
-) -> None:
+def test_a_journal_whose_lock_was_removed_stops(name: str, tmp_path: Path, until: Until) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         journal = ring.journal(tmp_path)
         out.push(b"before", durable=True)

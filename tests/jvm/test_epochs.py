@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from companion import place
+from fixture_types import RunChild
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -82,7 +83,7 @@ def test_an_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
     stream: Callable[..., StreamingQuery],
     ring: shmring.Ring,
     again: Callable[[int], None],
-    child: Callable[..., object],
+    child: RunChild,
 ) -> None:
     query = stream(ring.name, range(100))
     again(0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import RunChild, Until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import count, count_distinct, max, min
 from pyspark.sql.streaming import StreamingQuery
@@ -86,10 +86,7 @@ def start(
 
 
 def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
-    ring: shmring.Ring,
-    start: Callable[..., StreamingQuery],
-    child: Callable[..., Any],
-    until: Callable[..., None],
+    ring: shmring.Ring, start: Callable[..., StreamingQuery], child: RunChild, until: Until
 ) -> None:
     counted = Counted()
     ring.subscribe("b", start="earliest", exclusive=True)
@@ -109,10 +106,7 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
 
 
 def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
-    ring: shmring.Ring,
-    start: Callable[..., StreamingQuery],
-    child: Callable[..., Any],
-    until: Callable[..., None],
+    ring: shmring.Ring, start: Callable[..., StreamingQuery], child: RunChild, until: Until
 ) -> None:
     counted = Counted()
     ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)

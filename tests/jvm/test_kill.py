@@ -10,17 +10,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
+from fixture_types import RunThread, Serve, Until
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from sessions import PATIENCE, Sessions
 
 import shmring
-from shmring.sidecars import Sidecar
 from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import through
 
@@ -114,10 +113,7 @@ def with_a_death(frame: DataFrame) -> DataFrame:
 
 
 def test_a_killed_executor_costs_a_reader_and_a_sidecars_client_no_row_and_leaves_no_ring(
-    name: str,
-    serve: Callable[..., Sidecar],
-    spark: SparkSession,
-    until: Callable[..., None],
+    name: str, serve: Serve, spark: SparkSession, until: Until
 ) -> None:
     serve("identity", workers=2)
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
@@ -154,7 +150,7 @@ def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: Spa
 def test_a_driver_that_is_killed_again_and_again_loses_no_row_and_doubles_none(
     name: str,
     spark_program: Callable[..., subprocess.Popen[str]],
-    thread: Callable[..., Any],
+    thread: RunThread,
     tmp_path: Path,
 ) -> None:
     kills = 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -72,9 +73,7 @@ def other(request: pytest.FixtureRequest, ring: shmring.Ring, tmp_path: Path) ->
     hard.unlink(missing_ok=True)
 
 
-def test_ring_is_the_same_however_it_is_written(
-    ring: shmring.Ring, load: Callable[..., DataFrame], other: str
-) -> None:
+def test_ring_is_the_same_however_it_is_written(ring: shmring.Ring, load: Load, other: str) -> None:
     with pytest.raises(Exception, match=REFUSED):
         load(ring.name).union(load(other, "option")).collect()
     pair = load(other).alias("a").join(load(ring.name, "option").alias("b"), "number")
@@ -84,7 +83,7 @@ def test_ring_is_the_same_however_it_is_written(
 
 
 def test_one_load_that_names_a_ring_twice_reads_it_once(
-    ring: shmring.Ring, load: Callable[..., DataFrame], other: str
+    ring: shmring.Ring, load: Load, other: str
 ) -> None:
     twice = f"{ring.name},{other}"
     assert load(twice, branch="").count() == ROWS
@@ -93,7 +92,7 @@ def test_one_load_that_names_a_ring_twice_reads_it_once(
 
 
 def test_subquery_view_and_written_frame_are_looked_into(
-    spark: SparkSession, ring: shmring.Ring, load: Callable[..., DataFrame], tmp_path: Path
+    spark: SparkSession, ring: shmring.Ring, load: Load, tmp_path: Path
 ) -> None:
     load(ring.name).createOrReplaceTempView("by_name")
     load(ring.path).createOrReplaceTempView("by_path")
@@ -117,7 +116,7 @@ def test_subquery_view_and_written_frame_are_looked_into(
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_cached_frame_that_is_not_filled_yet_is_a_read(
-    spark: SparkSession, ring: shmring.Ring, load: Callable[..., DataFrame], adaptive: str
+    spark: SparkSession, ring: shmring.Ring, load: Load, adaptive: str
 ) -> None:
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
@@ -142,9 +141,7 @@ def test_cached_frame_that_is_not_filled_yet_is_a_read(
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_cached_frame_that_is_filled_is_none(
-    ring: shmring.Ring, load: Callable[..., DataFrame]
-) -> None:
+def test_cached_frame_that_is_filled_is_none(ring: shmring.Ring, load: Load) -> None:
     cached = load(ring.name).cache()
     assert cached.union(cached).count() == 2 * ROWS  # fills it once
     assert cached.union(load(ring.path)).count() == ROWS
@@ -153,9 +150,7 @@ def test_cached_frame_that_is_filled_is_none(
     cached.unpersist()
 
 
-def test_two_caches_of_one_branch_fill_in_turn_only(
-    ring: shmring.Ring, load: Callable[..., DataFrame]
-) -> None:
+def test_two_caches_of_one_branch_fill_in_turn_only(ring: shmring.Ring, load: Load) -> None:
     one = load(ring.name).cache()
     other = load(ring.path).select("number", "number").cache()
     with pytest.raises(Exception, match=REFUSED):
@@ -166,9 +161,7 @@ def test_two_caches_of_one_branch_fill_in_turn_only(
     other.unpersist()
 
 
-def test_other_branches_and_other_rings_are_free(
-    ring: shmring.Ring, load: Callable[..., DataFrame], name: str
-) -> None:
+def test_other_branches_and_other_rings_are_free(ring: shmring.Ring, load: Load, name: str) -> None:
     ring.subscribe("c", start="earliest")
     assert load(ring.name).union(load(ring.path, branch="c")).count() == 2 * ROWS
     with shmring.create(f"{name}-other", slots=4096, schema=SCHEMA, temporary=True) as other:
@@ -179,10 +172,7 @@ def test_other_branches_and_other_rings_are_free(
 
 
 def test_stream_and_batch_of_one_branch_are_refused(
-    ring: shmring.Ring,
-    spark: SparkSession,
-    load: Callable[..., DataFrame],
-    tmp_path: Path,
+    ring: shmring.Ring, spark: SparkSession, load: Load, tmp_path: Path
 ) -> None:
     stream = spark.readStream.format("shmring").options(ring=ring.name, branch="b").load()
     both = stream.alias("a").join(load(ring.path).alias("b"), "number")

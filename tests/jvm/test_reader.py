@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Read, RunThread, Until
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -80,9 +81,7 @@ def failure(act: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_every_type_comes_as_it_was_written(
-    name: str, read: Callable[..., DataFrame], copy: str
-) -> None:
+def test_every_type_comes_as_it_was_written(name: str, read: Read, copy: str) -> None:
     now = datetime.datetime(2026, 5, 4, 3, 2, 1, 99)
     values = {
         "flag": ([True, None, False], pa.bool_()),
@@ -130,7 +129,7 @@ def test_every_type_comes_as_it_was_written(
     ],
 )
 def test_compressed_and_dictionary_encoded_batches_are_read(
-    name: str, read: Callable[..., DataFrame], compressions: list[str | None]
+    name: str, read: Read, compressions: list[str | None]
 ) -> None:
     schema = pa.schema([("word", pa.dictionary(pa.int32(), pa.string())), ("n", pa.int64())])
     words = pa.array(["a", None, "b"] * 1000).dictionary_encode()
@@ -149,7 +148,7 @@ def test_compressed_and_dictionary_encoded_batches_are_read(
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_types_that_spark_does_not_have_are_read_as_others(
-    name: str, read: Callable[..., DataFrame], copy: str
+    name: str, read: Read, copy: str
 ) -> None:
     now = datetime.datetime(2026, 5, 4, 3, 2, 1, 99)
     nanos = pa.timestamp("ns")
@@ -203,7 +202,7 @@ def test_types_that_spark_does_not_have_are_read_as_others(
     ],
 )
 def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(
-    name: str, read: Callable[..., DataFrame], copy: str, kind: pa.DataType, cast: str
+    name: str, read: Read, copy: str, kind: pa.DataType, cast: str
 ) -> None:
     schema = pa.schema([("t", kind), ("n", pa.int64())])
     values = [[1000, 1001]] if pa.types.is_list(kind) else [1001]
@@ -227,7 +226,7 @@ def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(
     ],
 )
 def test_views_are_refused_before_they_are_counted(
-    name: str, read: Callable[..., DataFrame], kind: pa.DataType
+    name: str, read: Read, kind: pa.DataType
 ) -> None:
     with shmring.create(name, schema=pa.schema([("v", kind)]), temporary=True):
         text = failure(lambda: read(name))
@@ -236,7 +235,7 @@ def test_views_are_refused_before_they_are_counted(
 
 
 def test_columns_that_are_read_as_others_are_not_written(
-    name: str, spark: SparkSession, read: Callable[..., DataFrame]
+    name: str, spark: SparkSession, read: Read
 ) -> None:
     with shmring.create(name, schema=pa.schema([("u", pa.uint16())]), temporary=True) as ring:
         frame = spark.range(3).selectExpr("cast(id as int) u").write.format("shmring")
@@ -248,7 +247,7 @@ def test_columns_that_are_read_as_others_are_not_written(
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_large_batches_and_an_order_of_their_own_come_whole(
-    name: str, read: Callable[..., DataFrame], copy: str
+    name: str, read: Read, copy: str
 ) -> None:
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     n = 100_000  # written as a stream: larger than what is copied in
@@ -264,9 +263,7 @@ def test_large_batches_and_an_order_of_their_own_come_whole(
         assert frame.count() == n
 
 
-def test_only_the_columns_that_are_asked_for_are_touched(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_only_the_columns_that_are_asked_for_are_touched(ring: shmring.Ring, read: Read) -> None:
     message = bytearray(batch(0).serialize())
     whole = pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA)
     offsets = whole["text"].buffers()[1].address - pa.py_buffer(message).address
@@ -283,7 +280,7 @@ def test_only_the_columns_that_are_asked_for_are_touched(
 @pytest.mark.parametrize("damage", ["kind", "length", "metadata", "body"])
 def test_a_damaged_message_is_an_error_and_no_crash(
     ring: shmring.Ring,
-    read: Callable[..., DataFrame],
+    read: Read,
     forge: Callable[[shmring.Ring, bytearray, int], int],
     damage: str,
 ) -> None:
@@ -299,7 +296,7 @@ def test_a_damaged_message_is_an_error_and_no_crash(
     assert "message 0" in failure(read(ring.name, copy="false").collect)
 
 
-def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Callable[..., DataFrame]) -> None:
+def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Read) -> None:
     with (
         shmring.create(name, slots=1024, clock="precise", temporary=True) as ring,
         ring.producer() as producer,
@@ -320,9 +317,7 @@ def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Callable[..., DataF
         assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
 
 
-def test_scattered_rings_and_rings_without_a_clock_are_read(
-    name: str, read: Callable[..., DataFrame]
-) -> None:
+def test_scattered_rings_and_rings_without_a_clock_are_read(name: str, read: Read) -> None:
     with (
         shmring.create(name, scattered=True, checksum=True, clock="off", temporary=True) as ring,
         ring.producer() as producer,
@@ -336,18 +331,14 @@ def test_scattered_rings_and_rings_without_a_clock_are_read(
         assert {r["time"] for r in rows} == {None}
 
 
-def test_a_read_without_a_branch_consumes_nothing(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_read_without_a_branch_consumes_nothing(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 20)
     frame = read(ring.name)
     assert frame.count() == frame.count() == 2000
     assert ring.branches() == []
 
 
-def test_a_read_from_a_branch_consumes_what_it_has_read(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_read_from_a_branch_consumes_what_it_has_read(ring: shmring.Ring, read: Read) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     assert read(ring.name, branch="b", maxMessages=5).agg({"number": "max"}).collect() == [(499,)]
@@ -358,9 +349,7 @@ def test_a_read_from_a_branch_consumes_what_it_has_read(
     assert branch["consumers"] == 0
 
 
-def test_a_new_branch_begins_where_it_is_told_to(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_new_branch_begins_where_it_is_told_to(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 4)
     half = ring.claimed // 2
     assert read(ring.name, branch="a", start="latest").count() == 0
@@ -368,9 +357,7 @@ def test_a_new_branch_begins_where_it_is_told_to(
     assert read(ring.name, branch="c", start="earliest").count() == 400
 
 
-def test_a_task_that_fails_hands_its_messages_back(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_task_that_fails_hands_its_messages_back(ring: shmring.Ring, read: Read) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     frame = read(ring.name, branch="b")
@@ -381,11 +368,7 @@ def test_a_task_that_fails_hands_its_messages_back(
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_limit_consumes_the_messages_that_it_has_looked_at(
-    ring: shmring.Ring,
-    read: Callable[..., DataFrame],
-    has_left: Callable[[], bool],
-    until: Callable[..., None],
-    copy: str,
+    ring: shmring.Ring, read: Read, has_left: Callable[[], bool], until: Until, copy: str
 ) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
@@ -402,10 +385,10 @@ def test_limit_consumes_the_messages_that_it_has_looked_at(
 )
 def test_a_cancelled_task_hands_back_what_is_not_released(
     ring: shmring.Ring,
-    read: Callable[..., DataFrame],
+    read: Read,
     spark: SparkSession,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
     has_left: Callable[[], bool],
     copy: str,
     release: str,
@@ -427,7 +410,7 @@ def test_a_cancelled_task_hands_back_what_is_not_released(
 
 
 def test_until_end_waits_for_the_end_marker(
-    ring: shmring.Ring, read: Callable[..., DataFrame], thread: Callable[..., object]
+    ring: shmring.Ring, read: Read, thread: RunThread
 ) -> None:
     ring.subscribe("b", start="earliest")
     batches = 500  # several times what the ring holds
@@ -444,15 +427,13 @@ def test_until_end_waits_for_the_end_marker(
     writing.outcome()
 
 
-def test_a_writer_that_stays_away_is_a_timeout(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_writer_that_stays_away_is_a_timeout(ring: shmring.Ring, read: Read) -> None:
     text = failure(read(ring.name, until="end", timeout=0.2).collect)
     assert "no message and no end marker in 0.2 s" in text
 
 
 def test_more_than_the_ring_holds_can_be_read_where_it_lies(
-    name: str, read: Callable[..., DataFrame], thread: Callable[..., object]
+    name: str, read: Read, thread: RunThread
 ) -> None:
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
@@ -473,9 +454,7 @@ def test_more_than_the_ring_holds_can_be_read_where_it_lies(
         writing.outcome()
 
 
-def test_a_read_of_no_column_keeps_no_message(
-    ring: shmring.Ring, read: Callable[..., DataFrame]
-) -> None:
+def test_a_read_of_no_column_keeps_no_message(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 20)
     frame = read(ring.name, branch="b", start="earliest", copy="false")
     assert frame.count() == 2000
@@ -483,7 +462,7 @@ def test_a_read_of_no_column_keeps_no_message(
     assert attached <= {os.getpid()}  # without a collection of the JVM's garbage
 
 
-def test_several_rings_are_a_partition_each(name: str, read: Callable[..., DataFrame]) -> None:
+def test_several_rings_are_a_partition_each(name: str, read: Read) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:
         for i, ring in enumerate(rings):
@@ -501,7 +480,7 @@ def test_several_rings_are_a_partition_each(name: str, read: Callable[..., DataF
 
 
 def test_errors_say_what_is_wrong(
-    name: str, read: Callable[..., DataFrame], spark: SparkSession, tmp_path: Path
+    name: str, read: Read, spark: SparkSession, tmp_path: Path
 ) -> None:
     assert f'no ring "{name}" on this host' in failure(lambda: read(name))
     assert "matches" in failure(lambda: read(f"{name}*"))
@@ -518,9 +497,7 @@ def test_what_cannot_name_a_ring_is_refused_in_the_cores_words(read, bad):
     assert "cannot name a ring: a name has 1 to 200" in failure(lambda: read(bad))
 
 
-def test_a_ring_of_another_layout_version_is_refused(
-    name: str, read: Callable[..., DataFrame], tmp_path: Path
-) -> None:
+def test_a_ring_of_another_layout_version_is_refused(name: str, read: Read, tmp_path: Path) -> None:
     with shmring.create(path=tmp_path / "ring", slots=1024, temporary=True) as ring:
         file = Path(ring.path)
         content = bytearray(file.read_bytes())
@@ -531,9 +508,7 @@ def test_a_ring_of_another_layout_version_is_refused(
     assert "99" in text
 
 
-def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(
-    name: str, read: Callable[..., DataFrame]
-) -> None:
+def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(name: str, read: Read) -> None:
     with shmring.create(name, schema=SCHEMA) as ring:
         fill(ring, 10)
         frame = read(name)
@@ -545,9 +520,7 @@ def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(
         assert "replaced by one with another schema" in failure(frame.count)
 
 
-def test_columns_go_to_python_functions_and_stay_what_they_were(
-    name: str, read: Callable[..., DataFrame]
-) -> None:
+def test_columns_go_to_python_functions_and_stay_what_they_were(name: str, read: Read) -> None:
     from pyspark.sql.functions import arrow_udf
 
     @arrow_udf("long")
@@ -568,7 +541,7 @@ def test_columns_go_to_python_functions_and_stay_what_they_were(
 
 
 def test_what_was_read_is_in_the_metrics(
-    ring: shmring.Ring, read: Callable[..., DataFrame], spark: SparkSession
+    ring: shmring.Ring, read: Read, spark: SparkSession
 ) -> None:
     fill(ring, 7)
     frame = read(ring.name)

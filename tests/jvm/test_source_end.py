@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load, RunThread, Until
 from pyspark.sql import DataFrame, SparkSession
 from sessions import PATIENCE
 
@@ -64,10 +64,7 @@ def numbers_of(*frames: DataFrame) -> list[int]:
 
 
 def test_one_marker_ends_all_readers_run_after_run(
-    ring: shmring.Ring,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until
 ) -> None:
     """Two reads and another consumer share a branch, a third read has one of its own."""
     ring.subscribe("own", start="earliest")
@@ -89,10 +86,7 @@ def test_one_marker_ends_all_readers_run_after_run(
 
 
 def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
-    name: str,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    name: str, load: Load, thread: RunThread, until: Until
 ) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:
@@ -109,10 +103,7 @@ def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
 
 
 def test_an_old_end_does_not_end_the_next_run(
-    ring: shmring.Ring,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until
 ) -> None:
     """Neither on the branch that had it, nor on a new one that begins with what comes."""
     push(ring, 0, 10)
@@ -128,7 +119,7 @@ def test_an_old_end_does_not_end_the_next_run(
 
 
 def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(
-    ring: shmring.Ring, load: Callable[..., DataFrame]
+    ring: shmring.Ring, load: Load
 ) -> None:
     for run in range(2):
         push(ring, run * 10, run * 10 + 10)
@@ -139,11 +130,7 @@ def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(
 
 
 def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
-    ring: shmring.Ring,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    tmp_path: Path,
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until, tmp_path: Path
 ) -> None:
     """Another consumer comes to the marker; then the task fails, and all is read again."""
 

@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load, RunThread, Until
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,7 @@ def failure(act: Callable[[], object]) -> str:
 # --- a branch gives each message once ---------------------------------------------------------
 
 
-def test_a_dataframe_over_a_branch_is_used_once(load: Callable[..., DataFrame]) -> None:
+def test_a_dataframe_over_a_branch_is_used_once(load: Load) -> None:
     frame = load(branch="b")
     assert frame.count() == 1000
     text = failure(frame.count)
@@ -68,7 +68,7 @@ def test_a_dataframe_over_a_branch_is_used_once(load: Callable[..., DataFrame]) 
     assert load(branch="b").count() == 0
 
 
-def test_what_is_cached_is_used_as_often_as_one_likes(load: Callable[..., DataFrame]) -> None:
+def test_what_is_cached_is_used_as_often_as_one_likes(load: Load) -> None:
     frame = load(branch="b").cache()
     assert frame.count() == 1000
     assert frame.count() == 1000
@@ -76,9 +76,7 @@ def test_what_is_cached_is_used_as_often_as_one_likes(load: Callable[..., DataFr
     frame.unpersist()
 
 
-def test_two_branches_and_no_branch_are_read_in_one_plan(
-    ring: shmring.Ring, load: Callable[..., DataFrame]
-) -> None:
+def test_two_branches_and_no_branch_are_read_in_one_plan(ring: shmring.Ring, load: Load) -> None:
     ring.subscribe("c", start="earliest")
     assert load(branch="b").union(load(branch="c")).count() == 2000
     frame = load()
@@ -86,7 +84,7 @@ def test_two_branches_and_no_branch_are_read_in_one_plan(
 
 
 def test_a_plan_that_is_only_looked_at_reads_nothing(
-    load: Callable[..., DataFrame], capsys: pytest.CaptureFixture[str]
+    load: Load, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = load(branch="b")
     frame.explain()
@@ -95,7 +93,7 @@ def test_a_plan_that_is_only_looked_at_reads_nothing(
     frame.explain()
 
 
-def test_a_dataframe_whose_job_has_failed_is_used_again(load: Callable[..., DataFrame]) -> None:
+def test_a_dataframe_whose_job_has_failed_is_used_again(load: Load) -> None:
     frame = load(branch="b")
     assert "boom" in failure(frame.selectExpr("if(number = 700, raise_error('boom'), 0)").collect)
     assert frame.count() == 1000
@@ -171,9 +169,7 @@ def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Rin
 
 
 @pytest.mark.parametrize("timeout", ["0.1", "100ms", "interval 0.1 seconds"])
-def test_times_are_written_as_spark_writes_them(
-    load: Callable[..., DataFrame], timeout: str
-) -> None:
+def test_times_are_written_as_spark_writes_them(load: Load, timeout: str) -> None:
     text = failure(load(until="end", timeout=timeout).collect)
     assert "no message and no end marker" in text
 
@@ -194,9 +190,7 @@ def test_times_are_written_as_spark_writes_them(
         ("failOnDataLoss", "maybe"),
     ],
 )
-def test_a_read_names_the_option_that_does_not_parse(
-    load: Callable[..., DataFrame], option: str, value: str
-) -> None:
+def test_a_read_names_the_option_that_does_not_parse(load: Load, option: str, value: str) -> None:
     text = failure(lambda: load(**{option: value}).collect())
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
@@ -217,10 +211,7 @@ def test_a_read_names_the_option_that_does_not_parse(
     ],
 )
 def test_a_write_names_the_option_that_does_not_parse(
-    ring: shmring.Ring,
-    load: Callable[..., DataFrame],
-    option: str,
-    value: str,
+    ring: shmring.Ring, load: Load, option: str, value: str
 ) -> None:
     writer = load().write.format("shmring").options(ring=ring.name, **{option: value})
     text = failure(writer.mode("append").save)
@@ -231,7 +222,7 @@ def test_a_write_names_the_option_that_does_not_parse(
 # --- the host of a ring -----------------------------------------------------------------------
 
 
-def test_a_host_without_executor_is_an_error_in_words(load: Callable[..., DataFrame]) -> None:
+def test_a_host_without_executor_is_an_error_in_words(load: Load) -> None:
     assert load(hosts=HERE, branch="b").count() == 1000
     text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
     assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
@@ -240,10 +231,7 @@ def test_a_host_without_executor_is_an_error_in_words(load: Callable[..., DataFr
 
 
 def test_a_wait_for_the_right_host_ends_with_its_job(
-    spark: SparkSession,
-    load: Callable[..., DataFrame],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    spark: SparkSession, load: Load, thread: RunThread, until: Until
 ) -> None:
     job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
     tracker = spark.sparkContext.statusTracker()
@@ -317,7 +305,7 @@ def test_a_stream_s_writes_are_in_its_progress(
     spark: SparkSession,
     ring: shmring.Ring,
     tmp_path: Path,
-    until: Callable[..., None],
+    until: Until,
     written: Callable[[], dict[str, list[int]]],
 ) -> None:
     before = written()

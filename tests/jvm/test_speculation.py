@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunThread, Serve, Until
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
-from shmring.sidecars import Sidecar
 from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import arrow_udf, through
 
@@ -116,8 +116,8 @@ def test_attempts_of_a_read_do_not_share_its_rows(
     spark: SparkSession,
     ring: shmring.Ring,
     attempts: Attempts,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
     end: str,
 ) -> None:
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
@@ -138,8 +138,8 @@ def test_one_of_several_attempts_of_a_write_is_readable(
     spark: SparkSession,
     ring: shmring.Ring,
     attempts: Attempts,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
     end: str,
 ) -> None:
     ring.subscribe("written", start="latest")
@@ -170,10 +170,7 @@ def staged(ring: shmring.Ring) -> list[Path]:
 
 
 def test_a_read_whose_rows_are_released_and_lost_says_so(
-    spark: SparkSession,
-    cluster: Any,
-    ring: shmring.Ring,
-    until: Callable[..., None],
+    spark: SparkSession, cluster: Any, ring: shmring.Ring, until: Until
 ) -> None:
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     rows = frame.select("number").repartition(2)._jdf.queryExecution().toRdd()
@@ -189,12 +186,7 @@ def test_a_read_whose_rows_are_released_and_lost_says_so(
 
 @pytest.mark.parametrize("kind", ["map", "udf"])
 def test_attempt_that_waits_for_a_sidecar_loses_and_leaves_nothing(
-    spark: SparkSession,
-    serve: Callable[..., Sidecar],
-    name: str,
-    marker: Path,
-    until: Callable[..., None],
-    kind: str,
+    spark: SparkSession, serve: Serve, name: str, marker: Path, until: Until, kind: str
 ) -> None:
     sidecar = serve("hold_the_first", workers=2)
     frame = spark.range(0, COUNT, 1, 1)

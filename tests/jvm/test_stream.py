@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunThread, Until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -200,7 +201,7 @@ def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(
 
 
 def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
-    ring: shmring.Ring, stream: Stream, thread: Callable[..., Any], until: Callable[..., None]
+    ring: shmring.Ring, stream: Stream, thread: RunThread, until: Until
 ) -> None:
     query = stream.start(ring.name, now=False)
     until(ring.branches, "the stream's branch, which holds what is written")
@@ -222,9 +223,7 @@ def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: St
     assert set(metrics) == {"lagSlots", "heldSlots", "producedBytes", "producerWaits"}
 
 
-def test_a_dropped_branch_is_a_gap_and_an_error(
-    name: str, stream: Stream, until: Callable[..., None]
-) -> None:
+def test_a_dropped_branch_is_a_gap_and_an_error(name: str, stream: Stream, until: Until) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(10))
         stream.run(name)
@@ -279,7 +278,7 @@ def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
 
 @pytest.mark.long  # the second query waits ten seconds for the first one to leave
 def test_two_queries_cannot_share_a_branch(
-    ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Callable[..., None]
+    ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Until
 ) -> None:
     query = stream.start(ring.name, now=False, branch="mine")
     until(lambda: any(b["consumers"] for b in ring.branches()), "the query's consumer")
@@ -322,7 +321,7 @@ def test_end_markers_and_aborted_claims_are_stepped_over(
 
 
 def test_a_ring_of_bytes_streams_as_the_queue_table(
-    name: str, spark: SparkSession, tmp_path: Path, until: Callable[..., None]
+    name: str, spark: SparkSession, tmp_path: Path, until: Until
 ) -> None:
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,

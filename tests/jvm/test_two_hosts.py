@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load, RunThread, Until
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.collect())
 
 
-def kill_executor_here(cluster: Cluster, until: Callable[..., None]) -> None:
+def kill_executor_here(cluster: Cluster, until: Until) -> None:
     """Kills the one that shares this process's /dev/shm."""
     mine = os.readlink("/proc/self/ns/mnt")
     (here,) = [p for p in cluster.executors if os.readlink(f"/proc/{p}/ns/mnt") == mine]
@@ -103,7 +104,7 @@ def kill_executor_here(cluster: Cluster, until: Callable[..., None]) -> None:
 
 
 def test_a_read_is_of_the_drivers_ring(
-    ring: shmring.Ring, there: Callable[..., None], load: Callable[..., DataFrame]
+    ring: shmring.Ring, there: Callable[..., None], load: Load
 ) -> None:
     there(1000, 50)
     for _ in range(4):
@@ -111,9 +112,7 @@ def test_a_read_is_of_the_drivers_ring(
     assert numbers_of(load(branch="b")) == list(range(100))
 
 
-def test_hosts_have_a_ring_each(
-    ring: shmring.Ring, there: Callable[..., None], load: Callable[..., DataFrame]
-) -> None:
+def test_hosts_have_a_ring_each(ring: shmring.Ring, there: Callable[..., None], load: Load) -> None:
     there(1000, 50)
     both = [*range(100), *range(1000, 1050)]
     assert numbers_of(load(hosts=f"{HERE},{THERE}")) == both
@@ -125,8 +124,8 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
     cluster: Cluster,
     ring: shmring.Ring,
     there: Callable[..., None],
-    load: Callable[..., DataFrame],
-    until: Callable[..., None],
+    load: Load,
+    until: Until,
     python: bool,
 ) -> None:
     there(1000, 50)
@@ -138,10 +137,7 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
 
 
 def test_an_error_is_not_hidden_behind_a_wrong_host(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    there: Callable[..., None],
-    load: Callable[..., DataFrame],
+    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None], load: Load
 ) -> None:
     there(0, 10, column="other")
     for _ in range(3):
@@ -161,11 +157,7 @@ def test_a_write_stays_on_the_drivers_host(
 
 
 def test_a_write_that_cannot_be_here_says_so(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    tmp_path: Path,
+    spark: SparkSession, ring: shmring.Ring, thread: RunThread, until: Until, tmp_path: Path
 ) -> None:
     here, held, go = os.readlink("/proc/self/ns/mnt"), tmp_path / "held", tmp_path / "go"
 
@@ -187,11 +179,7 @@ def test_a_write_that_cannot_be_here_says_so(
 
 
 def test_a_stream_goes_on_when_its_host_has_an_executor_again(
-    cluster: Cluster,
-    spark: SparkSession,
-    ring: shmring.Ring,
-    until: Callable[..., None],
-    tmp_path: Path,
+    cluster: Cluster, spark: SparkSession, ring: shmring.Ring, until: Until, tmp_path: Path
 ) -> None:
     options = {"ring": ring.name, "hostWait": "10 minutes"}
     stream = spark.readStream.format("shmring").options(**options).load()

@@ -7,11 +7,11 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from companion import place
+from fixture_types import RunThread, Until
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +23,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(
-    allocated: Callable[[], int], name: str, until: Callable[..., None]
-) -> Iterator[None]:
+def _nothing_stays(allocated: Callable[[], int], name: str, until: Until) -> Iterator[None]:
     yield
     # A task of a query that was stopped is killed a little later.
     until(lambda: not beside(name) and allocated() == 0, "the end of what tasks have")
@@ -75,7 +73,7 @@ def test_rows_come_in_the_order_of_their_partitions(
 
 
 def test_rows_are_readable_when_the_job_commits_and_not_before(
-    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any], until: Callable[..., None]
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
 ) -> None:
     ring.subscribe("b", start="earliest")
     seen: list[int] = []
@@ -92,7 +90,7 @@ def test_rows_are_readable_when_the_job_commits_and_not_before(
 
 
 def test_a_job_whose_ring_is_unlinked_fails(
-    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any], until: Callable[..., None]
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
 ) -> None:
     ring.subscribe("b", start="earliest")
     slow = rows(spark, 40, 2).selectExpr("id", "text || reflect('java.lang.Thread', 'sleep', 50L)")
@@ -115,7 +113,7 @@ def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) ->
 
 
 def test_jobs_write_side_by_side(
-    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any]
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread
 ) -> None:
     ring.subscribe("b", start="earliest")
     frames = [rows(spark, 1000).selectExpr(f"id + {k}000 id", "text") for k in range(4)]
@@ -128,7 +126,7 @@ def test_jobs_write_side_by_side(
 
 
 def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
-    name: str, spark: SparkSession, thread: Callable[..., Any]
+    name: str, spark: SparkSession, thread: RunThread
 ) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         assert "cannot become readable at once" in failure(
@@ -245,7 +243,7 @@ def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
 
 
 def test_an_epoch_that_is_written_again_is_readable_once(
-    ring: shmring.Ring, spark: SparkSession, tmp_path: Path, until: Callable[..., None]
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path, until: Until
 ) -> None:
     ring.subscribe("b", start="earliest")
 

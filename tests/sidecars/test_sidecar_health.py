@@ -8,15 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunThread, Serve, Until
 from sessions import PATIENCE
 
-from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars import SidecarClient
 from shmring.sidecars.health import Health, check
 
 MODEL = """
@@ -65,9 +65,7 @@ def supervised(name: str, model: str, tmp_path: Path) -> Iterator[subprocess.Pop
         process.terminate()
 
 
-def test_one_that_is_not_there_is_told_with_those_that_are(
-    name: str, serve: Callable[..., Sidecar]
-) -> None:
+def test_one_that_is_not_there_is_told_with_those_that_are(name: str, serve: Serve) -> None:
     serve("double")
     found = check(f"{name}-typo")
     assert found.status == 2
@@ -83,7 +81,7 @@ def test_one_that_loads_is_no_failure_and_does_not_serve(
     assert "serves slow_model:Model" in until(name, 0).words[0]
 
 
-def test_one_whose_workers_are_stopped_is_stuck(name: str, serve: Callable[..., Sidecar]) -> None:
+def test_one_whose_workers_are_stopped_is_stuck(name: str, serve: Serve) -> None:
     pids = serve("double", workers=2).pids
     assert check(name).status == 0
     for stopped, pid in enumerate(pids, 1):
@@ -108,7 +106,7 @@ def test_one_whose_workers_die_again_and_again_is_stuck(
     assert "has no worker just now" in until(name, 2).words[0]
 
 
-def test_command_answers_probes(name: str, serve: Callable[..., Sidecar]) -> None:
+def test_command_answers_probes(name: str, serve: Serve) -> None:
     command = [sys.executable, "-m", "shmring", "sidecar", "--check", name]
     missing = subprocess.run(command, capture_output=True, text=True, check=False)
     assert missing.returncode == 2
@@ -127,11 +125,7 @@ def test_command_answers_probes(name: str, serve: Callable[..., Sidecar]) -> Non
 
 
 def test_what_a_worker_works_on_is_told_and_may_be_too_long(
-    name: str,
-    serve: Callable[..., Sidecar],
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    marker: Path,
+    name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
 ) -> None:
     (pid,) = serve("wait_for_marker", workers=1).pids
     serves = f"worker {pid} serves functions:wait_for_marker, and "
@@ -178,7 +172,7 @@ def test_second_interrupt_ends_a_sidecar_whose_worker_hangs(name: str, tmp_path:
 
 
 def test_worker_that_was_killed_is_said_to_be_that(
-    name: str, serve: Callable[..., Sidecar], capfd: pytest.CaptureFixture[str]
+    name: str, serve: Serve, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (pid,) = serve("double", workers=1).pids
     os.kill(pid, signal.SIGKILL)

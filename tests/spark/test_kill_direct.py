@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from direct import DIRECT, ROWS, plan_of
+from fixture_types import RunThread, Until
 
 import shmring
 from shmring.sidecars.participants import SUPERVISOR
@@ -154,7 +155,7 @@ def start(
 
 
 @pytest.fixture
-def expect(until: Callable[..., None]) -> Callable[..., None]:
+def expect(until: Until) -> Callable[..., None]:
     """Waits until something is so on each of these hosts, or says what is there instead."""
 
     def expect(hosts: list[Host], condition: Callable[[Host], bool]) -> None:
@@ -174,8 +175,8 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
     start: Callable[..., SparkSession],
     name: str,
     tmp_path: Path,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
     expect: Callable[..., None],
     run: int,
 ) -> None:

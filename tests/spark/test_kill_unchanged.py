@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from direct import ROWS
+from fixture_types import RunThread, Until
 from pyspark.sql import functions
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def test_kills_and_cancels_cost_no_row_and_leave_nothing(
     executor: Executor,
     descriptors: list[int],
     tmp_path: Path,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
     run: int,
 ) -> None:
     rng = random.Random(run)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
+from fixture_types import RunThread, Until
 
 from shmring.errors import Empty, Full, LimitReached
 from shmring.table_ring import TableRing, TableRingStats
@@ -64,7 +63,7 @@ def test_empty_ring_raises_empty(url: str) -> None:
 
 
 def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(
-    url: str, thread: Callable[..., Any], until: Callable[..., None]
+    url: str, thread: RunThread, until: Until
 ) -> None:
     with TableRing(url, slots=1) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
@@ -75,9 +74,7 @@ def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(
         assert pushing.outcome() == 1
 
 
-def test_one_handle_may_push_in_one_thread_and_pop_in_another(
-    url: str, thread: Callable[..., Any]
-) -> None:
+def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str, thread: RunThread) -> None:
     with TableRing(url, slots=2, durability="delayed") as ring:
         pushing = thread(lambda: [ring.push(b"%d" % n, timeout=120) for n in range(50)])
         assert [ring.pop(timeout=120) for _ in range(50)] == [b"%d" % n for n in range(50)]

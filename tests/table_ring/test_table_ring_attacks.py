@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fixture_types import RunThread, Until
 from statements import execute
 
 from shmring.errors import ClaimOpen, Contended, Empty, ForkedHandle, PermissionRefused
@@ -110,7 +111,7 @@ def test_claim_whose_own_statement_failed_comes_back(url: str) -> None:
 
 
 def test_session_that_is_terminated_while_a_pop_waits(
-    url: str, thread: Callable[..., Any], until: Callable[..., None]
+    url: str, thread: RunThread, until: Until
 ) -> None:
     with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "waits")) as waits:
         popping = thread(lambda: waits.pop(timeout=60))
@@ -124,7 +125,7 @@ def test_session_that_is_terminated_while_a_pop_waits(
 
 
 def test_thread_that_waits_while_another_claims_leaves_no_lock(
-    url: str, thread: Callable[..., Any], until: Callable[..., None]
+    url: str, thread: RunThread, until: Until
 ) -> None:
     with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
@@ -136,9 +137,7 @@ def test_thread_that_waits_while_another_claims_leaves_no_lock(
         assert other.push(b"1") == 1
 
 
-def test_threads_that_share_a_handle_lose_and_double_nothing(
-    url: str, thread: Callable[..., Any]
-) -> None:
+def test_threads_that_share_a_handle_lose_and_double_nothing(url: str, thread: RunThread) -> None:
     # Claims of one thread meet pushes, pops and claims of others at every moment.
     count, group = 60, 3
     popped: list[bytes] = []
@@ -229,7 +228,7 @@ def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> No
 
 
 def test_wait_in_a_process_with_thousands_of_files(
-    url: str, thread: Callable[..., Any], until: Callable[..., None]
+    url: str, thread: RunThread, until: Until
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))

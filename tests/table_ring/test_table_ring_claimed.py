@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
 import pytest
+from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 from statements import execute
 
@@ -76,7 +77,7 @@ def rest(ring: TableRing) -> list[bytes]:
 
 
 def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
-    server: Postgres, ring: TableRing, thread: Callable[..., Any], until: Callable[..., None]
+    server: Postgres, ring: TableRing, thread: RunThread, until: Until
 ) -> None:
     ring.push_many([b"0", b"1", b"2"])
     with connect(server) as gate, connect(server) as late:
@@ -164,7 +165,7 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
 
 
 def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
-    server: Postgres, ring: TableRing, thread: Callable[..., Any], until: Callable[..., None]
+    server: Postgres, ring: TableRing, thread: RunThread, until: Until
 ) -> None:
     ring.push(b"0")
     # Of the two only the pop looks for deadlocks.

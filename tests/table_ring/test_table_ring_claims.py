@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
+from fixture_types import RunThread, Until
 from postgres import Postgres
 from statements import execute
 
@@ -88,7 +89,7 @@ def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
 
 
 def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
-    url: str, thread: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    url: str, thread: RunThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
         ring.push(b"0")
@@ -246,7 +247,7 @@ def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> N
 
 
 def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
-    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    clean: Postgres, thread: RunThread, until: Until
 ) -> None:
     url = clean.url
     with (
@@ -268,10 +269,7 @@ def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
 
 
 def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
-    clean: Postgres,
-    monkeypatch: pytest.MonkeyPatch,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
 ) -> None:
     url = clean.url
     run = PostgresBackend._run

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixture_types import RunThread, Until
 from postgres import Postgres, connect, postgres
 from statements import execute
 from table_workers import by_worker, drain, pusher
@@ -262,10 +263,7 @@ GATED = f"""
 
 
 def test_run_that_ends_in_a_deadlock_is_tried_again(
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    url: str, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
 ) -> None:
     monkeypatch.setattr(PostgresBackend, "lock_seconds", 3600.0)
     # Of the two only the ring's session looks for deadlocks, so it is the one that is undone.
@@ -521,7 +519,7 @@ def test_unlogged_ring_is_empty_after_a_crash_and_its_numbers_go_on(
 
 
 def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
-    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    clean: Postgres, thread: RunThread, until: Until
 ) -> None:
     url = clean.url
     with TableRing(url, slots=5, unlogged=True) as ring:
@@ -539,7 +537,7 @@ def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
 
 
 def test_positions_beside_a_subscriber_that_leaves(
-    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    clean: Postgres, thread: RunThread, until: Until
 ) -> None:
     waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
     with TableRing(clean.url, slots=5, subscribers=["a", "b"]) as ring, connect(clean) as session:

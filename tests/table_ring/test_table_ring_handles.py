@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import RunThread
 
 from shmring.errors import Closed, Empty, ForkedHandle, MessageTooLarge, RingExists, RingNotFound
 from shmring.table_ring import TableRing
@@ -78,7 +79,7 @@ def test_failed_attach_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_many_may_create_at_once(url: str, thread: Callable[..., Any]) -> None:
+def test_many_may_create_at_once(url: str, thread: RunThread) -> None:
     creating = [thread(lambda: TableRing(url, slots=50)) for _ in range(6)]
     rings = [each.outcome() for each in creating]
     numbers = [ring.push(b"x") for ring in rings]

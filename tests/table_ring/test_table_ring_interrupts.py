@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fixture_types import RunThread
 
 from shmring.errors import Empty
 from shmring.table_ring import TableRing
@@ -22,7 +22,7 @@ from shmring.table_ring import TableRing
 
 @pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
 def test_interrupt_of_a_change_that_waits_for_a_claim(
-    tmp_path: Path, thread: Callable[..., Any], change: str
+    tmp_path: Path, thread: RunThread, change: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/ring.db"
     statements: queue.SimpleQueue[str] = queue.SimpleQueue()

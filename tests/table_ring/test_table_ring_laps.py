@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 from statements import execute
 
@@ -49,7 +50,7 @@ def ring(server: Postgres) -> Generator[TableRing]:
 
 @pytest.fixture
 def stalled(
-    server: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    server: Postgres, thread: RunThread, until: Until
 ) -> Generator[Callable[[int], Callable[[], int | None]]]:
     """Begin a push that stalls with its number; what is returned lets it go on and ends it."""
     with connect(server) as gate, connect(server) as session:
@@ -130,7 +131,7 @@ def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
 
 @pytest.mark.parametrize("slots", [1, 5])
 def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
-    server: Postgres, thread: Callable[..., Any], slots: int
+    server: Postgres, thread: RunThread, slots: int
 ) -> None:
     each, everybody = 100, 6
     sent: list[int] = []

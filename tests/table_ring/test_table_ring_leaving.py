@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 from statements import execute
 
@@ -66,7 +66,7 @@ def test_handle_that_names_no_subscriber_gets_one_that_stays(
 
 
 def test_positions_while_a_removal_waits_keep_nobody_from_pushing(
-    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    clean: Postgres, thread: RunThread, until: Until
 ) -> None:
     url = clean.url
     with (
@@ -112,7 +112,7 @@ def test_positions_while_all_subscribers_are_replaced(
 
 
 def test_handle_that_attaches_after_a_crash_and_deadlocks_tries_again(
-    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+    clean: Postgres, thread: RunThread, until: Until
 ) -> None:
     # Of the two only the one that attaches looks for deadlocks.
     patient, hasty = (f"{clean.url}&options=-cdeadlock_timeout%3D{t}" for t in ("1h", "1ms"))
@@ -137,11 +137,7 @@ def test_handle_that_attaches_after_a_crash_and_deadlocks_tries_again(
 @pytest.mark.parametrize("made_again", [False, True])
 @pytest.mark.parametrize("table", ["shmring_ring", "shmring_subscribers"])
 def test_ring_that_is_dropped_while_a_handle_attaches(
-    clean: Postgres,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    table: str,
-    made_again: bool,
+    clean: Postgres, thread: RunThread, until: Until, table: str, made_again: bool
 ) -> None:
     url = clean.url
     TableRing.create(url, slots=5).close()
@@ -163,11 +159,7 @@ def test_ring_that_is_dropped_while_a_handle_attaches(
 
 @pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
 def test_ring_that_is_dropped_while_its_subscribers_change(
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    change: str,
+    url: str, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until, change: str
 ) -> None:
     tell = PostgresBackend._tell
     dropping: list[Any] = []

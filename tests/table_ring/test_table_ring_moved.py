@@ -7,10 +7,10 @@ import subprocess
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fixture_types import RunThread, Until
 from postgres import Postgres, find_bin
 from statements import execute
 
@@ -53,8 +53,8 @@ def test_restored_ring_has_its_messages_and_tells_those_who_wait(
     url: str,
     restored: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
+    thread: RunThread,
+    until: Until,
 ) -> None:
     with TableRing(url, slots=8, subscribers=["main", "audit"], scattered=True) as ring:
         ring.push_many([b"%d" % n for n in range(11 - 4)])
@@ -87,7 +87,7 @@ def locks(url: str) -> bool:
 
 
 def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
-    url: str, restored: Callable[[], str], thread: Callable[..., Any]
+    url: str, restored: Callable[[], str], thread: RunThread
 ) -> None:
     stop = threading.Event()
     with TableRing(url, slots=1000, durability="delayed") as ring:
@@ -173,7 +173,7 @@ def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         TableRing.renew(url)
 
 
-def test_ring_may_be_renewed_while_it_is_used(url: str, thread: Callable[..., Any]) -> None:
+def test_ring_may_be_renewed_while_it_is_used(url: str, thread: RunThread) -> None:
     count = 1500
     popped: list[bytes] = []
     # A call that meets ten renewals, one after the other, gives up: each waits for a push or a pop.
@@ -258,9 +258,7 @@ def test_open_handle_of_a_file_that_has_gone_says_so(tmp_path: Path, how: str) -
                 call()
 
 
-def test_pop_that_waits_is_told_that_the_file_has_gone(
-    tmp_path: Path, thread: Callable[..., Any]
-) -> None:
+def test_pop_that_waits_is_told_that_the_file_has_gone(tmp_path: Path, thread: RunThread) -> None:
     file = tmp_path / "ring.db"
     with TableRing(f"sqlite:///{file}", slots=9) as ring:
         waiting = thread(ring.pop)

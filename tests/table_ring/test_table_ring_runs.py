@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
 import pytest
+from fixture_types import Until
 from postgres import Postgres
 from statements import execute
 
@@ -90,7 +91,7 @@ def test_messages_that_are_undone_below_others_come_to_who_attaches_and_does_not
 
 
 def test_messages_that_are_undone_below_others_come_to_who_calls_often_and_does_not_wait(
-    server: Postgres, ring: TableRing, until: Callable[..., None]
+    server: Postgres, ring: TableRing, until: Until
 ) -> None:
     found: list[bytes] = []
 

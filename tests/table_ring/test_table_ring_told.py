@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from fixture_types import Until
 from postgres import Postgres, connect
 
 from shmring.table_ring import TableRing, functions
@@ -88,10 +89,7 @@ def test_each_subscriber_s_pop_tells_a_session_that_waits(
 
 
 def test_notification_during_a_look_is_not_lost(
-    filled: TableRing,
-    monkeypatch: pytest.MonkeyPatch,
-    until: Callable[..., None],
-    patience: float,
+    filled: TableRing, monkeypatch: pytest.MonkeyPatch, until: Until, patience: float
 ) -> None:
     """The answer of a look may bring the notification of a pop that the look did not see."""
     told: list[str] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunChild, RunThread, Until
 from simulated_disk import SimulatedDisk
 
 import shmring
@@ -92,7 +93,7 @@ def test_a_durable_push_notices_that_the_journal_has_failed(
 
 
 def test_a_journal_begun_anew_behind_a_message_never_makes_it_durable(
-    ring: shmring.Ring, thread: Callable[..., Any], until: Callable[..., None]
+    ring: shmring.Ring, thread: RunThread, until: Until
 ) -> None:
     with ring.producer() as out:
         taker = ring.consumer("journal", start="earliest", exclusive=True)
@@ -229,9 +230,7 @@ def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path
         ring.journal(file)
 
 
-def test_retention_forgets_whole_segments(
-    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
-) -> None:
+def test_retention_forgets_whole_segments(ring: shmring.Ring, tmp_path: Path, until: Until) -> None:
     keep = Retention(max_bytes=20_000, consumed_by=("logic",))
     with ring.producer() as out, ring.consumer("logic", start="earliest") as inp:
         with ring.journal(tmp_path, segment_bytes=4000, retention=keep):
@@ -248,7 +247,7 @@ def test_retention_forgets_whole_segments(
 
 
 def test_a_full_disk_holds_producers_up_and_loses_nothing(
-    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
+    ring: shmring.Ring, tmp_path: Path, until: Until
 ) -> None:
     disk = SimulatedDisk(capacity=100_000)
     with Journal(ring, tmp_path, disk=disk) as journal, ring.producer() as out:
@@ -312,11 +311,7 @@ def test_the_files_have_the_mode_of_the_ring(ring: shmring.Ring, tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("nbytes", [300, 100_000])
 def test_a_reader_keeps_up_with_a_journal_that_forgets(
-    ring: shmring.Ring,
-    tmp_path: Path,
-    thread: Callable[..., Any],
-    until: Callable[..., None],
-    nbytes: int,
+    ring: shmring.Ring, tmp_path: Path, thread: RunThread, until: Until, nbytes: int
 ) -> None:
     """Replays run all the time while segments are written and removed."""
     replayed = threading.Event()
@@ -367,11 +362,7 @@ def _make_anew(folder: Path) -> None:
 )
 @pytest.mark.parametrize("idle", [False, True])
 def test_a_journal_whose_files_have_gone_stops_and_acknowledges_nothing(
-    ring: shmring.Ring,
-    tmp_path: Path,
-    until: Callable[..., None],
-    change: Callable[[Path], None],
-    idle: bool,
+    ring: shmring.Ring, tmp_path: Path, until: Until, change: Callable[[Path], None], idle: bool
 ) -> None:
     folder = tmp_path / "journal"
     journal = ring.journal(folder, segment_bytes=4096)
@@ -390,7 +381,7 @@ def test_a_journal_whose_files_have_gone_stops_and_acknowledges_nothing(
 
 
 def test_the_oldest_segments_may_be_removed_by_hand(
-    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
+    ring: shmring.Ring, tmp_path: Path, until: Until
 ) -> None:
     with ring.journal(tmp_path, segment_bytes=4096) as journal, ring.producer() as out:
         for _ in range(40):
@@ -403,7 +394,7 @@ def test_the_oldest_segments_may_be_removed_by_hand(
 
 @pytest.mark.parametrize("count", [47, 48])
 def test_as_many_separate_leases_as_there_may_be_are_taken_over(
-    ring: shmring.Ring, tmp_path: Path, child: Callable[..., Any], count: int
+    ring: shmring.Ring, tmp_path: Path, child: RunChild, count: int
 ) -> None:
     """A dead consumer of the journal's branch had them on lease, with others in between."""
     ring.journal(tmp_path).close()

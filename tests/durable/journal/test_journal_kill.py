@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Until
 
 import shmring
 from shmring._shmring import KIND_END
@@ -230,7 +231,7 @@ def test_a_journal_takes_in_turn_large_messages_behind_small_ones(
 
 
 def test_a_journal_closed_on_a_full_disk_says_so_and_loses_nothing(
-    ring: shmring.Ring, small_disk: Path, until: Callable[..., None]
+    ring: shmring.Ring, small_disk: Path, until: Until
 ) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2_050_000))

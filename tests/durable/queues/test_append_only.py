@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import Until
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue
@@ -405,7 +406,7 @@ def test_failed_sync_stops_the_queue() -> None:
 
 
 def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
-    monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+    monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     monkeypatch.setattr(session, "BUFFER_BYTES", 100)
     monkeypatch.setattr(append_only_file, "_SYNC_BYTES", 1000)

@@ -8,11 +8,10 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import pytest
+from fixture_types import RunThread, Until
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
@@ -21,7 +20,7 @@ from shmring.errors import Closed
 
 
 def test_those_who_come_while_a_group_is_committed_share_the_next(
-    thread: Callable[..., Any], until: Callable[..., None]
+    thread: RunThread, until: Until
 ) -> None:
     groups: list[int] = []
     first, go_on = threading.Event(), threading.Event()
@@ -44,7 +43,7 @@ def test_those_who_come_while_a_group_is_committed_share_the_next(
     assert groups == [1, 9]
 
 
-def test_one_error_of_a_group_is_only_its_own(thread: Callable[..., Any]) -> None:
+def test_one_error_of_a_group_is_only_its_own(thread: RunThread) -> None:
     def commit(group: list[Waiting]) -> None:
         for each in group:
             each.finish(ValueError("mine") if each is bad else None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import RunThread, Until
 
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import LockFile, process_start
@@ -60,7 +61,7 @@ def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_reset_waits_for_an_item_that_is_being_read(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch, thread: Callable[..., Any]
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch, thread: RunThread
 ) -> None:
     reading, go_on = threading.Event(), threading.Event()
 
@@ -176,7 +177,7 @@ def test_items_that_look_like_the_log_itself_are_only_items(
 
 
 def test_small_and_large_flushes_of_one_transaction_keep_together(
-    tmp_path: Path, thread: Callable[..., Any], until: Callable[..., None]
+    tmp_path: Path, thread: RunThread, until: Until
 ) -> None:
     flushes = [
         [b"%d %d" % (who, n) + bytes(40_000 if who in (3, 4) else n) for n in range(3)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import RunThread
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.errors import Closed
@@ -42,7 +43,7 @@ def close_under(
 
 
 def test_threads_that_share_a_session_lose_and_double_nothing(
-    tmp_path: Path, thread: Callable[..., Any]
+    tmp_path: Path, thread: RunThread
 ) -> None:
     count, group = 300, 3
     with PersistentQueue(tmp_path, durability="delayed") as q, q.session() as s:
@@ -71,7 +72,7 @@ def test_threads_that_share_a_session_lose_and_double_nothing(
 
 @pytest.mark.parametrize("durability", ["sync", "delayed"])
 def test_queue_that_is_closed_under_its_threads_keeps_what_was_flushed(
-    tmp_path: Path, durability: Any, thread: Callable[..., Any]
+    tmp_path: Path, durability: Any, thread: RunThread
 ) -> None:
     flushed = [0, 0]
     q = PersistentQueue(tmp_path, durability=durability, file_size=4000)
@@ -120,7 +121,7 @@ def test_iteration_goes_on_while_the_queue_is_compacted_and_closed(tmp_path: Pat
 
 
 def test_append_only_queue_that_is_closed_under_its_threads(
-    tmp_path: Path, thread: Callable[..., Any]
+    tmp_path: Path, thread: RunThread
 ) -> None:
     flushed = [0, 0]
     q = AppendOnlyQueue(tmp_path / "queue")

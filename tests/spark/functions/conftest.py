@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from direct import DIRECT
+from fixture_types import RunThread, Until
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
@@ -38,7 +39,7 @@ def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None])
 
 @pytest.fixture
 def start_job(
-    spark: SparkSession, name: str, thread: Callable[..., Any]
+    spark: SparkSession, name: str, thread: RunThread
 ) -> Callable[[DataFrame], Callable[[], None]]:
     """Collects a frame beside the test; what it gives cancels that job, and waits for its end."""
 
@@ -60,9 +61,7 @@ def start_job(
 
 
 @pytest.fixture
-def outcome_under_kills(
-    thread: Callable[..., Any], until: Callable[..., None]
-) -> Callable[..., Any]:
+def outcome_under_kills(thread: RunThread, until: Until) -> Callable[..., Any]:
     """What a query comes to while each worker of its sidecar is killed once."""
 
     def outcome_under_kills(sidecar: Any, query: Callable[[], Any]) -> Any:

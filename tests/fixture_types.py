@@ -1,0 +1,18 @@
+"""The types of the fixtures that many tests are given; conftest.py says what each one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from shmring.sidecars import Sidecar
+
+Until = Callable[..., None]
+RunThread = Callable[..., Any]
+RunChild = Callable[..., Any]
+Serve = Callable[..., "Sidecar"]
+Load = Callable[..., "DataFrame"]
+Read = Callable[..., "DataFrame"]
