@@ -79,11 +79,10 @@ TEST(a_follower_ends_when_its_upstream_has_released_all)
 	END(r, p, ma, mb, mc);
 }
 
-TEST(markers_of_runs_that_overlap_are_one_end)
+RING_TEST(markers_of_runs_that_overlap_are_one_end)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *late;
+	shmring_producer *q = producer_of(r), *s = producer_of(r);
+	shmring_consumer *other = consumer_of(r, "b"), *late;
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -109,7 +108,8 @@ TEST(markers_of_runs_that_overlap_are_one_end)
 	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
 	shmring_producer_close(q);
 	shmring_producer_close(s);
-	END(r, p, m, other, late);
+	shmring_consumer_close(other);
+	shmring_consumer_close(late);
 }
 
 /* What a program writes that finds nothing to send, before its reader or after it. */
@@ -184,11 +184,9 @@ RING_TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 	CHECK_IS(control_at(r, 3)->crc, 3 - 1);
 }
 
-TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
+RING_TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *busy = consumer_of(r, "b");
+	shmring_consumer *busy = consumer_of(r, "b");
 
 	for (uint64_t run = 0; run < 700; run++) {
 		push_n(p, run, 1);
@@ -199,7 +197,7 @@ TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
 	for (uint64_t run = 0; run < 700; run++)
 		CHECK_IS(pop_number(busy), SHMRING_ENDED);
 	CHECK_IS(pop_number(busy), SHMRING_UNAVAILABLE);
-	END(r, p, m, busy);
+	shmring_consumer_close(busy);
 }
 
 TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
@@ -226,11 +224,9 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 	END(r, p, m);
 }
 
-TEST(an_aborted_claim_behind_an_end_is_no_further_end)
+RING_TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *late;
+	shmring_consumer *late;
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -242,7 +238,7 @@ TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
 	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
-	END(r, p, late, m);
+	shmring_consumer_close(late);
 }
 
 TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
@@ -309,11 +305,9 @@ static int die_with_one(void *path)
 	return 1;
 }
 
-TEST(what_the_dead_held_comes_before_the_end)
+RING_TEST(what_the_dead_held_comes_before_the_end)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
+	shmring_consumer *other = consumer_of(r, "b");
 
 	push_n(p, 0, 2);
 	push_end(p);
@@ -322,15 +316,13 @@ TEST(what_the_dead_held_comes_before_the_end)
 	CHECK_IS(pop_number(m), 0); /* nobody had noticed the death yet */
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	END(r, p, m, other);
+	shmring_consumer_close(other);
 }
 
 /* Who found the marker died before it had moved the branch past it. */
-TEST(an_end_that_was_found_and_not_passed)
+RING_TEST(an_end_that_was_found_and_not_passed)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *late;
+	shmring_consumer *other = consumer_of(r, "b"), *late;
 
 	push_end(p);
 	m->branch->taken.ended = 1 << 8 | 1; /* and before it had counted it in full */
@@ -340,7 +332,8 @@ TEST(an_end_that_was_found_and_not_passed)
 	CHECK_IS(m->branch->taken.v >> 8, 1);
 	CHECK_IS(pop_number(late), 1);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	END(r, p, m, other, late);
+	shmring_consumer_close(other);
+	shmring_consumer_close(late);
 }
 
 TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)

@@ -69,12 +69,9 @@ static int hold_and_close_all(struct puppet *c)
 	return lo < 0;
 }
 
-TEST(who_has_lost_all_descriptors_lives_until_death)
+RING_TEST(who_has_lost_all_descriptors_lives_until_death)
 {
 	struct puppet *c = puppet_new(hold_and_close_all);
-	shmring *r = ring_new();
-	shmring_consumer *m = consumer_of(r, "b");
-	shmring_producer *p = producer_of(r);
 	pid_t pid;
 	uint64_t redelivered;
 
@@ -89,7 +86,6 @@ TEST(who_has_lost_all_descriptors_lives_until_death)
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	CHECK_IS(redelivered, 1 << 1);
 	check_works(r, m);
-	END(r, p, m);
 }
 
 static int go_on_without(struct puppet *c)
@@ -121,12 +117,9 @@ static int go_on_without(struct puppet *c)
 	return check_broken;
 }
 
-TEST(who_has_lost_all_descriptors_joins_and_leaves)
+RING_TEST(who_has_lost_all_descriptors_joins_and_leaves)
 {
 	struct puppet *c = puppet_new(go_on_without);
-	shmring *r = ring_new();
-	shmring_consumer *m = consumer_of(r, "b");
-	shmring_producer *p = producer_of(r);
 	pid_t pid;
 
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
@@ -137,7 +130,6 @@ TEST(who_has_lost_all_descriptors_joins_and_leaves)
 	puppet_kill(c, pid);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), 2);
-	END(r, p, m);
 }
 
 /* --- a number that is used again -------------------------------------------------------- */
@@ -509,12 +501,9 @@ static int join_and_leave(void *argument)
 	return check_broken;
 }
 
-TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
+RING_TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 {
 	unsigned rounds = 300 * stress();
-	shmring *r = ring_new();
-	shmring_consumer *m = consumer_of(r, "b");
-	shmring_producer *p = producer_of(r);
 	pid_t pid;
 	int status;
 
@@ -535,5 +524,4 @@ TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 	while (pop_number(m) >= 0)
 		;
 	check_works(r, m);
-	END(r, p, m);
 }

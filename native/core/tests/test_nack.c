@@ -1,12 +1,10 @@
 /* What a living consumer hands back is delivered again. */
 #include "death.h"
 
-TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
+RING_TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *follower;
+	shmring_consumer *other = consumer_of(r, "b"), *follower;
 	struct shmring_participant_info seat;
 	struct shmring_branch_info info;
 	struct shmring_lease l;
@@ -46,7 +44,7 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	shmring_consumer_close(follower);
 	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);
 	check_works(r, m);
-	END(r, p, other, m);
+	shmring_consumer_close(other);
 }
 
 RING_TEST(many_hand_back_into_few_seats)

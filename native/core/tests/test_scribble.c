@@ -47,12 +47,10 @@ RING_TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 }
 
 /* What an orphan says it holds, and who is to have it, overlap. */
-TEST(what_a_consumer_holds_is_not_adopted_again)
+RING_TEST(what_a_consumer_holds_is_not_adopted_again)
 {
-	shmring *r = ring_new();
 	shmring *other = ring_again(ring_path());
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *dead = consumer_of(other, "b");
+	shmring_consumer *dead = consumer_of(other, "b");
 	struct shmring_lease l;
 	uint32_t seat;
 
@@ -66,7 +64,6 @@ TEST(what_a_consumer_holds_is_not_adopted_again)
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE); /* said once */
 	CHECK_IS(shmring_release(m, 0, 10), SHMRING_OK);
 	shmring_close(other);
-	END(r, p, m);
 }
 
 RING_TEST(no_lease_is_larger_than_the_ring)
