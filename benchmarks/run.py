@@ -81,6 +81,11 @@ def _sweep() -> list[str]:
     help="Put the questions into the JSON of another run, in place of its own.",
 )
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="Draw a PNG.")
+@click.option(
+    "--bars",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Draw Spark's bars on this page, between <!-- bars --> and <!-- /bars -->.",
+)
 def main(
     names: tuple[str, ...],
     rounds: int | None,
@@ -89,6 +94,7 @@ def main(
     json_path: Path | None,
     into: Path | None,
     plot_path: Path | None,
+    bars: Path | None,
 ) -> None:
     """Run, print, write."""
     from rich.console import Console
@@ -131,6 +137,10 @@ def main(
         report.write_json(into, report.merged(earlier, document, list(QUESTIONS)))
     if plot_path:
         report.write_plot(plot_path, document)
+    if bars:
+        from benchmarks.spark_sidecar import BARS
+
+        report.write_bars(bars, document, "mapInArrow of rows of 300 bytes", BARS)
     if left:
         console.print(f"[red]Left in /dev/shm and removed: {', '.join(left)}[/]")
     if left or any(row.failed for question in questions for row in question.rows):

@@ -19,15 +19,24 @@ from benchmarks.spark_cpu import cpu_use
 from benchmarks.spark_rings import SHM, with_jar
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
-__all__ = ["question"]
+__all__ = ["BARS", "question"]
 
 IDENTITY = "identity mapInArrow, no sidecar"
+AT_DEFAULT = f"{IDENTITY}, at Spark's default maxBytesPerBatch"
+OVER_RINGS = f"{IDENTITY}, over rings"
 SOCKET = "identity sidecar over a Unix socket"
 THROUGH = "identity sidecar through the ring, by Python workers"
 DIRECT = "identity sidecar through the ring, straight from the JVM"
 OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
 OVER_NUMBERS = "over parquet of ten numbers: identity mapInArrow, no sidecar"
 UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
+# What README draws.
+BARS = {
+    "Spark, default maxBytesPerBatch": AT_DEFAULT,
+    "Spark at its best": IDENTITY,
+    "the same function over rings": OVER_RINGS,
+    "a sidecar": DIRECT,
+}
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
@@ -123,8 +132,8 @@ class _Job:
         a_gigabyte = {kind or "CPU s/GB": seconds / size for kind, seconds in used.items()}
         return Sample(size / took, {"M rows/s": self._rows / took / 1e6, **a_gigabyte})
 
-    def _configure(self, *, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> None:
-        for name, value in _settings(direct=direct, batch=batch, limit=limit).items():
+    def _configure(self, **options: Any) -> None:
+        for name, value in _settings(**options).items():
             self._session.conf.set(name, value)
 
     def _row_bytes(self, data: str) -> int:
@@ -144,12 +153,9 @@ class _Job:
         name: str,
         make: Callable[[_Job], Callable[..., Any]],
         data: str = "rows",
-        *,
-        direct: bool = False,
-        batch: int = BATCH,
-        limit: int = NO_LIMIT,
+        **options: Any,
     ) -> Callable[[float], Sample]:
-        """A contestant: the rows through what `make` makes, so many rows and bytes in a batch."""
+        """A contestant: the rows through what `make` makes, with the options of `_settings()`."""
         rows = self._rows
         numbers = "number" in data
 
@@ -158,7 +164,7 @@ class _Job:
 
         def run(seconds: float) -> Sample:
             del seconds
-            self._configure(direct=direct, batch=batch, limit=limit)
+            self._configure(**options)
             totals = (
                 ("count(*)", rows),
                 ("sum(id)", rows * (rows - 1) // 2),
@@ -193,9 +199,12 @@ class _Job:
         return self._stack.enter_context(context)
 
 
-def _settings(*, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> dict[str, str]:
+def _settings(
+    *, direct: bool = False, functions: str = "off", batch: int = BATCH, limit: int = NO_LIMIT
+) -> dict[str, str]:
     return {
         "spark.shmring.direct": str(direct).lower(),
+        "spark.shmring.functions": functions,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(limit),
     }
@@ -285,7 +294,7 @@ def _over_parquet(job: _Job) -> list[Row]:
 
 
 def question(settings: Settings) -> Question:
-    """The same rows through nothing, through Python, and through two kinds of sidecar."""
+    """The same rows through nothing, Python, rings, and two kinds of sidecar."""
     job = _Job(ROWS_QUICK, 0.0) if settings.quick else _Job(ROWS, WARM_UP_SECONDS)
     return Question(
         "spark",
@@ -294,9 +303,15 @@ def question(settings: Settings) -> Question:
             Row("rows without Python", "GB/s", job.nothing("rows")),
             Row(IDENTITY, "GB/s", job.mapped(IDENTITY, lambda _: _identity)),
             Row(
-                f"{IDENTITY}, at Spark's default maxBytesPerBatch",
+                AT_DEFAULT,
                 "GB/s",
-                job.mapped("at the default", lambda _: _identity, limit=DEFAULT_LIMIT),
+                job.mapped(AT_DEFAULT, lambda _: _identity, limit=DEFAULT_LIMIT),
+                compare=(IDENTITY,),
+            ),
+            Row(
+                OVER_RINGS,
+                "GB/s",
+                job.mapped(OVER_RINGS, lambda _: _identity, direct=True, functions="on"),
                 compare=(IDENTITY,),
             ),
             Row(

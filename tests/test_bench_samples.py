@@ -248,3 +248,29 @@ def test_question_run_anew_takes_the_place_of_the_old_one(harness: Any) -> None:
     both = report.merged(run("a", "c", machine="x"), run("c", "b", machine="y"), ["a", "b", "c"])
     assert both["machine"] == "x"
     assert [(q["name"], q["of"]) for q in both["questions"]] == [("a", "x"), ("b", "y"), ("c", "y")]
+
+
+def test_bars_are_drawn_on_their_page_once_every_row_was_measured(
+    harness: Any, tmp_path: Path
+) -> None:
+    from benchmarks import report
+
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- bars -->\nold\n<!-- /bars -->\nafter\n")
+    rows = [{"name": "a", "unit": "GB/s", "median": 2.0}, {"name": "b", "median": None}]
+    run = {"questions": [{"rows": rows}]}
+    with pytest.raises(ValueError, match="stays as it is: not measured in this run: ours"):
+        report.write_bars(page, run, "rows", {"theirs": "a", "ours": "b"})
+    rows[1]["median"] = 4.0
+    report.write_bars(page, run, "rows", {"theirs": "a", "ours": "b"})
+    assert page.read_text().splitlines() == [
+        *("before", "<!-- bars -->", "```text", "rows, GB/s", f"theirs     2 {'#' * 20}"),
+        *(f"ours       4 {'#' * 40}", "```", "<!-- /bars -->", "after"),
+    ]
+
+
+def test_bars_of_spark_are_rows_of_its_question(harness: Any) -> None:
+    from benchmarks import spark_sidecar
+
+    question = spark_sidecar.question(harness.Settings(rounds=1, seconds=0.1, quick=True))
+    assert all(question.row(name) for name in spark_sidecar.BARS.values())
