@@ -367,7 +367,7 @@ static PyGetSetDef getset[] = {
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held these messages, and died or handed them back", NULL},
     {"deliveries", lease_get_deliveries, NULL,
-     "how often they were delivered, this time included; 256 for more than 255", NULL},
+     "times that they were delivered, this one included; 256 for more than 255", NULL},
     {0},
 };
 

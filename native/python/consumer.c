@@ -252,7 +252,7 @@ static PyGetSetDef getset[] = {
     {"hold", GUARDED(get_hold), NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", GUARDED(get_lag), NULL, "slots between the branch's position and the producers' claim", NULL},
     {"end_markers", GUARDED(get_end_markers), set_end_markers,
-     "True: an end marker that this consumer reaches first is a message of kind 2, to be passed on.\n"
+     "whether an end marker that this consumer reaches first is a message of kind 2, to be passed on.\n"
      "False: it raises EndOfStream",
      NULL},
     {"max_slots", GUARDED(get_max_slots), set_max_slots,

@@ -355,7 +355,7 @@ static PyGetSetDef getset[] = {
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held this message, and died or handed it back", NULL},
     {"deliveries", lease_get_deliveries, NULL,
-     "how often it was delivered, this time included; 256 for more than 255", NULL},
+     "times that it was delivered, this one included; 256 for more than 255", NULL},
     {0},
 };
 

@@ -55,7 +55,7 @@ def _by_its_owner(finding: Finding, owner: int | None) -> Finding:
 
 
 def lost(names: Sequence[str] = ()) -> list[Finding]:
-    """Of rings that processes use though their files have gone; of some, or of all."""
+    """Findings about rings that processes use though their files have gone; of some, or of all."""
     found: list[Finding] = []
     for name, pids in lost_rings().items():
         if names and not {name, name.removeprefix(REQUESTS)} & set(names):

@@ -139,7 +139,7 @@ _pinned: weakref.WeakSet[Ring] = weakref.WeakSet()
 
 
 class Pinned:
-    """What :meth:`Ring.pin` returns: a context manager that undoes what that call has done."""
+    """A context manager that undoes what a call of :meth:`Ring.pin` has done."""
 
     def __init__(self, ring: Ring, *, was_pinned: bool) -> None:
         self._ring = ring
@@ -154,7 +154,7 @@ class Pinned:
 
 
 def pin(ring: Ring) -> Pinned:
-    """As Ring.pin()."""
+    """Pin a ring's slots, as Ring.pin() says."""
     runtime = _runtime()
     with _pinning:
         core = ring.core
@@ -173,7 +173,7 @@ def pin(ring: Ring) -> Pinned:
 
 
 def unpin(ring: Ring) -> None:
-    """As Ring.unpin()."""
+    """Unpin a ring's slots, as Ring.unpin() says."""
     with _pinning:
         if ring.core.pinned:
             _copies.wait()
@@ -307,7 +307,7 @@ def _copy(address: int, nbytes: int, source: object, package: Any, stream: Any) 
 
 
 def copy_of(memory: memoryview, address: int, stream: object | None) -> Any:
-    """As Lease.to_device() and Batch.to_device()."""
+    """Copy memory to a GPU, as Lease.to_device() and Batch.to_device() say."""
     to = _copy(address, memory.nbytes, memory, _package(), stream)
     return to.reshape(memory.shape) if memory.ndim > 1 else to
 

@@ -65,12 +65,12 @@ class Seen:
         return self.stats["used"] >= 0.9 * self.stats["slots"]
 
     def due(self, branch: BranchLag) -> int:
-        """The sequence up to which a branch may take: what it follows has released so much."""
+        """The sequence up to which a branch may take, as the branches before it have released."""
         upstream = [b["released"] for b in self.stats["branches"] if b["name"] in branch["after"]]
         return min(upstream, default=self.stats["claimed"])
 
     def processes(self) -> list[ParticipantRecord]:
-        """The participants but for those that only stand for messages which were handed back."""
+        """The participants, without those that stand for messages which were handed back."""
         return [p for p in self.stats["participants"] if p["pid"]]
 
     def consumers(self, branch: str) -> list[ParticipantRecord]:
@@ -79,7 +79,7 @@ class Seen:
         return [p for p in those if p["alive"] and p["branch"] == branch]
 
     def reaches(self, pid: int) -> bool:
-        """Whether it is this process that has the ring, and not one of its number elsewhere."""
+        """Whether the process of this id has the ring, and not one of another PID namespace."""
         try:
             inode = f" {os.stat(self.stats['path']).st_ino} "
             with open(f"/proc/{pid}/maps") as maps:
@@ -122,7 +122,7 @@ class RingLook:
 
 @dataclass(frozen=True)
 class HostLook:
-    """All that was seen.
+    """The rings, and the memory, that one look has seen.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class Observer(Closing):
         self._attached.clear()
 
     def look(self) -> HostLook:
-        """What is there now."""
+        """Look at the rings; return what is there now."""
         there = rings()
         missing: list[str] = []
         named: dict[str, str] = {}  # by path: one may have been named in two ways

@@ -38,7 +38,7 @@ Samples = dict[str, dict[Labels, float]]
 
 
 class Metric(NamedTuple):
-    """What a metric is; Prometheus has ``shmring_`` before its name, OpenTelemetry ``shmring.``."""
+    """A metric; Prometheus has ``shmring_`` before its name, OpenTelemetry ``shmring.``."""
 
     name: str
     kind: Kind
@@ -141,7 +141,7 @@ class HostMetrics(Closing):
             self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Let go of all rings."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -159,7 +159,7 @@ class HostMetrics(Closing):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was wrong then, the worst first."""
+        """The last look's findings, the worst first."""
         return self._found
 
     def look(self) -> HostLook:
@@ -285,7 +285,7 @@ class HostMetrics(Closing):
 
 
 class PrometheusCollector:
-    """What prometheus_client's registries ask for the values."""
+    """A collector that prometheus_client's registries ask for the values."""
 
     def __init__(self, metrics: HostMetrics) -> None:
         self._metrics = metrics

@@ -374,7 +374,7 @@ class Ring(Closing):
 
     @property
     def floor(self) -> int:
-        """Producers may overwrite all sequences below this; they raise it when they need room."""
+        """The sequence below which producers may overwrite; they raise it when they need room."""
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:

@@ -302,7 +302,7 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
 # CHANGE: a new version of Spark
 @cache
 def equip() -> None:
-    """Let this process take and give batches over rings where it is told of some."""
+    """Let this process take and give batches over rings, where a task announces some."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         # Spark leaves its own frames out of users' errors; these stand for some of them.
         for function in (_answer, _dump_stream):

@@ -146,7 +146,7 @@ class Journal(Closing):
 
     @property
     def durable(self) -> int:
-        """Everything below this sequence is on disk."""
+        """The sequence below which everything is on disk."""
         return self._log.durable
 
     @property

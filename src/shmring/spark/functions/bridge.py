@@ -99,7 +99,7 @@ class Through:
 
 
 def refused(sidecar: str, given: object) -> ShmringError:
-    """The error when Spark's Python worker was to ask a sidecar for more than mapInArrow."""
+    """Return the error of a Python worker that was to send more than the batches of mapInArrow."""
     kind = type(given)
     return ShmringError(
         f'sidecar "{sidecar}": Spark\'s Python workers send it the batches of mapInArrow alone, '

@@ -1,7 +1,7 @@
 package io.shmring;
 
 /**
- * How a new branch is made; an existing branch does not change.
+ * The options of a new branch; an existing branch does not change.
  *
  * @param start where it begins
  * @param sequence for {@link Start#SEQUENCE}; ignored otherwise
@@ -13,7 +13,7 @@ package io.shmring;
 public record BranchOptions(
     Start start, long sequence, boolean exclusive, boolean ephemeral, boolean dropOldest) {
 
-  /** Where a new branch begins. */
+  /** The place where a new branch begins. */
   public enum Start {
     /** At the oldest message that is still held. */
     EARLIEST,

@@ -96,7 +96,7 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Takes the consecutive messages that are there.
+   * Takes the consecutive messages that are there; returns empty if none came in time.
    *
    * @param maxMessages the most messages to take
    * @param maxSlots the most slots to take; one message of any size is always taken
@@ -191,7 +191,7 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Does the same, but waits for the first message; returns zero if none came in time. */
+  /** Drains, too, but waits for the first message; returns zero if none came in time. */
   public int drain(MessageHandler handler, int limit, Duration timeout)
       throws InterruptedException {
     long deadline = Deadline.in(timeout);

@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
 
-/** Waiting for several consumers, of one ring or of many, by one thread. */
+/** Waits for several consumers, of one ring or of many, by one thread. */
 public final class Consumers {
   private Consumers() {}
 
@@ -25,7 +25,7 @@ public final class Consumers {
     return ready(consumers, timeout, WaitStrategy.DEFAULT);
   }
 
-  /** The same; this is how it waits, whatever the consumers were made with. */
+  /** Waits for the consumers in this way, whatever they were made with. */
   public static List<Consumer> ready(
       List<Consumer> consumers, Duration timeout, WaitStrategy wait) throws InterruptedException {
     long deadline = Deadline.in(timeout);

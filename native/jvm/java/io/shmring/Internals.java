@@ -7,10 +7,10 @@ import java.util.Optional;
 public final class Internals {
   private Internals() {}
 
-  /** How far a take of messages would reach. */
+  /** The end of a take of messages, and their number. */
   public record Reach(long end, int messages) {}
 
-  /** What became of a claim, by the sequence at which it began. */
+  /** The fate of a claim, by the sequence at which it began. */
   public enum Fate {
     /** A message begins there. */
     PUBLISHED,
@@ -20,39 +20,39 @@ public final class Internals {
     UNKNOWN
   }
 
-  /** {@link Consumer#takeEnds}. */
+  /** Calls {@link Consumer#takeEnds}. */
   public static void takeEnds(Consumer consumer) {
     consumer.takeEnds();
   }
 
-  /** {@link Consumer#hearEnds}. */
+  /** Calls {@link Consumer#hearEnds}. */
   public static void hearEnds(Consumer consumer, long since) {
     consumer.hearEnds(since);
   }
 
-  /** {@link Consumer#advance}. */
+  /** Calls {@link Consumer#advance}. */
   public static void advance(Consumer consumer, String branch, long sequence)
       throws InterruptedException {
     consumer.advance(branch, sequence);
   }
 
-  /** {@link Producer#claimAligned}. */
+  /** Calls {@link Producer#claimAligned}. */
   public static Optional<Claim> claimAligned(
       Producer producer, long length, long align, Duration timeout) throws InterruptedException {
     return producer.claimAligned(length, align, timeout);
   }
 
-  /** {@link Ring#measure}. */
+  /** Calls {@link Ring#measure}. */
   public static Reach measure(Ring ring, long from, long limit, int maxMessages, long maxSlots) {
     return ring.measure(from, limit, maxMessages, maxSlots);
   }
 
-  /** {@link Ring#fate}. */
+  /** Calls {@link Ring#fate}. */
   public static Fate fate(Ring ring, long sequence) {
     return ring.fate(sequence);
   }
 
-  /** {@link Ring#slotAndReferences}. */
+  /** Calls {@link Ring#slotAndReferences}. */
   public static long[] slotAndReferences(Ring ring, long id) {
     return ring.slotAndReferences(id);
   }

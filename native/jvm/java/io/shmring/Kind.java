@@ -17,7 +17,7 @@ public final class Kind {
   /** A whole Arrow IPC stream: schema, dictionaries, one batch. */
   public static final int ARROW_STREAM = 4;
 
-  /** The numbers from this one to 255 are for the ring's users. */
+  /** The first of the numbers for the ring's users, which end with 255. */
   public static final int USER = 16;
 
   private Kind() {}

@@ -54,7 +54,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     return deliveries > 1;
   }
 
-  /** How often these messages were delivered, this time included; 256 for more than 255. */
+  /** Number of deliveries of these messages, this one included; 256 for more than 255. */
   public int deliveries() {
     return deliveries;
   }

@@ -51,7 +51,7 @@ public final class Message {
     return id;
   }
 
-  /** When it was published, in nanoseconds since 1970; 0 if the ring keeps no time. */
+  /** The time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     return time;
   }
@@ -60,7 +60,7 @@ public final class Message {
     return length;
   }
 
-  /** One of {@link Kind}. */
+  /** The number of the message's {@link Kind}. */
   public int kind() {
     return kind;
   }

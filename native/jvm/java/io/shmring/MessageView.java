@@ -31,7 +31,7 @@ public final class MessageView extends Slots.Place {
     return id;
   }
 
-  /** When it was published, in nanoseconds since 1970; 0 if the ring keeps no time. */
+  /** The time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     check();
     return time;
@@ -42,7 +42,7 @@ public final class MessageView extends Slots.Place {
     return length;
   }
 
-  /** One of {@link Kind}. */
+  /** The number of the message's {@link Kind}. */
   public int kind() {
     check();
     return kind;

@@ -24,7 +24,7 @@ public record Participant(
     long fullWaits,
     String name) {
 
-  /** What its owner does; an unknown number in the ring's file counts as the first. */
+  /** The use of a participant; an unknown number in the ring's file counts as the first. */
   public enum Role {
     ATTACHED,
     PRODUCER,

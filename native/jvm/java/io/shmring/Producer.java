@@ -87,7 +87,7 @@ public final class Producer implements AutoCloseable {
     return pushMany(count, writer, Deadline.NEVER);
   }
 
-  /** Does the same; returns empty, and publishes nothing, if there was no room in time. */
+  /** Pushes as many, too; returns empty, and publishes nothing, if there was no room in time. */
   public OptionalLong pushMany(int count, MessageWriter writer, Duration timeout)
       throws InterruptedException {
     long sequence = pushMany(count, writer, Deadline.in(timeout));

@@ -27,7 +27,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
   }
 
   /**
-   * @throws RingException if the message with this id may have been overwritten
+   * Throws a RingException if the message with this id may have been overwritten.
    */
   public void confirm(long id) {
     synchronized (lock()) {

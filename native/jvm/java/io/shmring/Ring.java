@@ -199,7 +199,7 @@ public final class Ring implements AutoCloseable {
     return producer(name, WaitStrategy.DEFAULT);
   }
 
-  /** The same; the producer waits for room in this way. */
+  /** Opens a producer that waits for room in this way. */
   public Producer producer(String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
     ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a participant to lose
@@ -212,12 +212,12 @@ public final class Ring implements AutoCloseable {
     return consumer(branch, options, "java");
   }
 
-  /** The same; statistics show it by this name. */
+  /** Joins a branch, too, with a consumer that statistics show by this name. */
   public Consumer consumer(String branch, BranchOptions options, String name) {
     return consumer(branch, options, name, WaitStrategy.DEFAULT);
   }
 
-  /** The same; the consumer waits for messages in this way. */
+  /** Joins a branch, too, with a consumer that waits for messages in this way. */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
     ByteBuffer taken = Lease.words(); // before there is a participant to lose

@@ -1,7 +1,7 @@
 package io.shmring;
 
 // CHANGE: a new wait strategy
-/** How a producer waits for room and a consumer for a message; in the order of shmring.h. */
+/** The way in which a producer or a consumer waits; in the order of shmring.h. */
 public enum WaitStrategy {
   /** Spins for a short while, then sleeps until it is woken. */
   DEFAULT,
