@@ -162,11 +162,14 @@ BUILD = build() { \
 $(BIN)/cmake: $(VENV)/bin/python
 	@$(PIP) cmake ninja
 
-.PHONY: ctest
-ctest: $(BIN)/cmake ## the core's C tests
-	@$(CMAKE) -S . -B build/ctest -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+.PHONY: build/ctest
+build/ctest: $(BIN)/cmake
+	@$(CMAKE) -S . -B $@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON > /dev/null
-	@$(BUILD) build/ctest
+	@$(BUILD) $@
+
+.PHONY: ctest
+ctest: build/ctest ## the core's C tests
 	@$(BIN)/ctest --test-dir build/ctest --output-on-failure -j 4
 
 .PHONY: sanitize
@@ -205,7 +208,7 @@ format: $(VENV)/lint ## let the formatters have their way
 .PHONY: build/proofs
 build/proofs: $(BIN)/cmake
 	@$(CMAKE) -S . -B $@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-		-DSHMRING_KILLPOINTS=ON -DSHMRING_EXPLORE=ON -DSHMRING_SOAK=ON > /dev/null
+		-DSHMRING_KILLPOINTS=ON -DSHMRING_EXPLORE=ON > /dev/null
 	@$(BUILD) $@
 
 .PHONY: explore
@@ -225,8 +228,8 @@ kill-points: build/proofs ## kill a process after every instruction of every ope
 	@build/proofs/native/killpoints/killpoints
 
 .PHONY: soak
-soak: build/proofs ## traffic with random kills and stops, every message accounted for: MINUTES=2
-	@build/proofs/tests/soak/soak $$(($(MINUTES) * 60))
+soak: build/ctest ## traffic with random kills and stops, every message accounted for: MINUTES=2
+	@build/ctest/native/core/tests/soak $$(($(MINUTES) * 60))
 
 .PHONY: fuzz
 fuzz: $(VENV)/installed $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers, table and Arrow messages: SECONDS=60

@@ -25,7 +25,6 @@ enum {
 	MARKS = 1 << 16, /* more than sequences can be under way */
 	RING_SLOTS = 1024,
 	BATCH = 50,
-	PAUSE_NS = 250000000, /* at most, between kills; after each one a sleeper needs 50 ms to notice */
 };
 
 struct life {
@@ -311,14 +310,14 @@ static void start(struct worker *w)
 	w->pid = spawn(w->job, &w->branch);
 }
 
-static void disturb(struct worker *workers, int64_t end, uint64_t *kills, uint64_t *stops)
+static void disturb(struct worker *workers, int64_t end, uint64_t pause_ns, uint64_t *kills, uint64_t *stops)
 {
 	uint64_t seed = (uint64_t)getpid() * 31 + 5;
 
 	while (clock_ns() < end && load_relaxed(&books->errors) == 0) {
 		struct worker *w = &workers[random_next(&seed) % WORKERS];
 
-		nanosleep(&(struct timespec){.tv_nsec = (long)(random_next(&seed) % PAUSE_NS)}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)(random_next(&seed) % pause_ns)}, NULL);
 		if (seed >> 33 & 1) {
 			kill(w->pid, SIGSTOP);
 			nap_ms((long)(random_next(&seed) % 20));
@@ -366,6 +365,8 @@ static void check_books(void)
 int main(int argc, char **argv)
 {
 	int64_t seconds = argc > 1 ? atoll(argv[1]) : 0, begun = clock_ns();
+	/* At most, between kills; after each one a sleeper needs 50 ms to notice. */
+	uint64_t pause_ns = (argc > 2 ? (uint64_t)atoi(argv[2]) : 250) * 1000000;
 	struct worker workers[WORKERS];
 	uint64_t kills = 0, stops = 0, laps;
 	uint32_t n = 0;
@@ -373,7 +374,8 @@ int main(int argc, char **argv)
 	shmring *r;
 
 	if (seconds < 1)
-		return fprintf(stderr, "soak SECONDS\n"), 2;
+		return fprintf(stderr, "soak SECONDS [MILLISECONDS BETWEEN KILLS]\n"), 2;
+	run_in_a_child();
 	alarm((unsigned)seconds + 120); /* a soak that hangs has failed */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	snprintf(path, sizeof path, "%s", ring_path());
@@ -389,7 +391,7 @@ int main(int argc, char **argv)
 	auditor = spawn(audit, NULL);
 	for (uint32_t i = 0; i < WORKERS; i++)
 		start(&workers[i]);
-	disturb(workers, begun + seconds * 1000000000, &kills, &stops);
+	disturb(workers, begun + seconds * 1000000000, pause_ns, &kills, &stops);
 	stop(workers, 0, PRODUCERS + GUESTS);
 	await_the_end(r);
 	__atomic_store_n(&books->stop, true, __ATOMIC_RELEASE);
