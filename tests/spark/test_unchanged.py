@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -98,6 +99,18 @@ def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame):
     assert first & again
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     assert not list(Path("/dev/shm").glob(f"shmring.worker.{jvm}-*"))
+
+
+def test_thread_that_a_task_leaves_takes_no_batch_of_the_next_one(frame, set_option):
+    def leaves(batches):
+        first = next(batches)
+        threading.Thread(target=list, args=(batches,), daemon=True).start()
+        yield first
+
+    set_option(ROWS, 50)
+    frame = frame.coalesce(1)
+    assert frame.mapInArrow(leaves, frame.schema).count() == 50
+    assert frame.mapInArrow(lambda batches: batches, frame.schema).count() == 3503
 
 
 def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_option):

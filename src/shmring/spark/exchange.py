@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -80,12 +81,17 @@ class _Exchange:
     """The batches of one task: to Spark's serializers, the stream that they read."""
 
     _kept: _Rings | None = None  # for the next task
+    _current: _Exchange  # the last task's
+    _taking = threading.Lock()  # by whoever takes a request
 
     def __init__(self, socket: IO[bytes]) -> None:
         magic, version, self._stream, flags, length = _announcement.unpack(
             socket.read(_announcement.size)
         )
         assert magic == _MAGIC
+        _Exchange._current = self
+        with _Exchange._taking:  # a thread that an earlier task has left waits for requests no more
+            pass
         if version != _VERSION:
             raise ShmringError(
                 f"the driver's shmring tells Python workers of rings in version {version}, that of "
@@ -169,7 +175,10 @@ class _Exchange:
         """The next message of this task: requests that another one left unread are dropped."""
         while True:
             try:
-                lease = self._rings.consumer.lease(timeout=_SLICE)
+                with _Exchange._taking:
+                    if self is not _Exchange._current:
+                        raise EOFError("the task has ended")
+                    lease = self._rings.consumer.lease(timeout=_SLICE)
             except Empty:
                 self._look()
                 continue
