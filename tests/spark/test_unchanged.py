@@ -182,6 +182,18 @@ def test_what_changes_how_spark_runs_functions_leaves_them_to_it(frame, set_opti
     assert "workers" in reason or "schema" in reason
 
 
+def test_executors_python_without_shmring_is_told_of(spark, frame, tmp_path, monkeypatch):
+    lacks = """raise ModuleNotFoundError("No module named 'shmring'")"""
+    (tmp_path / "shmring.py").write_text(lacks)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    (error,) = outcome(frame.mapInArrow(mapped.counts, "n long"), over_rings=True)
+    assert "lacks shmring, or has an old one: install" in error
+    assert "set spark.shmring.functions to off" in error
+
+
 def test_a_daemon_of_the_users_own_is_used(spark, frame):
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.python.daemon.module", "the.users")

@@ -45,6 +45,9 @@ final class PythonRun implements WorkerClient.Control {
   private static final int ITERATOR = 2;
   private static final int GIVES_STRUCT = 4;
   private static final int COGROUPS = 8;
+  private static final String LACKS_SHMRING =
+      "the executors' Python (%s) lacks shmring, or has an old one: install the driver's version"
+          + " there, or set spark.shmring.functions to off";
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
@@ -80,10 +83,17 @@ final class PythonRun implements WorkerClient.Control {
   WorkerRings begin() {
     Runner runner = new Runner();
     context.addTaskCompletionListener((TaskCompletionListener) ended -> runner.endIfKilled());
-    runner.compute(
-        CollectionConverters.asScala(Collections.emptyIterator()),
-        context.partitionId(),
-        context);
+    try {
+      runner.compute(
+          CollectionConverters.asScala(Collections.emptyIterator()),
+          context.partitionId(),
+          context);
+    } catch (Exception error) { // Scala's methods declare none
+      if (String.valueOf(error.getMessage()).contains("No module named 'shmring")) {
+        throw new IllegalStateException(LACKS_SHMRING.formatted(runner.python()), error);
+      }
+      throw error;
+    }
     if (!hasStarted()) {
       end();
       throw new IllegalStateException("a Python worker has ended without a word on its rings");
@@ -131,6 +141,10 @@ final class PythonRun implements WorkerClient.Control {
           Map$.MODULE$.empty(),
           call.artifacts(),
           Option.empty()); // of a session whose workers write logs: PythonCalls.objection()
+    }
+
+    String python() {
+      return pythonExec();
     }
 
     /**
