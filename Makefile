@@ -155,8 +155,9 @@ docs-open: docs ## build the documentation and serve it: PORT=8000
 
 CMAKE := $(BIN)/cmake
 # Quiet unless it fails. A build that was killed, for want of memory for one, has not written why.
+# Ninja would speak of make's job server, which recipes without a + do not get.
 BUILD = build() { \
-	$(CMAKE) --build $$1 > $$1.log || \
+	MAKEFLAGS= $(CMAKE) --build $$1 > $$1.log || \
 		{ status=$$?; cat $$1.log; echo "cmake --build $$1: exit status $$status" >&2; exit 1; }; \
 	}; build
 $(BIN)/cmake: $(VENV)/bin/python
