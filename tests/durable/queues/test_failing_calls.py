@@ -13,6 +13,7 @@ import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import Disk, File
+from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.errors import Closed, NoSpace
 
 Fail = Callable[[], None]
@@ -127,6 +128,25 @@ def test_what_was_flushed_survives_a_failing_call(
     assert at > 40
     left = {name.name for name in tmp_path.rglob("*.tmp*")}
     assert all(not name.endswith(".tmp.tmp") for name in left)
+
+
+def test_a_write_that_fails_takes_nothing_back_of_one_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DataFiles(Disk(), str(tmp_path), maximum=1000)
+    behind: list[tuple[DataFile, int]] = []
+
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        behind.append(files.write([b"behind"], 1))
+        raise NoSpace(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr(DataFile, "write", fail)
+    with pytest.raises(NoSpace):
+        files.write([b"first"], 1)
+    ((file, offset),) = behind
+    assert file.read(6, offset) == b"behind"
+    files.close(None)
 
 
 class FullBehindRenames(Disk):

@@ -52,6 +52,30 @@ def test_item_returned_while_another_session_keeps_a_later_one_comes_first(tmp_p
         assert contents(q) == [b"0", b"2", b"3"]
 
 
+def test_sessions_take_from_two_files_in_turn(tmp_path: Path) -> None:
+    items = [b"in the log", b"a" * 40_000, b"b" * 40_000]
+    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
+        put(q, items[0])
+        put(q, *items[1:])
+        assert [one.dequeue(), two.dequeue(), one.dequeue()] == items
+        one.rollback()
+        two.rollback()
+        assert contents(q) == items
+
+
+def test_items_behind_a_hole_keep_their_numbers(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
+        put(q, b"0", b"1", b"2", b"3")
+        assert [one.dequeue(), two.dequeue()] == [b"0", b"1"]
+        two.flush()
+        one.rollback()
+        q._rewrite_log()
+        assert [one.dequeue(), one.dequeue()] == [b"0", b"2"]
+        one.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"3"]
+
+
 def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         view = memoryview(b"abcdef")
@@ -159,6 +183,25 @@ def test_log_is_trimmed_when_too_long_and_on_close(
         assert contents(q) == [b"x" * 300]
 
 
+def test_log_that_would_not_get_shorter_is_not_rewritten(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path / "many", log_size=1000) as q:
+        put(q, *[b"x" * 7] * 5000)
+        for _ in range(20):
+            put(q, b"x")
+        assert q.transactions == 21
+    with PersistentQueue(tmp_path / "holes", log_size=1000) as q, q.session() as s:
+        put(q, *[b"x" * 7] * 600)
+        with q.session() as other:
+            for _ in range(300):
+                s.dequeue()
+                other.dequeue()
+            s.flush()
+        q._rewrite_log()
+        for _ in range(4):
+            put(q, b"x")
+        assert q.transactions == 5
+
+
 def test_items_that_look_like_the_log_itself_are_only_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +255,17 @@ def test_delayed_flush_is_synced_in_time(tmp_path: Path) -> None:
         assert not q.unsynced
     with PersistentQueue(tmp_path) as q:
         assert contents(q) == [b"a", b"b" * 100_000]
+
+
+def test_damage_after_a_delayed_queue_was_closed_drops_no_transaction(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, durability="delayed", delay=3600) as q:
+        put(q, b"a" * 50_000)
+        put(q, b"b")
+    (data,) = tmp_path.glob("data.*")
+    data.write_bytes(b"b" + data.read_bytes()[1:])
+    with PersistentQueue(tmp_path, damage="cut") as q:
+        assert q.recovered is None
+        assert contents(q) == [b"b"]
 
 
 def test_second_opening_is_refused_with_the_owners_pid(tmp_path: Path) -> None:

@@ -247,3 +247,21 @@ def test_flush_refused_by_a_full_disk_can_be_repeated() -> None:
         disk.capacity = 1 << 30
         s.flush()
     assert contents(open_queue(disk.crash(lambda: 0.0))) == [b"a" * 500]
+
+
+def test_files_stay_where_a_full_disk_kept_close_from_saying_that_they_are_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_log, "_CHUNK", 0)
+    disk = SimulatedDisk()
+    queue = PersistentQueue("/q", disk=disk, durability="delayed", delay=3600, log_reserve=0)
+    with queue.session() as s:
+        s.enqueue(b"a" * 500)
+        s.flush()
+        assert s.dequeue() == b"a" * 500
+        s.enqueue(b"b")
+        s.flush()
+    disk.capacity = 0
+    queue.close()
+    disk.capacity = 1 << 30
+    assert contents(open_queue(disk)) == [b"b"]

@@ -293,12 +293,8 @@ class DataFiles:
 
     def drained(self) -> list[DataFile]:
         """Return the files that may go when the removal of their items is durable."""
-        if not self._drained:
-            return []
         with self._lock:
-            return [
-                file for file in self._drained if file.references == 0 and file is not self._current
-            ]
+            return list(self._drained)
 
     def discard_drained(self, files: Iterable[DataFile]) -> None:
         """Delete files that :meth:`drained` returned."""
