@@ -1,0 +1,302 @@
+/* Traffic by threads over one handle, which ThreadSanitizer can see, and by processes, each with a
+ * mapping of its own. */
+#include <pthread.h>
+
+#include "traffic.h"
+
+struct worker {
+	struct traffic *traffic;
+	shmring *ring; /* of threads */
+	uint32_t id;
+	bool produces;
+};
+
+static void *work(void *argument)
+{
+	struct worker *w = argument;
+
+	if (w->produces)
+		traffic_produce(w->traffic, w->ring, w->id);
+	else
+		traffic_consume(w->traffic, w->ring, w->id);
+	return NULL;
+}
+
+static int work_alone(void *argument)
+{
+	struct worker *w = argument;
+
+	w->ring = ring_again(w->traffic->path);
+	work(w);
+	shmring_close(w->ring);
+	return 0;
+}
+
+struct stop {
+	shmring *ring;
+	uint64_t now;
+};
+
+/* Looks at everything all the while. */
+static void *look_on(void *argument)
+{
+	struct stop *s = argument;
+	char text[512];
+
+	while (!load_relaxed(&s->now)) {
+		struct shmring_row row;
+		struct shmring_participant_info seat;
+		struct shmring_branch_info branch;
+
+		for (uint64_t i = 0; i < 1024; i += 7)
+			(void)shmring_table_row(s->ring, i, &row, text, sizeof text);
+		for (uint32_t i = 0; i < 64; i++) {
+			(void)shmring_participant_info(s->ring, i, &seat);
+			(void)shmring_branch_info(s->ring, i, &branch);
+		}
+		(void)shmring_recover(s->ring, NULL);
+	}
+	return NULL;
+}
+
+static bool without_membarrier;
+
+/* `o` with its traffic, by threads or by processes. */
+static void run(const struct shmring_options *o, struct traffic *t, bool chained, bool threads)
+{
+	struct worker workers[MAX_PRODUCERS + 32];
+	pthread_t thread[MAX_PRODUCERS + 32], looker;
+	pid_t child[MAX_PRODUCERS + 32];
+	uint32_t n = 0;
+	shmring *r = ring_with(o);
+	struct stop stop = {NULL, 0};
+
+	if (without_membarrier)
+		r = ring_without_membarrier(r);
+	stop.ring = r;
+	traffic_branches(t, r, chained);
+	for (uint32_t i = 0; i < t->producers; i++)
+		workers[n++] = (struct worker){t, r, i, true};
+	for (uint32_t b = 0; b < t->branches; b++)
+		for (uint32_t i = 0; i < t->consumers; i++)
+			workers[n++] = (struct worker){t, r, b, false};
+	if (threads)
+		pthread_create(&looker, NULL, look_on, &stop);
+	for (uint32_t i = 0; i < n; i++)
+		if (threads)
+			pthread_create(&thread[i], NULL, work, &workers[i]);
+		else
+			child[i] = spawn(work_alone, &workers[i]);
+	for (uint32_t i = 0; i < n; i++)
+		if (threads)
+			pthread_join(thread[i], NULL);
+		else
+			CHECK_IS(reap(child[i]), 0);
+	if (threads) {
+		store_relaxed(&stop.now, 1);
+		pthread_join(looker, NULL);
+	}
+	traffic_verdict(t, r);
+	printf("  %" PRIu64 " laps\n", shmring_claimed(r) / o->slots);
+	traffic_free(t);
+	ring_end(r);
+}
+
+/* First by processes, then by threads, which ThreadSanitizer slows: it knows nothing of full fences. */
+#define EACH_WAY(threads) for (int threads = 0; threads < (without_membarrier ? 1 : 2); threads++)
+#define EACH(threads, messages) ((messages) / ((threads) ? 4 : 1) * stress())
+
+TEST(one_producer_one_consumer)
+{
+	EACH_WAY(threads)
+	{
+		struct traffic *t = traffic_new(1, 1, 1, EACH(threads, 100000));
+
+		t->batches = true;
+		run(&(struct shmring_options){.slots = 1024, .single_producer = true}, t, false, threads);
+	}
+}
+
+TEST(four_producers_four_consumers_messages_of_several_slots)
+{
+	EACH_WAY(threads)
+	{
+		struct traffic *t = traffic_new(4, 1, 4, EACH(threads, 25000));
+
+		t->max_bytes = 900;
+		t->abort_some = true;
+		t->batches = true;
+		run(&(struct shmring_options){.slots = 1024, .checksum = true}, t, false, threads);
+	}
+}
+
+TEST(three_producers_three_branches_of_two)
+{
+	EACH_WAY(threads)
+	{
+		struct traffic *t = traffic_new(3, 3, 2, EACH(threads, 15000));
+
+		t->batches = true;
+		t->abort_some = true;
+		run(&(struct shmring_options){.slots = 4096}, t, false, threads);
+	}
+}
+
+TEST(a_chain_of_three_branches)
+{
+	EACH_WAY(threads)
+	{
+		struct traffic *t = traffic_new(2, 3, 2, EACH(threads, 15000));
+
+		t->batches = true;
+		t->abort_some = true;
+		run(&(struct shmring_options){.slots = 1024}, t, true, threads);
+	}
+}
+
+TEST(a_chain_on_a_scattered_ring)
+{
+	EACH_WAY(threads)
+	{
+		struct traffic *t = traffic_new(3, 2, 1, EACH(threads, 20000));
+
+		t->batches = true;
+		run(&(struct shmring_options){.slots = 1024, .scattered = true, .clock = SHMRING_CLOCK_OFF}, t,
+		    true, threads);
+	}
+}
+
+TEST(every_way_of_waiting)
+{
+	EACH_WAY(threads)
+	for (uint8_t strategy = SHMRING_WAIT_YIELD; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
+		struct traffic *t = traffic_new(2, 1, 2, EACH(threads, 5000));
+
+		t->strategy = strategy;
+		run(&(struct shmring_options){.slots = 1024}, t, false, threads);
+	}
+}
+
+TEST(full_fences_where_there_is_no_membarrier)
+{
+	without_membarrier = true;
+	three_producers_three_branches_of_two();
+	every_way_of_waiting();
+	without_membarrier = false;
+}
+
+/* Joins, leaves, subscriptions and looks from many threads of one handle. */
+static void *churn(void *argument)
+{
+	shmring *r = argument;
+	char name[32];
+
+	snprintf(name, sizeof name, "%lx", (unsigned long)pthread_self());
+	for (unsigned i = 0; i < 150 * stress(); i++) {
+		shmring_producer *p = producer_of(r);
+		shmring_consumer *m = consumer_with(r, i % 2 ? name : "shared", NULL);
+
+		(void)shmring_push(p, name, sizeof name, KIND_BYTES, NULL);
+		(void)pop_number(m);
+		shmring_consumer_close(m);
+		shmring_producer_close(p);
+		if (i % 2)
+			(void)shmring_unsubscribe(r, name);
+	}
+	return NULL;
+}
+
+TEST(joins_and_leaves_from_all_sides)
+{
+	pthread_t threads[4], looker;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 16});
+	struct stop stop = {r, 0};
+	struct shmring_participant_info seat;
+
+	pthread_create(&looker, NULL, look_on, &stop);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, churn, r);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	store_relaxed(&stop.now, 1);
+	pthread_join(looker, NULL);
+	for (uint32_t i = 1; i < 16; i++)
+		CHECK_IS(shmring_participant_info(r, i, &seat), SHMRING_UNAVAILABLE);
+	ring_end(r);
+}
+
+/* Two processes take seats by turns, each time in another role, while we look on. */
+struct turns {
+	uint32_t seated; /* how many have the seats that they keep */
+	uint32_t over;
+	char path[64];
+};
+
+enum { KEPT = 3 }; /* the first seats: of this test's handle and of theirs */
+
+static int take_turns(void *argument)
+{
+	struct turns *t = argument;
+	shmring *r = ring_again(t->path);
+	shmring_producer *kept = producer_of(r); /* has the handle's own seat: the others are taken and left */
+	char producer[32], consumer[32];
+
+	snprintf(producer, sizeof producer, "producer of %d", (int)getpid());
+	snprintf(consumer, sizeof consumer, "consumer of %d", (int)getpid());
+	fetch_add_seq_cst(&t->seated, 1);
+	while (load_relaxed(&t->seated) < 2)
+		nap_ms(1);
+	while (!load_relaxed(&t->over)) {
+		shmring_producer *p = NULL;
+		shmring_consumer *m = NULL;
+
+		NEED(shmring_producer_open(r, producer, &p) == SHMRING_OK);
+		shmring_producer_close(p);
+		NEED(shmring_join(r, "b", NULL, consumer, &m) == SHMRING_OK);
+		shmring_consumer_close(m);
+	}
+	shmring_producer_close(kept);
+	shmring_close(r);
+	return 0;
+}
+
+/* Whether all that is told belongs to one of them, who lives. */
+static bool is_one_of_them(const struct shmring_participant_info *seat)
+{
+	char name[SHMRING_NAME_BYTES];
+
+	snprintf(name, sizeof name, "%s of %u", seat->role == 1 ? "producer" : "consumer", seat->pid);
+	return seat->alive && strcmp(seat->name, name) == 0;
+}
+
+TEST(a_seat_that_changes_hands_is_never_told_as_a_mixture_of_two)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 5});
+	struct turns *t = shared_memory(sizeof *t);
+	struct shmring_participant_info seat;
+	uint64_t told = 0, free = 0;
+	pid_t children[2];
+
+	NEED(shmring_subscribe(r, "b", NULL, NULL) == SHMRING_OK);
+	snprintf(t->path, sizeof t->path, "%s", ring_path());
+	for (int i = 0; i < 2; i++)
+		children[i] = spawn(take_turns, t);
+	while (told < 20000 * stress() && !check_broken)
+		for (uint32_t i = KEPT; i < 5; i++) {
+			if (shmring_participant_info(r, i, &seat)) {
+				free++;
+				continue;
+			}
+			told++;
+			CHECK(is_one_of_them(&seat));
+			if (check_broken)
+				printf("  \"%s\", role %u, process %u%s\n", seat.name, seat.role, seat.pid,
+				       seat.alive ? "" : ", dead");
+		}
+	store_relaxed(&t->over, 1);
+	for (int i = 0; i < 2; i++)
+		CHECK_IS(reap(children[i]), 0);
+	printf("  %" PRIu64 " times taken, %" PRIu64 " times free\n", told, free);
+	munmap(t, sizeof *t);
+	ring_end(r);
+}
