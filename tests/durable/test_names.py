@@ -154,6 +154,23 @@ def test_a_journal_whose_lock_was_removed_stops(name: str, tmp_path: Path, until
             journal.close()
 
 
+def test_an_owner_whose_lock_was_removed_deletes_no_file_of_the_next_ones(tmp_path: Path) -> None:
+    first = PersistentQueue(tmp_path)
+    with first.session() as s:
+        s.enqueue(bytes(50_000))
+        s.flush()
+        s.dequeue()
+        s.flush()
+    (tmp_path / "lock").unlink()
+    PersistentQueue(tmp_path).close()
+    with PersistentQueue(tmp_path) as third, third.session() as s:
+        s.enqueue(b"x" * 50_000)  # in a file that has the name of the first one's
+        s.flush()
+    first.close()
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        assert s.dequeue() == b"x" * 50_000
+
+
 def test_a_lock_whose_file_was_removed_meanwhile_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
