@@ -23,6 +23,7 @@ import shmring.spark
 FILES = (
     *("arrow/test_arrow_*map.py", "arrow/test_arrow_*ud*.py", "pandas/test_pandas_*map.py"),
     *("pandas/test_pandas_udf*.py", "test_unified_udf.py", "test_udf_combinations.py"),
+    "test_udtf.py",
 )
 SECONDS = "600"  # that one test may take
 INSTALLED = Path(pyspark.__path__[0])

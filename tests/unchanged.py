@@ -193,12 +193,12 @@ def adds_to(cases: Cases) -> Callable[..., Callable[[Case], Case]]:
     return case
 
 
-def for_each(cases: Cases, newer: str) -> Callable[[Any], Any]:
+def for_each(cases: Cases, newer: str = "") -> Callable[[Any], Any]:
     """Let a test take the name of each case, and whether Spark is to run it live, which takes long.
 
     Parameters
     ----------
-    newer : the case that Spark has since 4.2
+    newer : the case that Spark has since 4.2, if there is one
     """
     marks = {newer: pytest.mark.spark_version(since="4.2")}
     names = [pytest.param(name, marks=marks.get(name, ())) for name in cases]

@@ -222,6 +222,11 @@ def test_batches_of_a_columnar_source_are_left_to_spark(spark, frame, set_option
 def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):
     pickled = functions.udf(lambda x: x + 1, "double", useArrow=False)
     assert _reasons(frame.select(pickled("half"))) == ["functions of this kind are not taken"]
+    handler = type("Handler", (), {"eval": lambda self: [(1,)]})
+    of_values = functions.udtf(handler, returnType="n long", useArrow=False)
+    assert _reasons(of_values()) == ["functions of this kind are not taken"]
+    of_nothing = functions.udtf(handler, returnType="n long", useArrow=True)
+    assert _reasons(of_nothing()) == ["it takes no columns"]
     alone = functions.udf(lambda: 1, "long", useArrow=True).asNondeterministic()
     assert _reasons(frame.select(alone())) == ["it takes no columns"]
     variant = frame.selectExpr("parse_json(text) v").mapInArrow(

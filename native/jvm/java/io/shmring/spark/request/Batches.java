@@ -154,6 +154,7 @@ public final class Batches implements AutoCloseable {
   private long rows; // since they were taken
   private long count; // of batches, the same
   private int alone; // requests that still go so
+  private int cut; // rows since one ended by their number, where batches end there in any case
 
   /**
    * @param call whose the batches are
@@ -233,7 +234,8 @@ public final class Batches implements AutoCloseable {
     int filled = 0;
     int more;
     do {
-      more = input.fill(vectors.writer, mostRows, mostBytes - bytes);
+      more = input.fill(vectors.writer, mostRows - cut, mostBytes - bytes);
+      cut = call.isCutByRows() ? (cut + more) % mostRows : 0;
       filled += more;
       bytes += input.bytes();
       batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer

@@ -16,6 +16,7 @@ import java.util.stream.Stream;
 import org.apache.spark.api.python.ChainedPythonFunctions;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -36,6 +37,9 @@ public sealed interface Call extends Serializable {
 
   /** Bytes of vectors with which a batch is whole, though it may have more rows. */
   long wholeBytes();
+
+  /** Whether each so many rows as a batch may have end one, though it began later because of bytes. */
+  boolean isCutByRows();
 
   /** Whether Spark's own batches have all columns as the fields of one. */
   boolean isStruct();
@@ -111,6 +115,11 @@ public sealed interface Call extends Serializable {
     }
 
     @Override
+    public boolean isCutByRows() {
+      return false;
+    }
+
+    @Override
     public boolean isStruct() {
       return false;
     }
@@ -135,6 +144,7 @@ public sealed interface Call extends Serializable {
    * @param schema of the batches as Spark's own node sends them
    * @param wholeBytes with which Spark's own batches are whole
    * @param artifacts of Spark Connect, by their uuid
+   * @param udtf if it is one, which is alone then
    */
   public record PythonCall(
       Seq<Tuple2<ChainedPythonFunctions, Object>> functions,
@@ -143,7 +153,8 @@ public sealed interface Call extends Serializable {
       StructType schema,
       Map<String, String> conf,
       long wholeBytes,
-      Option<String> artifacts)
+      Option<String> artifacts,
+      Option<PythonUDTF> udtf)
       implements Call {
     /** The daemon of the workers that know of rings. */
     public static final String DAEMON = "shmring.spark.daemon";
@@ -207,7 +218,8 @@ public sealed interface Call extends Serializable {
           schema,
           conf.updated("window_bound_types", bounds),
           wholeBytes,
-          artifacts);
+          artifacts,
+          udtf);
     }
 
     /** What a function takes that has no name for it. */
@@ -227,7 +239,12 @@ public sealed interface Call extends Serializable {
 
     @Override
     public boolean isCalledWithNothing() {
-      return MAPS.contains(evalType) || isIterator();
+      return MAPS.contains(evalType) || isIterator() || udtf.isDefined();
+    }
+
+    @Override
+    public boolean isCutByRows() {
+      return udtf.isDefined();
     }
 
     @Override
@@ -235,9 +252,14 @@ public sealed interface Call extends Serializable {
       return MAPS.contains(evalType) || ARROW_GROUPS.contains(evalType);
     }
 
+    /** Whether functions get all columns of batches, groups or cogroups. */
+    boolean isOfFrames() {
+      return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
+    }
+
     /** Whether answers have all columns as the fields of one. */
     boolean givesStruct() {
-      return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
+      return isOfFrames() || udtf.isDefined();
     }
 
     boolean isOfCogroups() {

@@ -183,20 +183,16 @@ public record MapSignature(
 
     @Override
     public Signature.AnswerHandler begin(int partition) {
-      return new Rows(this);
+      return new Rows(output, Signature.AnswerHandler.OfRows.unsafe(inputs.get(0)));
     }
 
     /** Which answers are of which batch only the function knows. */
-    private static final class Rows extends MapSignature.Rows {
+    static class Rows extends MapSignature.Rows {
       private boolean isTyped; // what comes now is of the declared types
       private boolean isDeclared; // and has nulls only where they may be
 
-      Rows(PythonMapSignature signature) {
-        super(
-            "mapInArrow",
-            ColumnMapping.BY_PLACE,
-            signature.output,
-            Signature.AnswerHandler.OfRows.unsafe(signature.inputs.get(0)));
+      Rows(StructType output, Function<InternalRow, UnsafeRow> send) {
+        super("mapInArrow", ColumnMapping.BY_PLACE, output, send);
       }
 
       @Override

@@ -15,6 +15,8 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
@@ -24,6 +26,7 @@ import org.apache.spark.api.python.SpecialLengths;
 import org.apache.spark.sql.execution.python.BasePythonUDFRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.execution.python.PythonUDFRunner;
+import org.apache.spark.sql.execution.python.PythonUDTFRunner;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.Option;
@@ -188,16 +191,32 @@ final class PythonRun implements WorkerClient.Control {
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();
+      if (call.evalType() == PythonEvalType.SQL_ARROW_UDTF()) {
+        String places = tables().mapToObj(Integer::toString).collect(Collectors.joining(","));
+        return none.updated("table_arg_offsets", places);
+      }
       return call.evalType() == PythonEvalType.SQL_ARROW_BATCHED_UDF()
+              || call.evalType() == PythonEvalType.SQL_ARROW_TABLE_UDF()
           ? none.updated("input_type", call.schema().json())
           : none;
     }
 
+    /** Where the arguments stand that are tables. */
+    private IntStream tables() {
+      return Arrays.stream(call.arguments()[0])
+          .filter(EvalPythonExec.ArgumentMetadata::isTableArg)
+          .mapToInt(EvalPythonExec.ArgumentMetadata::offset);
+    }
+
     @Override
     public void writeUDF(DataOutputStream out) {
+      if (call.udtf().isDefined()) {
+        PythonUDTFRunner.writeUDTF(out, call.udtf().get(), call.arguments()[0]);
+        return;
+      }
       try {
-        Method write = call.givesStruct() ? WRITE_UDFS_OF_FRAMES : WRITE_UDFS;
-        Object arguments = call.givesStruct() ? places(call.arguments()) : call.arguments();
+        Method write = call.isOfFrames() ? WRITE_UDFS_OF_FRAMES : WRITE_UDFS;
+        Object arguments = call.isOfFrames() ? places(call.arguments()) : call.arguments();
         if (IS_CONF_OF_COMMAND) {
           Option<String> profiler = SQLConf.get().pythonUDFProfiler();
           write.invoke(null, out, call.functions(), arguments, profiler);
@@ -260,15 +279,23 @@ final class PythonRun implements WorkerClient.Control {
       private void writeConf(DataOutputStream out) {
         try {
           out.writeInt(call.conf().size());
+          CollectionConverters.asJava(call.conf())
+              .forEach(
+                  (key, value) -> {
+                    writeUTF(key, out);
+                    writeUTF(value, out);
+                  });
+          if (call.evalType() == PythonEvalType.SQL_ARROW_UDTF()) {
+            int[] places = tables().toArray();
+            out.writeInt(places.length);
+            for (int place : places) {
+              out.writeInt(place);
+            }
+            return;
+          }
         } catch (IOException error) {
           throw new UncheckedIOException(error);
         }
-        CollectionConverters.asJava(call.conf())
-            .forEach(
-                (key, value) -> {
-                  writeUTF(key, out);
-                  writeUTF(value, out);
-                });
         CollectionConverters.asJava(evalConf().values()).forEach(value -> writeUTF(value, out));
       }
 

@@ -283,7 +283,7 @@ public record UdfSignature(
   }
 
   /** Rows that wait for their answers, first in, first out. */
-  private interface Waiting {
+  interface Waiting {
     void add(UnsafeRow row);
 
     /** The oldest row, until the next call of either method. */

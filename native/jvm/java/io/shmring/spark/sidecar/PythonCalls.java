@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.stream.IntStream;
 import org.apache.spark.JobArtifactSet;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkConf;
@@ -18,6 +19,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.internal.SQLConf;
@@ -51,7 +53,9 @@ final class PythonCalls {
           PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
           SQL_GROUPED_AGG_PANDAS_ITER_UDF,
           PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
-          SQL_GROUPED_AGG_ARROW_ITER_UDF);
+          SQL_GROUPED_AGG_ARROW_ITER_UDF,
+          PythonEvalType.SQL_ARROW_TABLE_UDF(),
+          PythonEvalType.SQL_ARROW_UDTF());
 
   // Since 4.3.
   private static final String COLUMNAR_INPUT =
@@ -140,8 +144,8 @@ final class PythonCalls {
         udfs.stream()
             .map(
                 udf ->
-                    given(udf).stream()
-                        .map(argument -> taken(argument, arguments))
+                    IntStream.range(0, given(udf).size())
+                        .mapToObj(i -> taken(given(udf).get(i), arguments, isTable(udf, i)))
                         .toArray(EvalPythonExec.ArgumentMetadata[]::new))
             .toArray(EvalPythonExec.ArgumentMetadata[][]::new);
     return call(
@@ -151,14 +155,19 @@ final class PythonCalls {
         artifacts);
   }
 
+  private static boolean isTable(PythonFuncExpression udf, int argument) {
+    return udf instanceof PythonUDTF table
+        && table.tableArguments().exists(each -> (boolean) each.apply(argument));
+  }
+
   private static EvalPythonExec.ArgumentMetadata taken(
-      Expression argument, List<Expression> arguments) {
+      Expression argument, List<Expression> arguments, boolean isTable) {
     Option<String> name =
         argument instanceof NamedArgumentExpression named
             ? Option.apply(named.key())
             : Option.empty();
     return new EvalPythonExec.ArgumentMetadata(
-        place(value(argument), arguments), name, false);
+        place(value(argument), arguments), name, isTable);
   }
 
   /** What is sent to all of these, each of it once. */
@@ -226,7 +235,8 @@ final class PythonCalls {
         schema,
         ArrowPythonRunner.getPythonRunnerConfMap(conf),
         wholeBytes(conf.arrowMaxBytesPerBatch()),
-        artifacts);
+        artifacts,
+        functions.get(0) instanceof PythonUDTF table ? Option.apply(table) : Option.empty());
   }
 
   private static long wholeBytes(long set) {

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.planning.PhysicalAggregation;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPythonUDTF;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
@@ -109,6 +110,9 @@ public final class PythonStrategy extends SparkStrategy {
       return PythonCalls.objectionToUdfs()
           .or(() -> PythonCalls.objection(CollectionConverters.asJava(eval.udfs())));
     }
+    if (plan instanceof ArrowEvalPythonUDTF eval) {
+      return PythonCalls.objection(List.of(eval.udtf()));
+    }
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
       List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
@@ -151,6 +155,14 @@ public final class PythonStrategy extends SparkStrategy {
     if (plan instanceof ArrowEvalPython eval) {
       return new PythonUdfExec(
           eval.udfs(), eval.resultAttrs(), PythonCalls.artifacts(), false, child);
+    }
+    if (plan instanceof ArrowEvalPythonUDTF eval) {
+      return new PythonUdtfExec(
+          eval.udtf(),
+          eval.requiredChildOutput(),
+          eval.resultAttrs(),
+          PythonCalls.artifacts(),
+          child);
     }
     PythonUDF function =
         CollectionConverters.asJava(plan.expressions()).stream()

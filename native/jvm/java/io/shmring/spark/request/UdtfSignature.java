@@ -1,0 +1,99 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.MapSignature.PythonMapSignature;
+import io.shmring.spark.request.UdfSignature.Waiting;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Optional;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A UDTF: its arguments go, and batches come. As with Spark's own node, the rows of each batch stand
+ * beside the next row that waits, or, if none waits, beside the last one.
+ *
+ * @param arguments that are computed from the input's attributes
+ * @param input the child's output
+ * @param kept which of that stand beside the results
+ */
+public record UdtfSignature(
+    Seq<Expression> arguments,
+    Seq<Attribute> input,
+    Seq<Attribute> kept,
+    Seq<Attribute> results,
+    SparkTypes types)
+    implements Signature {
+  @Override
+  public Schema columns() {
+    return types.schema(UdfSignature.types(arguments));
+  }
+
+  @Override
+  public Sent sent() {
+    return Sent.all(columns());
+  }
+
+  @Override
+  public Signature.AnswerHandler begin(int partition) {
+    UnsafeProjection sent = UnsafeProjection.create(arguments, input);
+    sent.initialize(partition);
+    return new Rows(this, sent);
+  }
+
+  private static final class Rows extends PythonMapSignature.Rows {
+    private final UnsafeProjection kept;
+    private final UnsafeProjection output;
+    private final Waiting rows;
+    private long waiting; // so many of them
+    private final JoinedRow joined = new JoinedRow(); // the row of the last batch is its left part
+
+    Rows(UdtfSignature signature, UnsafeProjection sent) {
+      super(FrameSide.types(CollectionConverters.asJava(signature.results)), sent::apply);
+      List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(signature.kept));
+      this.kept = projection(output, signature.input);
+      this.rows = Waiting.spilling(output.size());
+      output.addAll(CollectionConverters.asJava(signature.results));
+      this.output = projection(output, CollectionConverters.asScala(output).toList());
+    }
+
+    private static UnsafeProjection projection(List<Attribute> columns, Seq<Attribute> input) {
+      return UnsafeProjection.create(FrameSide.expressions(columns), input);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      rows.add(kept.apply(row));
+      waiting++;
+      return super.send(row);
+    }
+
+    @Override
+    public Optional<String> answered(VectorSchemaRoot piece) {
+      if (waiting > 0) {
+        waiting--;
+        joined.withLeft(rows.remove().copy());
+      }
+      return super.answered(piece);
+    }
+
+    /** Of a partition without rows it fails as Spark does. */
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return CollectionConverters.asJava(
+          CollectionConverters.asScala(piece.rowIterator())
+              .map(result -> output.apply(joined.withRight(result))));
+    }
+  }
+}
