@@ -201,19 +201,16 @@ class _Exchange:
     def _wrapped(self, batch: Any) -> pa.RecordBatch:
         if not self._is_struct:
             return batch
-        if batch.num_columns:
-            column = _pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
-        else:
-            column = _pa.array([{}] * batch.num_rows, pa.struct([]))
-        return _pa.RecordBatch.from_arrays([column], ["struct"])
+        return _pa.RecordBatch.from_arrays([batch.to_struct_array()], ["struct"])
 
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, batch: Any) -> None:
         """Send a batch that the function has made."""
         if self._gives_struct:
-            column = batch.column(0)
-            batch = _pa.RecordBatch.from_arrays(column.flatten(), schema=pa.schema(column.type))
+            # Of a slice, pyarrow 22 and earlier give the whole columns.
+            rows = batch.num_rows
+            batch = _pa.RecordBatch.from_struct_array(batch.column(0)).slice(0, rows)
         while self._due and batch.num_rows >= self._due[0]:
             rows = self._due.popleft()
             self._send(batch.slice(0, rows))
