@@ -157,9 +157,15 @@ def partitions_without_rows(s):
 
 @case()
 def without_columns(s):
-    return s.t.select().mapInArrow(
-        lambda batches: (pa.record_batch({"n": [b.num_rows]}) for b in batches), "n long"
-    )
+    none = StructType()
+    counts = lambda batches: (pa.record_batch({"n": [b.num_rows]}) for b in batches)  # noqa: E731
+    return [
+        s.t.select().mapInArrow(counts, "n long"),
+        s.t.select().mapInArrow(lambda batches: batches, none),
+        s.t.mapInPandas(lambda frames: (frame[[]] for frame in frames), none),
+        s.grouped.applyInArrow(lambda table: table.select([]), none),
+        s.grouped.applyInPandas(lambda frame: frame[[]], none),
+    ]
 
 
 @case()

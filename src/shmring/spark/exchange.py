@@ -81,7 +81,7 @@ class _Exchange:
     """The batches of one task: to Spark's serializers, the stream that they read."""
 
     _kept: _Rings | None = None  # for the next task
-    _current: _Exchange  # the last task's
+    _current: int  # the stream of the last task
     _taking = threading.Lock()  # by whoever takes a request
 
     def __init__(self, socket: IO[bytes]) -> None:
@@ -89,7 +89,7 @@ class _Exchange:
             socket.read(_announcement.size)
         )
         assert magic == _MAGIC
-        _Exchange._current = self
+        _Exchange._current = self._stream
         with _Exchange._taking:  # a thread that an earlier task has left waits for requests no more
             pass
         if version != _VERSION:
@@ -176,7 +176,7 @@ class _Exchange:
         while True:
             try:
                 with _Exchange._taking:
-                    if self is not _Exchange._current:
+                    if self._stream != _Exchange._current:
                         raise EOFError("the task has ended")
                     lease = self._rings.consumer.lease(timeout=_SLICE)
             except Empty:
@@ -208,9 +208,11 @@ class _Exchange:
     def answer(self, batch: Any) -> None:
         """Send a batch that the function has made."""
         if self._gives_struct:
+            column = batch.column(0)
+            if pa.types.is_null(column.type):  # what Spark makes of no columns and no rows
+                return
             # Of a slice, pyarrow 22 and earlier give the whole columns.
-            rows = batch.num_rows
-            batch = _pa.RecordBatch.from_struct_array(batch.column(0)).slice(0, rows)
+            batch = _pa.RecordBatch.from_struct_array(column).slice(0, batch.num_rows)
         while self._due and batch.num_rows >= self._due[0]:
             rows = self._due.popleft()
             self._send(batch.slice(0, rows))
