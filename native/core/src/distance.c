@@ -16,7 +16,7 @@ enum {
 	MANY = 32, /* enough to share the cost of a look; it need not be further away */
 	LEAST_NS = 250,
 	MOST_NS = 2000, /* first, too: at 1.5 M messages/s, as while all of eight poll, this brings FEW */
-	MOST_OF_SEVERAL_NS = 4000, /* eight branches get 11 M messages/s on 16 cores, by MOST_NS 6 */
+	MOST_OF_SEVERAL_NS = 4000, /* eight branches get 9 M messages/s on 16 cores, by MOST_NS 6 */
 	WAITS = 16, /* near, until it is tried again: twice as many each time that it did not pay, */
 	MOST_FAILURES = 10, /* up to 2^10 times */
 };

@@ -48,7 +48,7 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 }
 
 /* Who answers a producer that waits for it (distance.c) asks for a message's first line with
- * its entry's, not behind it: a round trip takes 4.1 instead of 5.3 times a line's. Others
+ * its entry's, not behind it: a round trip takes 4.1 instead of 5.4 times a line's. Others
  * would take the line from a producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
