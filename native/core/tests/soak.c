@@ -13,7 +13,7 @@
  * At the end each producer's count must lie between what it knew to be
  * published and what it had in hand.
  */
-#include "check.h"
+#include "body.h"
 
 enum {
 	PRODUCERS = 3,
@@ -43,14 +43,6 @@ struct books {
 	struct life life[LIVES];
 };
 
-struct body {
-	uint32_t life;
-	uint32_t length;
-	uint64_t number;
-	uint32_t crc; /* of what follows */
-	uint8_t rest[];
-} __attribute__((packed));
-
 static struct books *books;
 static char path[64];
 
@@ -66,19 +58,6 @@ static void add(uint64_t *counter, uint64_t n)
 }
 
 /* --- producers ---------------------------------------------------------------------- */
-
-static void fill(void *slot, uint32_t life, uint64_t number, uint32_t length, uint64_t *seed)
-{
-	struct body *b = slot;
-	uint32_t rest = length - (uint32_t)sizeof *b;
-	uint8_t byte = (uint8_t)random_next(seed);
-
-	memset(b->rest, byte, rest);
-	b->life = life;
-	b->length = length;
-	b->number = number;
-	b->crc = shmring_crc32c(life, b->rest, rest);
-}
 
 static int64_t claim(shmring_producer *p, uint32_t slots)
 {
@@ -121,7 +100,7 @@ static int produce(void *argument)
 		store_release(&l->begun, number + n);
 		for (uint32_t i = 0; i < n; i++) {
 			lengths[i] = length;
-			fill(shmring_slot(r, lo + i), life, number + i, length, &seed);
+			body_fill(shmring_slot(r, lo + i), life, number + i, length, &seed);
 		}
 		NEED((batch ? shmring_publish_ones(p, lo + n - 1, lengths, 0)
 			    : shmring_publish(p, length, KIND_BYTES, 0)) == SHMRING_OK);
@@ -134,11 +113,7 @@ static int produce(void *argument)
 
 static bool is_whole(const struct shmring_message *m, struct body *b)
 {
-	if (m->length < sizeof *b)
-		return false;
-	memcpy(b, m->data, sizeof *b);
-	return b->length == m->length && b->life < LIVES &&
-	       b->crc == shmring_crc32c(b->life, (const uint8_t *)m->data + sizeof *b, b->length - sizeof *b);
+	return body_read(m, b) && b->producer < LIVES;
 }
 
 static int take(shmring_consumer *m, uint32_t messages, struct shmring_lease *l)
@@ -224,10 +199,10 @@ static int visit(void *argument)
 				continue;
 			for (uint64_t at = l.first; shmring_read(r, &at, l.end, &message) == SHMRING_OK;) {
 				if (!is_whole(&message, &b))
-					complain("torn at a guest", b.life, message.message_id);
-				else if (next[b.life] && next[b.life] != b.number + 1)
-					complain("a gap at a guest", next[b.life] - 1, b.number);
-				next[b.life] = b.number + 2;
+					complain("torn at a guest", b.producer, message.message_id);
+				else if (next[b.producer] && next[b.producer] != b.number + 1)
+					complain("a gap at a guest", next[b.producer] - 1, b.number);
+				next[b.producer] = b.number + 2;
 			}
 			NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 		}
@@ -247,7 +222,7 @@ static void audit_message(const struct shmring_message *m)
 		complain("torn at the auditor", m->length, m->message_id);
 		return;
 	}
-	l = &books->life[b.life];
+	l = &books->life[b.producer];
 	if (b.number != l->audited)
 		complain("lost, twice or out of order", l->audited, b.number);
 	l->audited = b.number + 1;

@@ -3,7 +3,7 @@
 #ifndef SHMRING_TRAFFIC_H
 #define SHMRING_TRAFFIC_H
 
-#include "check.h"
+#include "body.h"
 
 enum { MAX_PRODUCERS = 8, MAX_TRAFFIC_BRANCHES = 4 };
 
@@ -20,14 +20,6 @@ struct traffic {
 	uint64_t received[MAX_TRAFFIC_BRANCHES];
 	uint8_t seen[]; /* [branch][producer][number] */
 };
-
-struct body {
-	uint32_t producer;
-	uint32_t length;
-	uint64_t number;
-	uint32_t crc; /* of what follows */
-	uint8_t rest[];
-} __attribute__((packed));
 
 static inline uint8_t *seen_at(struct traffic *t, uint32_t branch, uint32_t producer, uint64_t number)
 {
@@ -50,20 +42,6 @@ static inline struct traffic *traffic_new(uint32_t producers, uint32_t branches,
 static inline void traffic_free(struct traffic *t)
 {
 	munmap(t, sizeof *t + t->branches * t->producers * t->each);
-}
-
-static inline void traffic_fill(void *slot, uint32_t producer, uint64_t number, uint32_t length, uint64_t *seed)
-{
-	struct body *b = slot;
-	uint32_t rest = length - (uint32_t)sizeof *b;
-
-	for (uint32_t i = 0; i < rest; i++)
-		b->rest[i] = (uint8_t)(*seed >> (i % 56));
-	b->producer = producer;
-	b->length = length;
-	b->number = number;
-	b->crc = shmring_crc32c(producer, b->rest, rest);
-	random_next(seed);
 }
 
 #define TRAFFIC_ERROR(t, ...)                                                                                     \
@@ -101,12 +79,12 @@ static inline void traffic_produce(struct traffic *t, shmring *r, uint32_t id)
 				n = (uint32_t)(t->each - number);
 			for (uint32_t i = 0; i < n; i++) {
 				lengths[i] = (uint32_t)sizeof(struct body) + (uint32_t)(random_next(&seed) % 200);
-				traffic_fill(shmring_slot(r, (uint64_t)lo + i), id, number + i, lengths[i], &seed);
+				body_fill(shmring_slot(r, (uint64_t)lo + i), id, number + i, lengths[i], &seed);
 			}
 			status = shmring_publish_ones(p, (uint64_t)lo + n - 1, lengths, 0);
 			number += n;
 		} else {
-			traffic_fill(shmring_slot(r, (uint64_t)lo), id, number, length, &seed);
+			body_fill(shmring_slot(r, (uint64_t)lo), id, number, length, &seed);
 			status = shmring_publish(p, length, KIND_BYTES, 0);
 			number++;
 		}
@@ -124,9 +102,7 @@ static inline void traffic_check(struct traffic *t, uint32_t branch, const struc
 		TRAFFIC_ERROR(t, "message %" PRIu64 " has %u bytes\n", message->message_id, message->length);
 		return;
 	}
-	memcpy(&b, message->data, sizeof b);
-	if (b.producer >= t->producers || b.number >= t->each || b.length != message->length ||
-	    b.crc != shmring_crc32c(b.producer, (const uint8_t *)message->data + sizeof b, b.length - sizeof b)) {
+	if (!body_read(message, &b) || b.producer >= t->producers || b.number >= t->each) {
 		TRAFFIC_ERROR(t, "message %" PRIu64 " is torn\n", message->message_id);
 		return;
 	}
