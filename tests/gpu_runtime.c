@@ -11,7 +11,6 @@
 enum { INVALID = 1, NOT_READY = 600, ALREADY = 712, NOT_REGISTERED = 713, MOST = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static struct {
 	char *from;
 	size_t bytes;
@@ -89,7 +88,6 @@ static void advance(void) /* under the lock */
 {
 	for (; done < begun; done++)
 		memcpy(copies[done % MOST].to, copies[done % MOST].from, copies[done % MOST].bytes);
-	pthread_cond_broadcast(&moved);
 }
 
 int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream)
@@ -135,14 +133,6 @@ int cudaEventQuery(uint64_t *event)
 	ready = done >= *event;
 	pthread_mutex_unlock(&lock);
 	return ready ? 0 : NOT_READY;
-}
-
-int cudaEventSynchronize(uint64_t *event)
-{
-	pthread_mutex_lock(&lock);
-	while (done < *event)
-		pthread_cond_wait(&moved, &lock);
-	return answer(0);
 }
 
 int cudaEventDestroy(uint64_t *event)

@@ -7,18 +7,12 @@
 enum { DEVICE_CPU = 1, READ_ONLY = 1, CODE_UINT = 1, DIMENSIONS = 2 };
 
 struct tensor {
-	struct {
-		uint32_t major;
-		uint32_t minor;
-	} version;
+	uint32_t version[2];
 	void *context;
 	void (*deleter)(struct tensor *);
 	uint64_t flags;
 	void *data;
-	struct {
-		int32_t type;
-		int32_t id;
-	} device;
+	int32_t device[2]; /* type and number */
 	int32_t ndim;
 	struct {
 		uint8_t code;
@@ -34,14 +28,6 @@ struct export {
 	struct tensor tensor;
 	int64_t sizes[2 * DIMENSIONS];
 };
-
-/* What dl_device may ask for beside DEVICE_CPU. */
-static int pinned_device_of(PyObject *lease)
-{
-	const struct ring *ring = lease_ring((struct lease *)lease);
-
-	return ring_is_pinned(ring) ? ring->pinned_as : DEVICE_CPU;
-}
 
 /* torch and cupy refuse the device of pinned memory, and find out themselves that it is. */
 PyObject *lease_dlpack_device(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored))
@@ -100,6 +86,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
 	PyObject *stream = NULL, *version = Py_None, *wanted = Py_None, *copy = Py_None;
+	const struct ring *ring = lease_ring((struct lease *)op);
 	int major = 0, minor = 0, id = 0;
 	int device = DEVICE_CPU;
 	PyObject *capsule;
@@ -110,7 +97,8 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	    (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
 	    (wanted != Py_None && !PyArg_ParseTuple(wanted, "ii", &device, &id)))
 		return NULL;
-	if (major < 1 || copy == Py_True || id || (device != DEVICE_CPU && device != pinned_device_of(op))) {
+	if (major < 1 || copy == Py_True || id ||
+	    (device != DEVICE_CPU && !(ring_is_pinned(ring) && device == ring->pinned_as))) {
 		PyErr_SetString(PyExc_BufferError,
 				"a lease is host memory that must not be written: it is exported as DLPack 1.0 "
 				"or later (max_version), where it lies and without a copy");
@@ -128,19 +116,17 @@ PyObject *lease_to_device(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", NULL};
 	PyObject *stream = Py_None;
-	PyObject *gpu, *memory;
 	PyObject *result = NULL;
+	PyObject *gpu;
 	Py_buffer view;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:to_device", names, &stream))
 		return NULL;
 	gpu = PyImport_ImportModule("shmring.gpu");
-	memory = gpu ? PyMemoryView_FromObject(op) : NULL;
-	if (memory && PyObject_GetBuffer(op, &view, PyBUF_SIMPLE) == 0) {
-		result = PyObject_CallMethod(gpu, "copy_of", "ONO", memory, PyLong_FromVoidPtr(view.buf), stream);
+	if (gpu && PyObject_GetBuffer(op, &view, PyBUF_SIMPLE) == 0) {
+		result = PyObject_CallMethod(gpu, "copy_of", "ONO", op, PyLong_FromVoidPtr(view.buf), stream);
 		PyBuffer_Release(&view);
 	}
-	Py_XDECREF(memory);
 	Py_XDECREF(gpu);
 	return result;
 }

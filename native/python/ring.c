@@ -212,41 +212,31 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* --- a GPU's runtime ----------------------------------------------------------- */
 
-/* Functions of a library have come as numbers. */
-static int function_at(PyObject *given, void *result)
-{
-	void *address = PyLong_AsVoidPtr(given);
-
-	memcpy(result, &address, sizeof address);
-	return !PyErr_Occurred();
-}
-
 /* The caller keeps other threads from pinning and unpinning meanwhile. */
 static PyObject *ring_pin(PyObject *self, PyObject *args)
 {
 	struct ring *ring = (struct ring *)self;
-	int (*register_memory)(void *, size_t, unsigned);
-	int (*unregister)(void *);
-	int (*last_error)(void);
+	unsigned long long functions[3]; /* their addresses in a library */
 	unsigned flags;
 	size_t bytes;
 	int device;
 	int error = 0;
 
-	if (!PyArg_ParseTuple(args, "O&O&O&Ii", function_at, &register_memory, function_at, &unregister,
-			      function_at, &last_error, &flags, &device) ||
+	if (!PyArg_ParseTuple(args, "KKKIi", &functions[0], &functions[1], &functions[2], &flags, &device) ||
 	    !ring_hold(ring))
 		return NULL;
 	if (!ring_is_pinned(ring)) {
+		int (*register_memory)(void *, size_t, unsigned) =
+		    (int (*)(void *, size_t, unsigned))(uintptr_t)functions[0];
 		void *memory = shmring_memory(ring->core, &bytes);
 
+		ring->last_error = (int (*)(void))(uintptr_t)functions[2];
 		Py_BEGIN_ALLOW_THREADS error = register_memory(memory, bytes, flags);
 		if (error)
-			(void)last_error();
-		Py_END_ALLOW_THREADS ring->last_error = last_error;
-		ring->pinned_as = device;
+			(void)ring->last_error();
+		Py_END_ALLOW_THREADS ring->pinned_as = device;
 		ring->pinned_in = getpid();
-		ring->unregister = error ? NULL : unregister;
+		ring->unregister = error ? NULL : (int (*)(void *))(uintptr_t)functions[1];
 	}
 	return let_go_with(ring, PyLong_FromLong(error));
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from shmring.errors import GpuError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from shmring.ring import Ring
 
@@ -31,15 +33,15 @@ __all__ = ["Pinned", "copy_of", "pin", "to_torch", "unpin"]
 # Of both runtimes.
 _PORTABLE, _READ_ONLY = 1, 8  # a registration
 _HOST_TO_DEVICE = 1
-_BLOCKING_SYNC, _DISABLE_TIMING = 1, 2  # an event
+_DISABLE_TIMING = 2  # an event
 _NOT_READY = 600
 
-_LIBRARIES = {"libcudart.so": "cuda", "libamdhip64.so": "hip"}
+_LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
 _HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
 # Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
 _GAP = 4096
-_PAUSE = 0.001  # seconds after a copy in which another one may be begun
+_PAUSE = 0.001  # seconds between two looks at copies that are under way
 
 
 # --- the runtime ------------------------------------------------------------------------------
@@ -63,7 +65,6 @@ class _Runtime:
         self._create = self.function("EventCreateWithFlags", pointer, number, short=True)
         self._record = self.function("EventRecord", pointer, pointer)
         self.query = self.function("EventQuery", pointer, short=True)
-        self.synchronize = self.function("EventSynchronize", pointer)
         self.destroy = self.function("EventDestroy", pointer, short=True)
 
     def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
@@ -88,10 +89,7 @@ class _Runtime:
     def copy(self, to: int, address: int, nbytes: int, stream: int) -> int:
         """Begin a copy to the current device; its event."""
         event = ctypes.c_void_p()
-        self.check(
-            self._create(ctypes.byref(event), _BLOCKING_SYNC | _DISABLE_TIMING),
-            "no event for a copy",
-        )
+        self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
         error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream) or self._record(
             event, stream
         )
@@ -101,24 +99,17 @@ class _Runtime:
         return event.value or 0
 
 
-def _loaded() -> list[str]:
-    """The runtimes that this process has loaded."""
-    with suppress(OSError):
-        words = (
-            line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()
-        )
-        return list(dict.fromkeys(line[5] for line in words if len(line) == 6 and "/" in line[5]))
-    return []
-
-
 def _candidates() -> list[tuple[str, str]]:
-    found = [
-        (path, prefix)
-        for path in _loaded()
+    """The runtimes that this process has loaded, and then those that the loader may find."""
+    maps = ""
+    with suppress(OSError):
+        maps = Path("/proc/self/maps").read_text()
+    loaded: list[tuple[str, str]] = re.findall(rf"(/.*/({'|'.join(_LIBRARIES)})\.so.*)", maps)
+    return [(path, _LIBRARIES[name]) for path, name in dict.fromkeys(loaded)] + [
+        (f"{name}.so{version}", prefix)
         for name, prefix in _LIBRARIES.items()
-        if os.path.basename(path).startswith(name)
+        for version in _VERSIONS
     ]
-    return found + [(name + v, prefix) for name, prefix in _LIBRARIES.items() for v in _VERSIONS]
 
 
 @cache
@@ -186,9 +177,8 @@ def unpin(ring: Ring) -> None:
 def _end() -> None:
     """Unpin while the runtime still works."""
     for ring in list(_pinned):
-        with suppress(Exception):
-            if not ring.closed:
-                unpin(ring)
+        with suppress(Exception):  # it is closed, perhaps
+            unpin(ring)
     _copies.wait()
 
 
@@ -198,71 +188,45 @@ def _end() -> None:
 class _Copies:
     """Copies that are under way, each with what it reads from, in the order of their beginning.
 
-    A copy that is begun lets go of those that are done. One thread waits for those after which none
-    is begun, as producers may wait for their slots. It wakes for no copy while others are begun:
-    with two threads that take the GIL from each other, a copy took twice as long to begin.
+    A copy that is begun lets go of those before it that are done. One thread does so for those
+    after which none is begun, as producers may wait for their slots. It looks now and then, and
+    wakes for no copy: with two threads that take the GIL from each other, a copy took twice as long
+    to begin.
     """
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[int, object]] = deque()
-        self._begun = 0  # copies so far
-        self._is_idle = False  # the thread, until a copy is begun
-        self._awaited = 0  # the event for which the thread waits, or which it lets go of
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def add(self, event: int, source: object) -> None:
-        runtime = _runtime()
-        done: list[object] = []
         with self._changed:
-            # Those of one stream are done in their order.
-            while self._under_way and self._is_done(self._under_way[0][0]):
-                first, held = self._under_way.popleft()
-                runtime.destroy(first)
-                done.append(held)
+            self._let_go()
             self._under_way.append((event, source))
-            self._begun += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
                 self._thread.start()
-            if self._is_idle:
-                self._changed.notify_all()
+            self._changed.notify_all()
 
-    def _is_done(self, event: int) -> bool:
-        return event != self._awaited and _runtime().query(event) != _NOT_READY
+    def _let_go(self) -> None:
+        """Of those that are done: those of one stream are done in their order."""
+        runtime = _runtime()
+        # An error of the device is for those who use the copy.
+        while self._under_way and runtime.query(self._under_way[0][0]) != _NOT_READY:
+            runtime.destroy(self._under_way.popleft()[0])
 
     def wait(self) -> None:
-        """Until all that is under way now is done and let go of."""
+        """Until all that is under way is done and let go of."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way and not self._awaited)
+            self._changed.wait_for(lambda: not self._under_way)
 
     def _run(self) -> None:
-        runtime = _runtime()
         while True:
             with self._changed:
-                self._awaited = 0
-                self._changed.notify_all()
-                self._is_idle = True
                 self._changed.wait_for(lambda: bool(self._under_way))
-                self._is_idle = False
-            begun = 0
-            while begun != self._begun:
-                begun = self._begun
-                time.sleep(_PAUSE)
-            with self._changed:
-                self._awaited = newest = self._under_way[-1][0]
-            runtime.synchronize(newest)  # an error of the device is for those who use the copy
-            self._let_go(newest)
-
-    def _let_go(self, newest: int) -> None:
-        done: list[tuple[int, object]] = []
-        with self._changed:
-            copies, self._under_way = self._under_way, deque()
-            for copy in copies:
-                is_done = copy[0] == newest or self._is_done(copy[0])
-                (done if is_done else self._under_way).append(copy)
-        for event, _ in done:
-            _runtime().destroy(event)
+                self._let_go()
+                self._changed.notify_all()
+            time.sleep(_PAUSE)
 
 
 _copies = _Copies()
@@ -306,8 +270,9 @@ def _copy(address: int, nbytes: int, source: object, package: Any, stream: Any) 
     return to
 
 
-def copy_of(memory: memoryview, address: int, stream: object | None) -> Any:
-    """Copy memory to a GPU, as Lease.to_device() and Batch.to_device() say."""
+def copy_of(leased: Buffer, address: int, stream: object | None) -> Any:
+    """Copy a lease or a batch to a GPU, as Lease.to_device() and Batch.to_device() say."""
+    memory = memoryview(leased)
     to = _copy(address, memory.nbytes, memory, _package(), stream)
     return to.reshape(memory.shape) if memory.ndim > 1 else to
 
@@ -342,9 +307,9 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
     except ImportError as error:
         raise GpuError(f"to_torch() needs torch: {error}") from error
     of: Any = batch
-    columns = [_flat(name, of.column(i)) for i, name in enumerate(batch.schema.names)]
+    columns = {name: _flat(name, of.column(i)) for i, name in enumerate(batch.schema.names)}
     pieces: list[list[int]] = []  # first address and end of what is copied at once
-    for _, address, nbytes, _, _ in sorted(columns, key=lambda column: column[1]):
+    for address, nbytes, _, _ in sorted(columns.values()):
         if pieces and nbytes and address - pieces[-1][1] < _GAP:
             pieces[-1][1] = max(pieces[-1][1], address + nbytes)
         elif nbytes:
@@ -353,7 +318,7 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
         copies = [(first, _copy(first, end - first, batch, torch, stream)) for first, end in pieces]
         empty = torch.empty(0, dtype=torch.uint8, device="cuda")
     tensors: dict[str, Any] = {}
-    for name, address, nbytes, dtype, shape in columns:
+    for name, (address, nbytes, dtype, shape) in columns.items():
         piece = empty
         for first, copied in copies:
             if nbytes and first <= address < first + len(copied):
@@ -362,28 +327,24 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
     return tensors
 
 
-def _flat(name: str, array: Any) -> tuple[str, int, int, str, tuple[int, ...]]:
-    """A column's values: name, address, bytes, type of torch, shape."""
+def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
+    """A column's values: address, bytes, type of torch, shape."""
     import pyarrow as pa
 
     shape: tuple[int, ...] = (len(array),)
-    while pa.types.is_fixed_size_list(array.type):
-        _refuse_nulls(name, array)
+    while True:
+        if array.null_count:
+            raise ValueError(f'column "{name}" has {array.null_count} nulls; fill them first')
+        if not pa.types.is_fixed_size_list(array.type):
+            break
         shape = (*shape, array.type.list_size)
         array = array.flatten()
-    _refuse_nulls(name, array)
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise TypeError(f'column "{name}" is of {kind}, and a tensor of numbers; select the others')
     width = kind.bit_width // 8
     values = array.buffers()[1]
     address = values.address + array.offset * width if values is not None and len(array) else 0
-    dtype = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(
-        str(kind), str(kind)
-    )
-    return name, address, len(array) * width, dtype, shape
-
-
-def _refuse_nulls(name: str, array: Any) -> None:
-    if array.null_count:
-        raise ValueError(f'column "{name}" has {array.null_count} nulls; fill them first')
+    name_of = {"halffloat": "float16", "float": "float32", "double": "float64"}
+    dtype = name_of.get(str(kind), str(kind))
+    return address, len(array) * width, dtype, shape
