@@ -51,6 +51,13 @@ BREAKS = [
         "\tif (is_new)\n\t\tseat_prepare(",
         "hand back",
     ),
+    Break(
+        "the halves of an interrupted split stay apart",
+        "takes.c",
+        "\tjoin_split(s);\n\tsettle_move(",
+        "\tsettle_move(",
+        "hand back by the last range",
+    ),
     END_COUNTED_LATE._replace(case="take up to the end"),
     Break(
         "a new branch is active before it is placed",

@@ -39,6 +39,14 @@ static void build_overrun_orphan(shmring *r)
 	push_numbers(r, 6, 1030);
 }
 
+enum { WHOLE = 10, MANY = 104 };
+
+static void build_many(shmring *r)
+{
+	subscribe(r, "b", earliest);
+	push_numbers(r, 0, MANY);
+}
+
 static void enter_exclusive(struct victim *v)
 {
 	v->m = consumer_with(v->r, "b", &(struct shmring_branch_options){.exclusive = true});
@@ -48,6 +56,18 @@ static void enter_with_one_lease(struct victim *v)
 {
 	enter_consumer(v);
 	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+}
+
+/* Of a seat's 48 ranges one is left: the first is of WHOLE messages, each other of one. */
+static void enter_with_many_leases(struct victim *v)
+{
+	enter_consumer(v);
+	NEED(shmring_take(v->m, WHOLE, WHOLE, &v->lease[0]) == SHMRING_OK);
+	for (uint64_t n = WHOLE; n < WHOLE + 2 * (LEASES - 2); n++) {
+		NEED(shmring_take(v->m, 1, 1, &v->lease[1]) == SHMRING_OK);
+		if (n % 2 == 0)
+			NEED(shmring_release(v->m, n, n + 1) == SHMRING_OK);
+	}
 }
 
 static void act_push_into_full(struct victim *v)
@@ -116,6 +136,12 @@ static void act_hand_back(struct victim *v)
 	release(v, 0, 1);
 }
 
+/* From the middle, which needs the last range: an interrupted split has used it. */
+static void act_hand_back_by_the_last_range(struct victim *v)
+{
+	NEED(shmring_nack(v->m, 4, 6) == SHMRING_OK);
+}
+
 static void act_pop_to_the_end(struct victim *v)
 {
 	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
@@ -151,6 +177,22 @@ static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
 	CHECK(last == last_before || (pushes && last == last_before + 1));
 	CHECK(!pushes || !(s->arrived || s->victim->done) || last == last_before + 1);
 	s->arrived = last != last_before;
+}
+
+/* `b` gets each message that is not released once. */
+static void check_many(struct survivors *s)
+{
+	int times[MANY] = {0};
+	int64_t n;
+
+	for (int turn = 0; turn < 2; turn++) {
+		while ((n = pop_number(s->b)) >= 0)
+			times[n]++;
+		CHECK_IS(n, SHMRING_UNAVAILABLE);
+		CHECK_IS(shmring_recover(s->r, NULL), SHMRING_OK);
+	}
+	for (n = 0; n < MANY; n++)
+		CHECK_IS(times[n], n < WHOLE || n % 2 || n >= WHOLE + 2 * (LEASES - 2));
 }
 
 static void check_overwritten(struct survivors *s)
@@ -202,6 +244,12 @@ static const struct operation operations[] = {
      .enter = enter_with_one_lease,
      .act = act_hand_back,
      .held = SIX_WAITING},
+    {.name = "hand back by the last range",
+     .build = build_many,
+     .enter = enter_with_many_leases,
+     .act = act_hand_back_by_the_last_range,
+     .numbered = true,
+     .check = check_many},
     {.name = "take from the dead", .build = build_orphan, .enter = enter_consumer, .act = act_pop, .held = 0xf},
     {.name = "take that is overrun",
      .build = build_overrun,

@@ -379,7 +379,8 @@ int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end
 
 /* --- after a death ------------------------------------------------------------------ */
 
-/* A split that was interrupted recorded the tail twice. */
+/* A split that was interrupted recorded the tail twice, perhaps in the last entry: what is struck next may
+ * need that one. */
 static void join_split(struct seat *s)
 {
 	struct range known[LEASES];
