@@ -149,6 +149,16 @@ def test_a_write_that_fails_takes_nothing_back_of_one_behind_it(
     files.close(None)
 
 
+def test_a_file_that_was_removed_is_closed_without_a_sync(tmp_path: Path) -> None:
+    file = DataFile(Disk(), str(tmp_path), 1)
+    file.create()
+    file.write([b"rolled back"], 0)
+    handle = file.discard()
+    assert handle is not None
+    handle.close()
+    assert file.close()  # by who chose it, meanwhile, as the one that was not used for longest
+
+
 class FullBehindRenames(Disk):
     """A disk that opens nothing once a file has been renamed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 
@@ -11,6 +12,7 @@ from simulated_disk import SimulatedDisk
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk
 from shmring.durable.queues import session, transaction_log
+from shmring.durable.queues.data_files import DataFile
 from shmring.errors import NoSpace
 
 SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
@@ -234,6 +236,41 @@ def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) 
     put(400)
     queue.close()
     assert contents(open_queue(disk)) == kept
+
+
+class CrowdedDisk(SimulatedDisk):
+    """A disk on which others take what a rename makes room for."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.capacity -= self.room()
+
+
+def test_a_log_that_cannot_be_written_anew_with_its_reserve_keeps_it() -> None:
+    disk = CrowdedDisk()
+    queue = open_queue(disk)
+    with queue.session() as s:
+        s.enqueue(b"a" * 50)
+        s.flush()
+        disk.capacity += 500 - disk.room()  # for a log, and not for a reserve
+        queue._rewrite_log()
+        assert s.dequeue() == b"a" * 50
+        s.flush()
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == []
+
+
+def test_a_delayed_queue_forgets_the_files_that_it_deletes() -> None:
+    queue = open_queue(SimulatedDisk(), delayed=True)
+    with queue.session() as s:
+        for _ in range(2):
+            s.enqueue(bytes(100_000))  # read alone: no block of the file stays
+            s.flush()
+            queue.sync()
+            s.dequeue()
+            s.flush()
+            queue.sync()
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, DataFile)]
 
 
 def test_flush_refused_by_a_full_disk_can_be_repeated() -> None:

@@ -199,7 +199,6 @@ class Store:
                         run.source, run.places = file, places
                     old, self.log = self.log, log
                 old.close()
-                self._unsynced.clear()
                 self._files.discard_drained(self._files.drained())
         except (NoSpace, PermissionRefused):
             pass
