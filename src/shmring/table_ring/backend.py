@@ -12,7 +12,7 @@ import errno
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -98,6 +98,7 @@ class Searches:
 
 
 Durability = Literal["sync", "delayed"]
+Meaning = Literal["locked", "pooled", "refused", "full"]
 Which = Literal["push", "pop"]
 Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
@@ -139,12 +140,14 @@ class Backend(ABC):
     free_message : SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows : whether the next numbers are columns of the tables
     first_wait : seconds of the first wait; each later wait is twice as long as the last one
+    meanings : what codes of the database's errors mean to users
     """
 
     driver: ClassVar[str]
     free_message: ClassVar[str]
     cursor_rows: ClassVar[bool]
     first_wait: ClassVar[float]
+    meanings: ClassVar[Mapping[str | int | None, Meaning]]
     # No statement of ours holds a lock longer than it runs: a longer one is another program's, or
     # that of a stopped process.
     lock_seconds: ClassVar[float] = 10.0
@@ -257,11 +260,7 @@ class Backend(ABC):
     def rows(self, query: sa.Select[*tuple[Any, ...]]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
         """Read tables of the ring outside of any transaction."""
         with self.translated():
-            try:
-                return self.connection.execute(query).all()
-            except exc.DBAPIError as error:
-                self._refuse_dropped(error)
-                raise
+            return self.connection.execute(query).all()
 
     @abstractmethod
     def positions(self) -> tuple[int, dict[str, int]]:
@@ -331,43 +330,39 @@ class Backend(ABC):
 
     # -- transactions ----------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def transaction(self) -> Generator[sa.Connection]:
-        """Run several statements in one transaction, which is synced with any `durability`."""
-        with self.translated():
-            try:
-                self._begin()
-                yield self.connection
-                self._run("COMMIT")
-            except BaseException:
-                # After a lost connection there is nothing to undo.
-                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
-                    self._run("ROLLBACK")
-                raise
-
     def transact(self, change: Callable[[sa.Connection], R]) -> R:
-        """Change the tables themselves in a transaction; try again after a deadlock."""
-        last: exc.DBAPIError | None = None
-        for attempt in range(ATTEMPTS):
+        """Change the ring in a transaction, which is synced with any `durability`."""
+
+        def attempt() -> R:
+            with self.translated():
+                try:
+                    self._begin()
+                    changed = change(self.connection)
+                    self._run("COMMIT")
+                except BaseException:
+                    # After a lost connection there is nothing to undo.
+                    with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
+                        self._run("ROLLBACK")
+                    raise
+                return changed
+
+        return self.again(attempt)
+
+    def again(self, attempt: Callable[[], R]) -> R:
+        """Return what an attempt does; try it again if the database has undone it."""
+        undone: exc.DBAPIError | None = None
+        for number in range(ATTEMPTS):
             try:
-                with self.transaction() as connection:
-                    return change(connection)
+                return attempt()
             except exc.DBAPIError as error:
-                self._refuse_dropped(error)
                 if not self.is_undone(error):
                     raise
-                last = error
-                time.sleep(0.001 * 2**attempt)
-        raise self._gave_up(last)
-
-    def _refuse_dropped(self, error: exc.StatementError) -> None:  # noqa: B027
-        """Raise RingNotFound if an error outside of any transaction says that the ring is gone."""
-
-    def _gave_up(self, error: exc.DBAPIError | None) -> Contended:
-        return Contended(
+                undone = error
+                time.sleep(0.001 * 2**number)
+        raise Contended(
             f"the database undid {ATTEMPTS} attempts at ring {self.tables.name!r}, the last one"
-            f" because: {error and error.orig}; nothing was done, try again"
-        )
+            f" because: {undone and undone.orig}; nothing was done, try again"
+        ) from undone
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
@@ -379,32 +374,45 @@ class Backend(ABC):
                 # SQLAlchemy connects again for the next statement; this one stays an error,
                 # because it may or may not have been committed.
                 self.connection.rollback()
-            if self.is_lock_timeout(error):
-                raise Contended(
-                    f"the tables of ring {self.tables.name!r} were locked by another"
-                    f" connection for {self.lock_seconds:g} s; nothing was pushed or popped, try"
-                    " again"
-                ) from error
-            if self.is_pooled(error):
-                raise PooledSession(
-                    f"the database's session is not the one in which this handle of ring"
-                    f" {self.tables.name!r} prepared its statements: {error.orig}. The URL seems to"
-                    " lead to a pooler, such as PgBouncer, that gives each transaction another;"
-                    " connect to PostgreSQL itself, or set pool_mode = session for this database"
-                ) from error
-            if self.is_refusal(error):
-                raise PermissionRefused(
-                    f"the database refuses ring {self.tables.name!r} to this user: {error.orig};"
+            self._refuse_dropped(error)
+            ours = self._ours(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    def _ours(self, error: exc.DBAPIError) -> ShmringError | None:
+        """Return the error of ours with the meaning of a database's error, if there is one."""
+        ring, said = f"ring {self.tables.name!r}", error.orig
+        match self.meanings.get(self.code(error)):
+            case "locked":  # another connection has held a lock for all of `lock_seconds`
+                return Contended(
+                    f"the tables of {ring} were locked by another connection for"
+                    f" {self.lock_seconds:g} s; nothing was pushed or popped, try again"
+                )
+            case "pooled":
+                return PooledSession(
+                    f"the database's session is not the one in which this handle of {ring}"
+                    f" prepared its statements: {said}. The URL seems to lead to a pooler, such as"
+                    " PgBouncer, that gives each transaction another; connect to PostgreSQL"
+                    " itself, or set pool_mode = session for this database"
+                )
+            case "refused":
+                return PermissionRefused(
+                    f"the database refuses {ring} to this user: {said};"
                     " docs/guides/table-ring.md lists the grants that using a ring needs; creating,"
                     " subscribing and dropping need the right to create in its schema"
-                ) from error
-            if self.is_full(error):
-                raise NoSpace(
+                )
+            case "full":
+                return NoSpace(
                     errno.ENOSPC,
-                    f"the disk of the database of ring {self.tables.name!r} is full:"
-                    f" {error.orig}; nothing was done, make room and try again",
-                ) from error
-            raise
+                    f"the disk of the database of {ring} is full: {said}; nothing was done, make"
+                    " room and try again",
+                )
+            case _:
+                return None
+
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:  # noqa: B027
+        """Raise if an error outside of any transaction says that the ring, or a part, is gone."""
 
     def dropped(self) -> RingNotFound:
         """Return the error of a handle whose ring is gone, or was replaced by another one."""
@@ -414,23 +422,11 @@ class Backend(ABC):
         )
 
     @abstractmethod
-    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        """Whether another connection has held a lock for all of `lock_seconds`."""
-
-    def is_pooled(self, error: exc.DBAPIError) -> bool:
-        """Whether a pooler has given this handle the session of another."""
-        return False
+    def code(self, error: exc.DBAPIError) -> str | int | None:
+        """Return the database's code of an error, which `meanings` may have."""
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
-        """Whether the database has undone this transaction because of a deadlock."""
-        return False
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Whether the user lacks the right to do this."""
-        return False
-
-    def is_full(self, error: exc.DBAPIError) -> bool:
-        """Whether the database's disk is full."""
+        """Whether the database has undone a transaction that another attempt may finish."""
         return False
 
     @abstractmethod

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from shmring.errors import Damaged, VersionMismatch
 from shmring.table_ring import functions
-from shmring.table_ring.backend import Backend
+from shmring.table_ring.backend import Backend, Meaning
 from shmring.table_ring.functions import Functions
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
 
@@ -30,6 +30,17 @@ _BYTEA = 17
 # Dimensions, nulls, element type, count, lower bound; then length and bytes of each message.
 _HEADER = struct.Struct(">5i")
 _LENGTHS = [struct.pack(">i", length) for length in range(MESSAGE_BYTES + 1)]
+
+_MEANINGS: dict[str | int | None, Meaning] = {
+    "55P03": "locked",
+    # A prepared statement of this name is there already, or not there any more, or has other
+    # parameters; or the pooler refuses transactions.
+    "42P05": "pooled",
+    "26000": "pooled",
+    "08P01": "pooled",
+    "42501": "refused",
+    "53100": "full",
+}
 
 # The plan must not depend on statistics, which may be those of an empty ring: every lookup goes by
 # key. Planning only once saves half the time of a push.
@@ -109,6 +120,7 @@ class PostgresRing(Backend):
     driver = "postgresql+psycopg"
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
     cursor_rows = False
+    meanings = _MEANINGS
 
     _sync_level = "on"
     # Whether an error, or a crash of the server, may have cut a number off from its slot.
@@ -183,7 +195,6 @@ class PostgresRing(Backend):
                     raise Damaged(
                         f"table ring {name!r}: {said(wrapped)}; another program wrote to the table"
                     )
-                self._refuse_dropped(wrapped)
                 raise wrapped
         except Exception as translated:
             return translated
@@ -191,19 +202,8 @@ class PostgresRing(Backend):
     def _begin(self) -> None:
         self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
 
-    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "55P03"
-
-    def is_pooled(self, error: exc.DBAPIError) -> bool:
-        # A prepared statement of this name is there already, or not there any more, or has other
-        # parameters; or the pooler refuses transactions.
-        return sqlstate(error) in ("42P05", "26000", "08P01")
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "42501"
-
-    def is_full(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "53100"
+    def code(self, error: exc.DBAPIError) -> str | None:
+        return sqlstate(error)
 
     # -- the ring as a whole ---------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class PostgresRing(Backend):
         undone = sqlstate(error) in ("40P01", "40001") or is_renewed(error)
         return undone or (gone and not self.exist(self.connection))
 
-    def _refuse_dropped(self, error: exc.StatementError) -> None:
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
         if not is_gone(error) or self._asking or not self._in_use:
             return
         if self._driver.closed or self._driver.info.transaction_status:

@@ -128,27 +128,23 @@ class PostgresBackend(PostgresRing):
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that pops waits for the disk.
-        undone = 0
         while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
-            self._begin()
-            try:
-                found = self._call(self._open, (limit,))
-            except BaseException as error:
-                with contextlib.suppress(exc.DBAPIError):
-                    self._run("ROLLBACK")
-                undone += 1
-                if not isinstance(error, exc.DBAPIError) or not self.is_undone(error):
-                    raise
-                if undone == ATTEMPTS:
-                    raise self._gave_up(error) from error
-                continue
-            if found:
+            if found := self.again(lambda: self._open_claim(limit)):
                 claim, last = found[0][0], found[-1][1]
                 me = f"{self._me[1]}, {claim}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # another connection was faster
         return []
+
+    def _open_claim(self, limit: int) -> Rows:
+        try:
+            self._begin()
+            return self._call(self._open, (limit,))
+        except BaseException:
+            with contextlib.suppress(exc.DBAPIError):
+                self._run("ROLLBACK")
+            raise
 
     def end_claim(self, keep: bool) -> None:
         if keep:
@@ -295,37 +291,29 @@ class PostgresBackend(PostgresRing):
 
         If an error cut a number off from its slot, the next call takes the number back first.
         """
-        last: exc.DBAPIError | None = None
-        for _ in range(ATTEMPTS):
-            try:
-                if self._untidy:
-                    self.peek("push")
-                    self.peek("pop", whole=self._undone)
-                self._untidy = self._undone = True
-                found = attempt()
-                self._untidy = self._undone = False
-            except exc.DBAPIError as error:
-                if self.is_undone(error):
-                    last = error
-                    continue
-                if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error, self._me[2]):
-                    self._untidy = self._undone = False
-                    return None  # a look finds the slot, or that the subscriber was removed
-                raise
+
+        def tidy_attempt() -> R | None:
+            if self._untidy:
+                self.peek("push")
+                self.peek("pop", whole=self._undone)
+            self._untidy = self._undone = True
+            found = attempt()
+            self._untidy = self._undone = False
             return found
-        raise self._gave_up(last)
+
+        try:
+            return self.again(tidy_attempt)
+        except exc.DBAPIError as error:
+            if sqlstate(error) != functions.FULL_WITHIN and not self._is_removed(
+                error, self._me[2]
+            ):
+                raise
+            self._untidy = self._undone = False
+            return None  # a look finds the slot, or that the subscriber was removed
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
         """Run a statement that reads the state of the ring."""
-        last: exc.DBAPIError | None = None
-        for _ in range(ATTEMPTS):
-            try:
-                return self._call(sql, parameters)
-            except exc.DBAPIError as error:
-                if not self.is_undone(error):
-                    raise
-                last = error
-        raise self._gave_up(last)
+        return self.again(lambda: self._call(sql, parameters))
 
 
 def _milliseconds(timeout: float) -> int:

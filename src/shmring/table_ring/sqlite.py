@@ -14,8 +14,17 @@ from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
 from shmring.errors import RingNotFound
-from shmring.table_ring.backend import Backend, Deadline, Message, Peek, Which
+from shmring.table_ring.backend import Backend, Deadline, Meaning, Message, Peek, Which
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
+
+
+_MEANINGS: dict[str | int | None, Meaning] = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "refused",
+    sqlite3.SQLITE_PERM: "refused",
+    sqlite3.SQLITE_FULL: "full",
+}
 
 
 class SqliteBackend(Backend):
@@ -30,6 +39,7 @@ class SqliteBackend(Backend):
     free_message = f"zeroblob({MESSAGE_BYTES})"
     cursor_rows = True
     first_wait = 0.0002
+    meanings = _MEANINGS
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         # TableRing lets one thread in at a time, but not always the same one.
@@ -243,20 +253,13 @@ class SqliteBackend(Backend):
             raise self.dropped()
         return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
 
-    def _refuse_dropped(self, error: exc.StatementError) -> None:
-        if _is_gone(error.orig):
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
+        gone = isinstance(error.orig, sqlite3.OperationalError)
+        if gone and str(error.orig).startswith("no such table"):
             raise self.dropped() from error
 
-    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        code = getattr(error.orig, "sqlite_errorcode", 0)
-        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        code = getattr(error.orig, "sqlite_errorcode", 0)
-        return code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
-
-    def is_full(self, error: exc.DBAPIError) -> bool:
-        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+    def code(self, error: exc.DBAPIError) -> int:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
 
     @contextlib.contextmanager
     def _wrapped(self) -> Generator[None]:
@@ -264,8 +267,6 @@ class SqliteBackend(Backend):
         try:
             yield
         except sqlite3.Error as error:
-            if _is_gone(error):
-                raise self.dropped() from error
             with self.translated():
                 raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
 
@@ -306,10 +307,6 @@ def _stay_connected(context: sa.ExceptionContext) -> None:
     # SQLite has no server, and pushes and pops use the driver's connection directly.
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
-
-
-def _is_gone(error: BaseException | None) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("no such table")
 
 
 class _Miss(Exception):
