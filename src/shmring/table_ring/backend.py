@@ -206,12 +206,8 @@ class Backend(ABC):
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
-
-    @abstractmethod
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
-        """Take messages as :meth:`pop_many` does, with their numbers and times."""
 
     @abstractmethod
     def begin_claim(self, limit: int) -> list[Message]:

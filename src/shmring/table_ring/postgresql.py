@@ -84,10 +84,8 @@ class PostgresBackend(PostgresRing):
             "pop_one", f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
         )
         self._pop_many = Statement(
-            "pop_many",
-            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
+            "pop_many", f"SELECT * FROM {named('_pop_many')}({me}, $1, $2, {mark})"
         )
-        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
@@ -110,21 +108,20 @@ class PostgresBackend(PostgresRing):
         parameters = (_milliseconds(timeout).to_bytes(4),)
         return self._move(lambda: self._send(self._pop_one, parameters).get_value(0, 0))
 
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
 
-        def attempt() -> list[tuple[bytes, bytes]] | None:
+        def attempt() -> list[Message] | None:
             result = self._send(self._pop_many, parameters)
             value: Any = result.get_value
-            return [(value(n, 0), value(n, 1)) for n in range(result.ntuples)] or None
+            number = int.from_bytes
+            return [
+                (number(value(n, 0)), number(value(n, 1), signed=True), value(n, 2))
+                for n in range(result.ntuples)
+            ] or None
 
-        # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
-        return [data for _, data in sorted(self._move(attempt) or [])]
-
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
-        values = (limit, _milliseconds(timeout))
-        found = self._move(lambda: self._call(self._pop_rows, values) or None)
-        return sorted(found or [])  # pyright: ignore[reportReturnType]
+        # An UPDATE mostly returns them in order, without a promise.
+        return sorted(self._move(attempt) or [])
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that pops waits for the disk.

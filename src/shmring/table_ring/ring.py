@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from shmring.arguments import at_least_one
 from shmring.closing import Closing
 from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
-from shmring.table_ring.backend import Backend, Deadline, Durability
+from shmring.table_ring.backend import Backend, Durability, Message
 from shmring.table_ring.errors import SubscriberNotFound
 from shmring.table_ring.schema import (
     MESSAGE_BYTES,
@@ -237,13 +238,12 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
         """
-        deadline = Deadline(timeout)
 
-        def attempt(backend: Backend) -> list[bytes]:
-            data = backend.pop_one(deadline.remaining)
+        def attempt(backend: Backend, seconds: float) -> list[bytes]:
+            data = backend.pop_one(seconds)
             return [] if data is None else [data]
 
-        return self._turns.pop(attempt, deadline)[0]
+        return self._turns.pop(attempt, timeout)[0]
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -258,20 +258,15 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
         """
-        most = self._limit(limit)
-        deadline = Deadline(timeout)
-        taken = self._turns.pop(
-            lambda backend: backend.pop_many(most, deadline.remaining), deadline
-        )
-        return list(taken)
+        return [data for _, _, data in self._pop_many(limit, timeout)]
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
+        return to_batch(self._pop_many(limit, timeout))
+
+    def _pop_many(self, limit: int, timeout: float | None) -> Sequence[Message]:
         most = self._limit(limit)
-        deadline = Deadline(timeout)
-        return to_batch(
-            self._turns.pop(lambda backend: backend.pop_rows(most, deadline.remaining), deadline)
-        )
+        return self._turns.pop(lambda backend, seconds: backend.pop_many(most, seconds), timeout)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None
@@ -297,12 +292,10 @@ class TableRing(Closing):
         SubscriberDropped : the subscriber was removed
         ClaimOpen : every other use of this handle within the block raises this
         """
-        return self._turns.claim(self._limit(limit), Deadline(timeout))
+        return self._turns.claim(self._limit(limit), timeout)
 
     def _limit(self, limit: int) -> int:
-        if limit < 1:
-            raise ValueError(f"limit must be 1 or more, not {limit}")
-        return min(limit, self.slots)
+        return min(at_least_one("limit", limit), self.slots)
 
     def subscribe(self, name: str) -> None:
         """Add a subscriber; it gets the messages that are pushed from now on.

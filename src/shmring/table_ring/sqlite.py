@@ -17,7 +17,6 @@ from shmring.errors import RingNotFound
 from shmring.table_ring.backend import Backend, Deadline, Meaning, Message, Peek, Which
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
 
-
 _MEANINGS: dict[str | int | None, Meaning] = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -171,13 +170,10 @@ class SqliteBackend(Backend):
         return None
 
     def pop_one(self, timeout: float) -> bytes | None:
-        found = self.pop_rows(1, timeout)
+        found = self.pop_many(1, timeout)
         return found[0][2] if found else None
 
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
-        return [data for _, _, data in self.pop_rows(limit, timeout)]
-
-    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
+    def pop_many(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

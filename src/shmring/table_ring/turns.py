@@ -172,28 +172,21 @@ class Turns:
     @contextlib.contextmanager
     def use(self, *, claiming: bool = False) -> Generator[Backend]:
         """Lend the connection to one thread."""
-        self._refuse_child()
-        with self._lock:
-            yield self._usable(claiming)
-
-    def _refuse_child(self) -> None:
         # This comes before the lock, which a thread of the parent may have held.
         if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self._name!r} was opened by process {self._pid};"
                 " a database connection does not survive a fork, attach again in the child"
             )
-
-    def _usable(self, claiming: bool = False) -> Backend:
-        """Return the connection, for the holder of the lock; refuse a closed handle."""
-        if self.closed:
-            raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
-        if self._claim_open and not claiming:
-            raise ClaimOpen(
-                f"this handle of table ring {self._name!r} has an open claim, a transaction of"
-                " its connection; end the claim first, or attach another handle"
-            )
-        return self._backend
+        with self._lock:
+            if self.closed:
+                raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
+            if self._claim_open and not claiming:
+                raise ClaimOpen(
+                    f"this handle of table ring {self._name!r} has an open claim, a transaction of"
+                    " its connection; end the claim first, or attach another handle"
+                )
+            yield self._backend
 
     def push(self, rows: list[bytes], timeout: float | None) -> int:
         """Publish all rows, or raise Full."""
@@ -213,9 +206,8 @@ class Turns:
         return first
 
     def _try_push(self, rows: list[bytes], timeout: float) -> int | None:
-        self._refuse_child()
-        with self._lock:
-            first = self._usable().push(rows, time.time_ns(), timeout)
+        with self.use() as backend:
+            first = backend.push(rows, time.time_ns(), timeout)
             if first is not None:
                 self._counters["pushed"] += len(rows)
                 self._counters["pushed_bytes"] += sum(map(len, rows))
@@ -229,13 +221,17 @@ class Turns:
 
     def pop(
         self,
-        attempt: Callable[[Backend], Sequence[M]],
-        deadline: Deadline,
+        attempt: Callable[[Backend, float], Sequence[M]],
+        timeout: float | None,
         *,
         popped: bool = True,
     ) -> Sequence[M]:
-        """Return the messages that an attempt takes, or raise Empty; count them if `popped`."""
-        while not (found := self._try_pop(attempt, popped)):
+        """Return the messages that an attempt takes, or raise Empty; count them if `popped`.
+
+        `attempt` gets the connection and the seconds that are left.
+        """
+        deadline = Deadline(timeout)
+        while not (found := self._try_pop(attempt, deadline.remaining, popped)):
             if not self._wait("pop", self._has_messages, deadline):
                 needed = f", or fewer than head_start {self._head_start}"
                 raise Empty(
@@ -245,12 +241,13 @@ class Turns:
             self._head_start = 0
         return found
 
-    def _try_pop(self, attempt: Callable[[Backend], Sequence[M]], popped: bool) -> Sequence[M]:
+    def _try_pop(
+        self, attempt: Callable[[Backend, float], Sequence[M]], timeout: float, popped: bool
+    ) -> Sequence[M]:
         if self._head_start:
             return []
-        self._refuse_child()
-        with self._lock:
-            found = attempt(self._usable())
+        with self.use() as backend:
+            found = attempt(backend, timeout)
             if found:
                 self._searches.found()
                 if popped:
@@ -258,11 +255,11 @@ class Turns:
             return found
 
     @contextlib.contextmanager
-    def claim(self, limit: int, deadline: Deadline) -> Generator[Claim]:
+    def claim(self, limit: int, timeout: float | None) -> Generator[Claim]:
         """Take messages that are popped when the block ends, or given back."""
         begun = False
 
-        def begin(backend: Backend) -> list[Message]:
+        def begin(backend: Backend, _timeout: float) -> list[Message]:
             nonlocal begun
             # A signal's exception may come at any time from here on. Undoing takes the lock again;
             # until then no other thread may begin a claim, which it would undo.
@@ -272,7 +269,7 @@ class Turns:
             return found
 
         try:
-            rows = self.pop(begin, deadline, popped=False)
+            rows = self.pop(begin, timeout, popped=False)
             yield Claim(self._backend.connection, rows)
         except BaseException:
             if begun:
