@@ -316,17 +316,15 @@ def test_transaction_that_is_undone_again_and_again_ends(url: str) -> None:
 def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
     with TableRing(url, slots=3) as ring:
         ring.push(b"kept")
-    other = (
-        "CREATE OR REPLACE FUNCTION shmring_version() RETURNS integer LANGUAGE sql AS 'SELECT 77'"
-    )
+    other = "UPDATE shmring_ring SET functions = 'version 77 for public.shmring'"
     execute(url, other, "DROP FUNCTION shmring_pop_one")
     with pytest.raises(VersionMismatch, match="are version 77, this shmring knows"):
         TableRing.attach(url)
     TableRing.renew(url)
     with TableRing.attach(url) as ring:
         assert ring.pop(timeout=0) == b"kept"
-    execute(url, "DROP FUNCTION shmring_version")
-    with pytest.raises(VersionMismatch, match="are missing"):
+    execute(url, "DROP FUNCTION shmring_slot")
+    with pytest.raises(Damaged, match=r"lost the functions public\.shmring_slot"):
         TableRing.attach(url)
     TableRing.drop(url)
 
@@ -344,8 +342,11 @@ def test_functions_that_know_other_subscribers_are_refused_and_renewed(
     with TableRing(url, slots=3, subscribers=["main", "b"]) as ring:
         ring.push(b"kept")
     execute(url, f"CREATE OR REPLACE FUNCTION {KNOWN[column]}")
-    with pytest.raises(Damaged, match=r"know other subscribers than table shmring_ring; .*renew"):
-        TableRing.attach(url)
+    with (
+        TableRing.attach(url) as ring,
+        pytest.raises(Damaged, match=r"know other subscribers than table shmring_ring; .*renew"),
+    ):
+        ring.push(b"lost")
     TableRing.renew(url)
     with TableRing.attach(url, subscriber="b") as ring:
         ring.push(b"after")

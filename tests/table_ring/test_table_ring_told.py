@@ -11,9 +11,7 @@ from postgres import Postgres, connect
 
 from shmring.table_ring import TableRing, functions
 from shmring.table_ring.backend import Peek, Which
-from shmring.table_ring.functions import Functions
 from shmring.table_ring.postgresql import PostgresBackend
-from shmring.table_ring.schema import Layout
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -58,7 +56,7 @@ def waiting(
     """Wait for a slot as a handle does; what is returned waits to be told, and says by whom."""
     with connect(server) as session:
         session.execute("LISTEN shmring")
-        key = Functions("shmring", "public", Layout(SLOTS, 1)).key
+        key = functions.lock_key("public.shmring")
         session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, functions.AWAIT_SLOT))
 
         def told() -> list[str]:

@@ -33,7 +33,8 @@ BEGIN
     IF EXISTS (SELECT FROM {ring}_ring r
         WHERE r.subscribers <> {ring}_subscribed() OR r.holders <> {ring}_holders())
     THEN
-        RAISE 'the functions that push know other subscribers than table {name}_ring'
+        RAISE 'the functions that push know other subscribers than table {name}_ring;'
+            ' TableRing.renew makes them again'
             USING ERRCODE = '{FOREIGN}';
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -19,8 +18,7 @@ from sqlalchemy.pool import NullPool
 from shmring.errors import Damaged, VersionMismatch
 from shmring.table_ring import functions
 from shmring.table_ring.backend import Backend, Meaning
-from shmring.table_ring.functions import Functions
-from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
+from shmring.table_ring.schema import MAX_SUBSCRIBERS, MESSAGE_BYTES, Layout, Tables
 
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
@@ -207,10 +205,6 @@ class PostgresRing(Backend):
 
     # -- the ring as a whole ---------------------------------------------------------------------
 
-    def use(self, layout: Layout) -> None:
-        super().use(layout)
-        self._key = self._functions(layout).key
-
     def lock_creation(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
@@ -237,12 +231,12 @@ class PostgresRing(Backend):
         self._sequence("_push", 0)
         for holder in range(len(subscribers)):
             self._sequence(f"_pop_{holder}", 0)
-        self._create_functions(connection, layout)
+        self._make_functions(connection, layout)
         self._run(f"ANALYZE {named()}")
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
         named = self._named
-        self._check_functions(layout)
+        self._check_parts()
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if not unlogged or not self._call(empty, ())[0][0]:
             return
@@ -266,18 +260,17 @@ class PostgresRing(Backend):
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, of any version, within a transaction."""
-        self._hold_subscribers(layout)
-        self._drop_functions(connection)
-        self._create_functions(connection, layout)
+        self._hold_subscribers()
+        self._drop_functions()
+        self._make_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
-        # A ring whose layout is unknown can be dropped too.
-        self._hold_subscribers(Layout(1, 1))
-        self._drop_functions(connection)
-        # In the order in which pops lock them.
+        self._hold_subscribers()
+        self._drop_functions()
+        # In the order in which pops lock them; whoever the subscribers are.
         self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
-        for sequence in self._sequences(connection):
-            self._run(f"DROP SEQUENCE {sequence}")
+        cursors = [self._named(f"_pop_{holder}") for holder in range(MAX_SUBSCRIBERS)]
+        self._run(f"DROP SEQUENCE IF EXISTS {', '.join(cursors)}, {self._named('_push')}")
         super().drop(connection)
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
@@ -294,8 +287,7 @@ class PostgresRing(Backend):
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
-        for statement in self._functions(self._layout).tell(*self._subscribed(connection)):
-            self._run(statement)
+        self._make_functions(connection, self._layout, [functions.CONSTANTS])
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         # A ring that is being opened may be dropped meanwhile.
@@ -310,52 +302,36 @@ class PostgresRing(Backend):
             return
         self._asking = True
         try:
-            if not self._is_there():
+            ring = self._named("_ring")
+            if not self._call("SELECT to_regclass(%s)::oid", (ring,))[0][0]:
                 raise self.dropped()
+            made = self._call(f"SELECT slots, stride FROM {self._called('_ring')}", ())
+            if made != [(self._layout.slots, self._layout.stride)]:
+                raise self.dropped()
+            self._check_parts()
         finally:
             self._asking = False
 
-    def _hold_subscribers(self, layout: Layout) -> None:
+    def _hold_subscribers(self) -> None:
         """Keep others from subscribing and unsubscribing until the transaction ends."""
-        key = self._functions(layout).key
-        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
+        self._run(f"SELECT pg_advisory_xact_lock({self._key}, {functions.PUSH})")
 
-    def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
-        """Return how many subscribers there are, and their bits."""
+    def _make_functions(
+        self, connection: sa.Connection, layout: Layout, scripts: Sequence[str] = functions.SCRIPTS
+    ) -> None:
+        """Make functions that let new messages wait for the subscribers in the ring's row."""
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
-        return row.subscribers, row.holders
+        for script in scripts:
+            self._run(functions.fill_in(script, self._named(), layout, *row))
 
-    def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
-        for statement in self._functions(layout).create(*self._subscribed(connection)):
-            self._run(statement)
-
-    def _drop_functions(self, connection: sa.Connection) -> None:
-        found = connection.execute(
-            sa.text(
-                "SELECT oid::regprocedure::text FROM pg_proc"
-                " WHERE pronamespace = CAST(:schema AS regnamespace) AND proname = ANY(:names)"
-            ),
-            {"schema": self._schema, "names": functions.names(self.tables.name)},
-        )
-        for (signature,) in found.all():
-            self._run(f"DROP FUNCTION {signature}")
+    def _drop_functions(self) -> None:
+        self._run(f"DROP FUNCTION IF EXISTS {', '.join(functions.names(self._named()))}")
 
     def _sequence(self, suffix: str, position: int) -> None:
         name = self._named(suffix)
         self._run(f"CREATE SEQUENCE {name} MINVALUE 0 START 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
-
-    def _sequences(self, connection: sa.Connection) -> list[str]:
-        """Return the names of the sequences that the ring has, whatever its subscribers are."""
-        name = self.tables.name
-        query = sa.text(
-            "SELECT relname FROM pg_class WHERE relkind = 'S'"
-            " AND relnamespace = CAST(:schema AS regnamespace)"
-            " AND (relname = :push OR relname ~ :pop)"
-        )
-        values = {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"}
-        return [f"{self._schema}.{found}" for (found,) in connection.execute(query, values)]
 
     def _find_schema(self) -> tuple[str | None, str, bool]:
         """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
@@ -378,65 +354,38 @@ class PostgresRing(Backend):
             )
         return schema, quoted, found
 
-    def _check_functions(self, layout: Layout) -> None:
-        """Raise if a handle of this version must not call the functions."""
-        ring = self._functions(layout)
-        renew = f"TableRing.renew(url, name={ring.name!r})"
-        # One statement reads all texts at one moment, also while another session subscribes.
-        source = "(SELECT p.prosrc FROM pg_proc p WHERE p.oid = to_regprocedure(%s))"
-        version, made, subscribed, holders, told = self._call(
-            f"SELECT {', '.join([source] * 4)}, ARRAY["
-            "format('SELECT (%%s)::smallint', r.subscribers),"
-            f" format('SELECT (%%s)::bigint', r.holders)] FROM {self._called('_ring')} r",
-            [f"{ring.named(f'_{which}')}()" for which in functions.CONSTANTS],
-        )[0]
-        if version != f"SELECT ({functions.VERSION})::integer":
-            said = version and re.search(r"\d+", version)
-            raise VersionMismatch(
-                f"the functions of table ring {ring.name!r} are"
-                f" {f'version {said.group()}' if said else 'missing'}, this shmring knows"
-                f" {functions.VERSION}; {renew} replaces them, when all its users have this shmring"
-            )
-        if made != ring.made_source:
+    def _check_parts(self) -> None:
+        """Raise if a part of the ring is missing, or another version made its functions."""
+        name, ring = self.tables.name, self._named()
+        renew = f"TableRing.renew(url, name={name!r})"
+        (made,) = self._call(f"SELECT functions FROM {self._called('_ring')}", ())[0]
+        if made != functions.made(ring):
+            version, _, place = str(made).partition(" for ")
+            if version != f"version {functions.VERSION}":
+                raise VersionMismatch(
+                    f"the functions of table ring {name!r} are {version}, this shmring knows"
+                    f" {functions.VERSION}; {renew} replaces them, when all its users have this"
+                    " shmring"
+                )
             raise Damaged(
-                f"the functions of table ring {ring.name!r} were made for another ring: {made};"
-                f" this is {ring.made}; {renew} makes them again"
+                f"the functions of table ring {name!r} were made for another ring: {place};"
+                f" this is {ring}; {renew} makes them again"
             )
-        if [subscribed, holders] != told:
+        tables = [ring, *(f"{ring}_{part}" for part in ("subscribers", "claims", "push"))]
+        if lost := self._missing("to_regclass", tables):
+            raise Damaged(f"table ring {name!r} lost {lost}; TableRing.drop, create again")
+        if lost := self._missing("to_regproc", functions.names(ring)):
             raise Damaged(
-                f"table ring {ring.name!r}: the functions that push know other subscribers than"
-                f" table {ring.name}_ring; {renew} makes them again"
+                f"table ring {name!r} lost the functions {lost}; {renew} makes them again"
             )
 
-    def _is_there(self) -> bool:
-        """Whether the ring that a handle knows exists; raise if parts of it are missing."""
-        name, layout = self.tables.name, self._layout
-        parts = [
-            self._named(suffix) for suffix in ("_ring", "", "_subscribers", "_claims", "_push")
-        ]
-        query = "SELECT n FROM unnest(%s::text[]) n WHERE to_regclass(n) IS NULL"
-        lost = {part for (part,) in self._call(query, (parts,))}
-        if parts[0] in lost:
-            return False
-        made = self._call(f"SELECT slots, stride FROM {self._called('_ring')}", ())
-        if made != [(layout.slots, layout.stride)]:
-            return False
-        if lost:
-            raise Damaged(
-                f"table ring {name!r} lost {', '.join(sorted(lost))}; TableRing.drop, create again"
-            )
-        self._check_functions(layout)
-        query = "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = %s::regnamespace"
-        there = {function for (function,) in self._call(query, (self._schema,))}
-        if missing := sorted(set(functions.names(name)) - there):
-            raise Damaged(
-                f"table ring {name!r} lost the functions {', '.join(missing)};"
-                f" TableRing.renew(url, name={name!r}) makes them again"
-            )
-        return True
+    def _missing(self, find: str, names: Sequence[str]) -> str:
+        query = f"SELECT n FROM unnest(%s::text[]) n WHERE {find}(n) IS NULL"
+        return ", ".join(sorted(name for (name,) in self._call(query, (list(names),))))
 
-    def _functions(self, layout: Layout) -> Functions:
-        return Functions(self.tables.name, self._schema, layout)
+    @property
+    def _key(self) -> int:
+        return functions.lock_key(self._named())
 
     def _named(self, suffix: str = "") -> str:
         return f"{self._schema}.{self.tables.name}{suffix}"

@@ -58,7 +58,7 @@ class PostgresBackend(PostgresRing):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         named = self._named
-        mark = self._mark = f"{self._functions(layout).mark} => NULL"
+        mark = self._mark = f"{functions.mark(layout)} => NULL"
         self._push_one = Statement("push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})")
         self._push_many = Statement("push_many", f"SELECT {named('_push_many')}($1, $2, {mark})")
         self._sync = Statement(

@@ -1,8 +1,7 @@
--- The functions that push. `functions.py` fills in what is in braces, and has the functions that are
--- constants or expressions. PostgreSQL writes them into
--- the plans, and makes the plans again when subscribing replaces them. A session learns of that when
--- it locks a table that it has not locked in its transaction: pg_relation_is_updatable(0, ...) locks
--- table 0, which cannot be locked already, finds none and unlocks it; its answer is never NULL.
+-- The functions that push. Subscribing replaces constants in their plans, which PostgreSQL then makes
+-- again. A session learns of that when it locks a table that it has not locked in its transaction:
+-- pg_relation_is_updatable(0, ...) locks table 0, which cannot be locked already, finds none and
+-- unlocks it; its answer is never NULL.
 
 -- Push a message, and return its number; NULL if no slot came free within `timeout` milliseconds.
 -- Mostly, each statement of the first round runs once, and no other statement runs.

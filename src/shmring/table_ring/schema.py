@@ -165,7 +165,7 @@ class Tables:
             sa.Column("unlogged", sa.Boolean, nullable=False),
             sa.Column("subscribers", sa.SmallInteger, nullable=False),
             sa.Column("holders", sa.BigInteger, nullable=False),
-            *position(),
+            *(position() or [sa.Column("functions", sa.Text)]),
             sa.CheckConstraint("id = 0"),
         )
         self.subscribers = sa.Table(
