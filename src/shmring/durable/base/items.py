@@ -126,17 +126,20 @@ class Packing:
         """
         if type(data) is not bytes or len(data) > _LARGEST:
             data = _item_bytes(data)
-        self._loose.append(data)
+        nbytes = self.nbytes + len(data) + TABLE_ENTRY_BYTES
+        # A signal's handler may raise behind any call: nothing is called between these.
         self.count += 1
-        self.nbytes += len(data) + TABLE_ENTRY_BYTES
+        self.nbytes = nbytes
+        self._loose.append(data)
 
     def add_many(self, items: Rows) -> int:
         """Take many items, or none if one is refused; return their number."""
         parts, table = pack(items)
         self.settle()
         count = len(table) // TABLE_ENTRY_BYTES
+        nbytes = self.nbytes + sum(map(len, parts)) + len(table)
         self.count += count
-        self.nbytes += sum(map(len, parts)) + len(table)
+        self.nbytes = nbytes
         self.parts += parts
         self.table += table
         return count

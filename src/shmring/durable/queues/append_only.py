@@ -154,7 +154,7 @@ class AppendOnlyQueue(session.Ends):
             )
         if self._failure is not None:
             raise Closed(
-                f"the queue at {self.path} has stopped ({self._failure}); open it again"
+                f"the queue at {self.path} has stopped ({self._failure!r}); open it again"
             ) from self._failure
 
     def __len__(self) -> int:
@@ -176,12 +176,12 @@ class AppendOnlyQueue(session.Ends):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Stop the queue if a write in this block fails, unless the disk is full."""
+        """Stop the queue if this block fails or is interrupted, unless the disk is full."""
         try:
             yield
         except NoSpace:
             raise
-        except (Damaged, OSError) as error:
+        except BaseException as error:
             self._failure = error
             raise
 
@@ -236,16 +236,18 @@ class AppendOnlyQueue(session.Ends):
     def _load(self) -> bool:
         """Load a part of the front stack if none is loaded; False if the queue is empty."""
         if self._rest:
-            link = self._rest
-            places, self._rest = self._file.walk(link, adjacent=True)
-            self._front.append(Piece(self._file, places, link))
+            places, rest = self._file.walk(self._rest, adjacent=True)
+            piece = Piece(self._file, places, self._rest)
+            # A signal's handler may raise behind any call: nothing is called between changes.
+            self._front += [piece]
+            self._rest = rest
         elif self._written_count or self._packing.count:
             # An empty front becomes the reversed back.
-            self._front = self._reversed_back()
+            front, empty = self._reversed_back(), Packing()
             self._front_count = self._written_count + self._packing.count
             self._changed |= self._packing.count > 0
-            self._back, self._written_count = 0, 0
-            self._packing = Packing()
+            self._front, self._back, self._written_count = front, 0, 0
+            self._packing = empty
         return bool(self._front)
 
     def _reversed_back(self) -> list[Piece]:
@@ -311,7 +313,7 @@ class AppendOnlyQueue(session.Ends):
                     self._written_count,
                 )
                 self._check_names()
-            self.position, self._committed, self._changed = commit.position, commit, False
+                self.position, self._committed, self._changed = commit.position, commit, False
             return self.position
 
     def rollback(self) -> None:
@@ -369,13 +371,13 @@ class AppendOnlyQueue(session.Ends):
 
         try:
             commit, new = replace_file(self._disk, self.path, make)
+            old.close()
+            self._file = new
+            self._settle(commit)
         except BaseException as error:
             if made:  # which of the two files has the name is not known
                 self._failure = error
             raise
-        old.close()
-        self._file = new
-        self._settle(commit)
         return self.position
 
     def _copy(self, pieces: Iterable[Piece], name: str, base: int) -> tuple[Commit, AppendOnlyFile]:
@@ -407,9 +409,10 @@ class AppendOnlyQueue(session.Ends):
     def close(self) -> None:
         """Close without a flush, and release the lock; a second call does nothing."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            self._closed = True
+            try:
                 self._file.close()
+            finally:
                 self._release()
 
     def _release(self) -> None:

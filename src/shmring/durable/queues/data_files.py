@@ -233,7 +233,7 @@ class DataFiles:
             self._current = None if file.end >= self._maximum else file
         try:
             file.write(parts, offset)
-        except OSError:
+        except BaseException:
             self._take_back(file, offset, nbytes, items)
             raise
         self._note_open(file)

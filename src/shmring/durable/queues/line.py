@@ -86,23 +86,26 @@ class Line:
         """Move items of the first span to the end of a session's spans."""
         first = self.spans[0]
         begin = first.begin
-        first.begin += count
-        self.count -= count
-        if first.begin == first.end:
-            del self.spans[0]
         last = taken[-1] if taken else None
         if last is not None and last.run is first.run and last.end == begin:
             last.end += count
         else:
-            taken.append(Span(first.run, begin, begin + count))
-            self.taken.add(taken[-1])
+            span = Span(first.run, begin, begin + count)
+            # A signal's handler may raise behind any call: nothing is called between changes.
+            taken += [span]
+            self.taken |= {span}
+        first.begin += count
+        self.count -= count
+        if first.begin == first.end:
+            del self.spans[0]
 
     def put_back(self, span: Span) -> None:
         """Put a taken span back to its old place, unless clear() has removed it."""
         if span in self.taken:
-            self.taken.remove(span)
-            self.spans.insert(bisect_right(self.spans, span.number, key=_number), span)
-            self.count += len(span)
+            at, count = bisect_right(self.spans, span.number, key=_number), len(span)
+            self.taken -= {span}  # as in hand_over(), without a call between
+            self.spans[at:at] = [span]
+            self.count += count
 
     def remove(self, first: int, count: int) -> int | None:
         """Take items out by their numbers; return the first number that is not there."""

@@ -437,10 +437,12 @@ class PersistentQueue(Closing):
 
     def close(self) -> None:
         """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
-        if not self.is_open:
-            return
         if self._forks != lineage.forks:
             self.is_open = False
+            return
+        if not self.is_open:
+            with self._lock:
+                self._store.close(None)  # what a call that was interrupted has left
             return
         with self._commit_lock:
             try:

@@ -168,8 +168,10 @@ class Session(Ends):
             if not self._queue.reclaim():
                 raise
             file, offset = files.write(packing.parts, packing.count)
-        self._extents.append(Extent(file, offset, packing.table))
-        self._packing = Packing()
+        extent, empty = Extent(file, offset, packing.table), Packing()
+        # A signal's handler may raise behind any call: nothing is called between changes.
+        self._extents += [extent]
+        self._packing = empty
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if there is no committed item.
@@ -205,29 +207,24 @@ class Session(Ends):
             if not (self._packing.count or self._extents or self._taken):
                 return
             transaction = Transaction(self._extents, self._packing, self._taken)
+            empty = Packing()
             try:
                 self._queue.commit(transaction)
             finally:
                 if transaction.done and transaction.error is None:
-                    self._forget()
+                    self._packing, self._extents, self._taken = empty, [], []
 
     def rollback(self) -> None:
         """Undo all changes since the last flush; dequeued items return to the front."""
         with self._lock:
-            extents, taken = self._extents, self._taken
-            self._forget()
-        if not self._queue.usable:
-            return
-        for extent in extents:
-            self._queue.files.release(extent.file, len(extent))
-        self._queue.give_back(taken)
+            self._packing, extents, self._extents = Packing(), self._extents, []
+            if self._queue.usable:
+                for extent in extents:
+                    self._queue.files.release(extent.file, len(extent))
+                self._queue.give_back(self._taken)
+            self._taken = []
 
     close = rollback
-
-    def _forget(self) -> None:
-        self._packing = Packing()
-        self._extents = []
-        self._taken = []
 
     def __del__(self) -> None:
         # The collector may run inside the queue's own critical section, so this takes no lock.

@@ -224,10 +224,10 @@ class Store:
             # Removing the old log frees more than the reserve, for which there is no room beside.
             return write(0)
 
-    def close(self, live: set[int]) -> None:
-        """Close the files; delete those without living items, if their items are known gone."""
-        known = self._owner.has_name() and self.failure is None and not self.log.unchecked
+    def close(self, live: set[int] | None) -> None:
+        """Close the files; delete those that are not in `live`, if their items are known gone."""
         try:
+            known = self._owner.has_name() and self.failure is None and not self.log.unchecked
             self._files.close(live if known else None)
         finally:
             self.log.close()
