@@ -337,7 +337,8 @@ def test_function_that_somebody_dropped_is_missed_by_name_and_renewed(url: str) 
     with TableRing(url, slots=3) as ring:
         ring.push(b"0")
         execute(url, "DROP FUNCTION shmring_pop_one")
-        with pytest.raises(Damaged, match=r"lost the functions public\.shmring_pop_one; TableRing\.renew"):
+        lost = r"lost the functions public\.shmring_pop_one; TableRing\.renew"
+        with pytest.raises(Damaged, match=lost):
             ring.pop(timeout=0)
         TableRing.renew(url)
         assert ring.pop(timeout=0) == b"0"
