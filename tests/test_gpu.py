@@ -349,6 +349,8 @@ COLUMNS = {
     "x": pa.array(np.linspace(0, 1, 1000), pa.float32()),
     "embedding": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4000.0)), 4),
 }
+# As Spark's arrays come.
+LISTS = pa.ListArray.from_arrays(pa.array(range(0, 4001, 4), pa.int32()), pa.array(np.arange(4e3)))
 
 
 def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, pinned):
@@ -368,7 +370,8 @@ def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, pinned):
 
 
 def test_slices_and_batches_of_other_memory_and_without_rows(gpu):
-    batch = pa.record_batch(COLUMNS)
+    nested = pa.array([[[k], [k + 1]] for k in range(1000)], pa.large_list(pa.list_(pa.int32())))
+    batch = pa.record_batch({**COLUMNS, "lists": LISTS, "nested": nested})
     for part in (batch, batch.slice(10, 100), batch.slice(0, 0)):
         tensors = to_torch(part)
         gpu.finish()
@@ -392,6 +395,12 @@ def test_what_is_no_tensor_of_numbers_is_refused(gpu):
     for wrong in (["a"], [True]):
         with pytest.raises(TypeError, match='column "x" is of'):
             to_torch(pa.record_batch({"x": wrong}))
+    with pytest.raises(ValueError, match='column "x" has lists of 0 to 2 values'):
+        to_torch(pa.record_batch({"x": [[1, 2], []]}))
+    with pytest.raises(ValueError, match='column "x" has 1 nulls'):
+        to_torch(pa.record_batch({"x": [[1], None]}))
+    with pytest.raises(ValueError, match='column "x" has 1 nulls'):
+        to_torch(pa.record_batch({"x": [[1], [None]]}))
 
 
 # --- a sidecar ------------------------------------------------------------------------------------

@@ -288,7 +288,8 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
 
     Parameters
     ----------
-    batch : of numbers, or of lists of fixed size of numbers, without nulls
+    batch : of numbers, or of lists of numbers that are equally long in each column, without nulls
+        (Spark's arrays are lists whose type has no size)
     device : where to, as torch names it
     stream : of torch, on which to copy; None is the device's current one
 
@@ -299,7 +300,7 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
     Raises
     ------
     TypeError : a column is not of numbers
-    ValueError : a column has nulls; fill them first
+    ValueError : a column has nulls, which must be filled first, or lists of several lengths
     GpuError : torch is not there, or the GPU's runtime refuses the copy
     """
     try:
@@ -332,12 +333,13 @@ def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
     import pyarrow as pa
 
     shape: tuple[int, ...] = (len(array),)
+    lists = (pa.types.is_fixed_size_list, pa.types.is_list, pa.types.is_large_list)
     while True:
         if array.null_count:
             raise ValueError(f'column "{name}" has {array.null_count} nulls; fill them first')
-        if not pa.types.is_fixed_size_list(array.type):
+        if not any(is_list(array.type) for is_list in lists):
             break
-        shape = (*shape, array.type.list_size)
+        shape = (*shape, _list_size(name, array))
         array = array.flatten()
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -348,3 +350,19 @@ def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
     name_of = {"halffloat": "float16", "float": "float32", "double": "float64"}
     dtype = name_of.get(str(kind), str(kind))
     return address, len(array) * width, dtype, shape
+
+
+def _list_size(name: str, array: Any) -> int:
+    """The length of every list in a column."""
+    import pyarrow.compute as pc
+
+    if (fixed := getattr(array.type, "list_size", None)) is not None:
+        return int(fixed)
+    of: Any = pc
+    shortest, longest = of.min_max(of.list_value_length(array)).as_py().values()
+    if shortest != longest:
+        raise ValueError(
+            f'column "{name}" has lists of {shortest} to {longest} values, and a tensor lists of '
+            "one length; pad or cut them first"
+        )
+    return longest or 0
