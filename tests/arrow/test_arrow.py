@@ -60,6 +60,7 @@ ARRAYS = {
     "binary_view": pa.array([b"\0" * 20, None], pa.binary_view()),
     "list_view": pa.array([["a"], None, []], pa.list_view(pa.string())),
     "large_list_view": pa.array([[1, 2], None], pa.large_list_view(pa.int64())),
+    "fixed lists of no views": pa.array([[], None], pa.list_(pa.string_view(), 0)),
     "struct": pa.array([{"x": 1, "y": ["a", None]}, None, {"x": None, "y": None}]),
     "sparse union": pa.UnionArray.from_sparse(
         pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]

@@ -422,8 +422,7 @@ def _compact(array: Any, tight: bool) -> Any:
     if pa.types.is_struct(kind):
         children = [_compact(array.field(i), tight) for i in range(kind.num_fields)]
         return _pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
-    if pa.types.is_fixed_size_list(kind):
-        size = kind.list_size
+    if pa.types.is_fixed_size_list(kind) and (size := kind.list_size):  # pyarrow divides by it
         values = array.values.slice(array.offset * size, len(array) * size)
         return _pa.FixedSizeListArray.from_arrays(_compact(values, tight), type=kind, mask=nulls)
     if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
