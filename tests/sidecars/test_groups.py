@@ -7,7 +7,7 @@ import pytest
 from functions import group_of, numbers
 
 from shmring import SidecarClient
-from shmring.sidecars.groups import arguments, is_group
+from shmring.sidecars.calls import arguments, is_group
 
 
 def test_group_is_seen_as_it_was_and_other_metadata_stays():

@@ -19,9 +19,8 @@ from shmring.arrow.known import learned
 from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge, ShmringError
 from shmring.sidecars.batching import Batching, WrongRows
-from shmring.sidecars.calls import Calls
+from shmring.sidecars.calls import Calls, arguments, is_group
 from shmring.sidecars.functions import Function, batches_from
-from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.raised import raised

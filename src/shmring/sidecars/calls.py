@@ -1,6 +1,10 @@
-"""The UDFs of Spark's that one request asks for: their arguments among its columns, and results.
+"""What one request asks for, beside one call: UDFs of Spark's, or one for a group of rows.
 
-Several of one select are several calls of the sidecar's function, on columns that may be the same.
+Several UDFs of one select are several calls of the sidecar's function, on columns that may be the
+same: here are their arguments among the request's columns, and their results.
+
+A group, or the two sides of a cogroup, is neither cut nor joined with others, and may be answered
+with any number of rows. The two sides go as one row with two lists, whose elements are their rows.
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.combining import combined, with_rows
-from shmring.sidecars.groups import is_group
 
 _arrow: Any = pa
 
@@ -30,6 +33,27 @@ MOST = 256
 _MOST_BYTES = 4 << 20
 
 _SHOWN = 100  # characters of what cannot be read
+
+_GROUP = b"shmring.group"
+_ONE = b"1"
+
+
+def is_group(request: pa.RecordBatch) -> bool:
+    """Whether a request is a group or a cogroup."""
+    return _GROUP in (request.schema.metadata or {})
+
+
+def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
+    """What the function is to be called with: any request as it is, a cogroup as its two sides."""
+    metadata = dict(request.schema.metadata or {})
+    sides = metadata.pop(_GROUP, None)
+    if sides is None:
+        return (request,)
+    if sides == _ONE:
+        return (request.replace_schema_metadata(metadata or None),)
+    columns = cast("list[Any]", cast("Any", request).columns)
+    batches = (pa.RecordBatch.from_struct_array(column.flatten()) for column in columns)
+    return tuple(batch.replace_schema_metadata(metadata or None) for batch in batches)
 
 
 def result_of(answer: pa.RecordBatch, function: str) -> Any:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,28 +17,24 @@ from shmring.arrow.batches import Piece
 from shmring.errors import RingNotFound, ShmringError
 from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import Batching, WrongRows
-from shmring.sidecars.calls import Calls
+from shmring.sidecars.calls import Calls, is_group
 from shmring.sidecars.combining import joined
-from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import Heartbeat, Request
 
 
-class HasBatch(Protocol):
-    """A request."""
+@dataclass(slots=True)
+class _Gathered(Request):
+    """One that waits for others; its batch lies in the ring."""
 
-    @property
-    def batch(self) -> pa.RecordBatch: ...
-
-
-Item = TypeVar("Item", bound=HasBatch)
+    batch: pa.RecordBatch
 
 
-class Gathering(Generic[Item]):
+class Gathering:
     """Requests that wait for others."""
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._requests: list[Item] = []
+        self._requests: list[_Gathered] = []
         self._rows = 0
         self._due = 0.0
 
@@ -66,13 +61,13 @@ class Gathering(Generic[Item]):
             and batch.schema.equals(self._requests[0].batch.schema, check_metadata=True)
         )
 
-    def add(self, request: Item) -> None:
+    def add(self, request: _Gathered) -> None:
         if not self._requests:
             self._due = time.monotonic() + self._batching.wait
         self._requests.append(request)
         self._rows += request.batch.num_rows
 
-    def take(self) -> list[Item]:
+    def take(self) -> list[_Gathered]:
         """All of them; they wait no longer."""
         taken, self._requests, self._rows = self._requests, [], 0
         return taken
@@ -89,19 +84,12 @@ def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.
     return cut
 
 
-@dataclass(slots=True)
-class _Gathered(Request):
-    """One that waits for others; its batch lies in the ring."""
-
-    batch: pa.RecordBatch
-
-
 class Joint:
     """The requests of a worker whose function takes several together."""
 
     def __init__(self, answers: Answers, batching: Batching) -> None:
         self._answers = answers
-        self._gathering = Gathering[_Gathered](batching)
+        self._gathering = Gathering(batching)
 
     @property
     def left(self) -> float:

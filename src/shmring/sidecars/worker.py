@@ -36,9 +36,8 @@ from shmring.errors import (
 from shmring.names import REQUESTS
 from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import PIN, Batching
-from shmring.sidecars.calls import Calls
+from shmring.sidecars.calls import Calls, is_group
 from shmring.sidecars.functions import Function, find_function, instantiated
-from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import LOOK, Request
 from shmring.sidecars.joint import Joint
 from shmring.sidecars.outbox import Client

@@ -50,7 +50,7 @@ public final class Groups {
    */
   public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attribute> input)
       implements Signature {
-    /** Of the schema: sidecars/groups.py says what it means. */
+    /** Of the schema: sidecars/calls.py says what it means. */
     private static final Map<String, String> GROUP = Map.of("shmring.group", "1");
 
     @Override
@@ -130,7 +130,7 @@ public final class Groups {
       StructType output,
       SparkTypes types)
       implements Signature {
-    /** Of the schema: sidecars/groups.py says what it means. */
+    /** Of the schema: sidecars/calls.py says what it means. */
     private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
 
     @Override
