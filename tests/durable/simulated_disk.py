@@ -176,6 +176,9 @@ class SimulatedDisk:
             file.truncate(0)
         return file
 
+    def copy_mode(self, source: str, target: str) -> None:
+        """No file here has one."""
+
     def rename(self, source: str, target: str) -> None:
         inode = self.names_now.pop(source)
         self.names_now[target] = inode

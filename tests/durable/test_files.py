@@ -198,3 +198,54 @@ def test_what_stands_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     for use, path in (PersistentQueue, tmp_path / "q"), (AppendOnlyQueue, tmp_path / "a"):
         with pytest.raises(NotARing, match=rf"{path}.*lock.* is a directory"):
             use(path)
+
+
+def _compact(path: Path) -> Callable[[], object]:
+    queue = AppendOnlyQueue(path / "file")
+    queue.flush()
+    return queue.compact
+
+
+def _write_the_log_anew(path: Path) -> Callable[[], object]:
+    return PersistentQueue(path)._rewrite_log
+
+
+def _set_aside(path: Path) -> Callable[[], object]:
+    PersistentQueue(path).close()
+    with (path / "transaction.log").open("r+b") as log:
+        log.write(b"no log")
+    return lambda: PersistentQueue(path, damage="cut").close()
+
+
+def _cut_a_journal(path: Path) -> Callable[[], object]:
+    with (
+        shmring.create(path=path.with_name("ring"), slots=1024, temporary=True) as ring,
+        ring.journal(path),
+        ring.producer() as out,
+    ):
+        out.push(b"first", durable=True)
+        out.push(b"second", durable=True)
+    return lambda: truncate(path, at=1)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+@pytest.mark.parametrize("begin", [_compact, _write_the_log_anew, _set_aside, _cut_a_journal])
+def test_a_file_that_is_written_anew_keeps_its_mode(
+    tmp_path: Path, begin: Callable[[Path], Callable[[], object]], mode: int
+) -> None:
+    """Who may read it, and who may not, was said by chmod; this process has another umask."""
+    (path := tmp_path / "durable").mkdir()
+    write_anew = begin(path)
+    files = {file: file.stat().st_ino for file in path.iterdir() if "lock" not in file.name}
+    for file in files:
+        file.chmod(mode)
+    umask = os.umask(0o022 if mode == 0o600 else 0o077)
+    try:
+        write_anew()
+    finally:
+        os.umask(umask)
+    there = [file for file in path.iterdir() if "lock" not in file.name]
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in there} == {
+        file.name: oct(mode) for file in there
+    }
+    assert any(file not in files or file.stat().st_ino != files[file] for file in there)

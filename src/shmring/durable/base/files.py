@@ -338,6 +338,13 @@ class Disk:
         flags = os.O_RDWR if write or create else os.O_RDONLY
         return File(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
 
+    def copy_mode(self, source: str, target: str) -> None:
+        """Make an empty file with the mode of another one, if there is that one."""
+        with _in_words(target), suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(source).st_mode)
+            File(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600).close()
+            os.chmod(target, mode)
+
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""
         with _in_words(target):
@@ -421,6 +428,7 @@ def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:
     if copy:
         file = disk.open(path, write=False)
         try:
+            disk.copy_mode(path, target)
             write_file(disk, target, [file.read(file.size(), 0)]).close()
         finally:
             file.close()
@@ -444,8 +452,9 @@ def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
 def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     """Put a new file in the place of ``path`` in one step: after a crash it is the old or the new.
 
-    Whoever goes on with the new file has it open before the rename: no call after it can fail in
-    such a way that the old file, which has no name any more, is taken for the one at ``path``.
+    The new one has the old one's mode.  Whoever goes on with it has it open before the rename: no
+    call after it can fail in such a way that the old file, which has no name any more, is taken for
+    the one at ``path``.
 
     Parameters
     ----------
@@ -460,6 +469,7 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     """
     temporary = path + ".tmp"
     try:
+        disk.copy_mode(path, temporary)
         made = make(temporary)
     except BaseException:
         with suppress(OSError):

@@ -317,9 +317,9 @@ def _cut(directory: str, names: list[int], offset: int) -> None:
     The last segment goes first, so that a crash leaves no hole.  Readers may have the files mapped:
     files are replaced, never shortened.
     """
+    disk = Disk()
     for first in reversed(names):
         path = segment_path(directory, first)
-        disk = Disk(os.stat(path).st_mode & 0o777)
         if first != names[0] or not offset:
             set_aside(disk, path)
             continue
