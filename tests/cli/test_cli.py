@@ -215,6 +215,14 @@ def test_messages_become_rows_of_a_file(name: str, tmp_path: Path) -> None:
     assert found["message"].to_pylist() == [b"a", b"\xff"]
 
 
+def test_what_cannot_be_written_is_not_taken(name: str, tmp_path: Path) -> None:
+    good("produce", name, input=b"a\n")
+    result = run("consume", name, "--until", "empty", "--parquet", tmp_path / "none" / "file")
+    assert good("consume", name, "--until", "empty") == "a\n"
+    assert result.exit_code == 1
+    assert f"{tmp_path}/none/file: No such file or directory" in result.stderr
+
+
 def test_a_file_does_not_mix_batches_with_messages(name: str, tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"id": [1]}), tmp_path / "in.parquet")
     good("produce", name, "--parquet", tmp_path / "in.parquet")

@@ -111,12 +111,17 @@ class Parquet(Sink):
         import pyarrow as pa
 
         self._file = file
+        self._out: Any = None
         self._messages = pa.schema(
             {"message_id": pa.int64(), "time": pa.timestamp("ns", "UTC"), "message": pa.binary()}
         )
         self._schema = schema or self._messages
         self._writer: Any = None
         self._rows: list[tuple[int, int | None, bytes]] = []
+
+    def __enter__(self) -> Self:
+        self._out = open(self._file, "wb")  # before a message is taken that could not be written
+        return self
 
     def message(self, message: Lease) -> None:
         self._rows.append((message.message_id, message.time or None, bytes(message.data)))
@@ -148,10 +153,13 @@ class Parquet(Sink):
 
     def _open(self, schema: pa.Schema) -> Any:
         self._schema = schema
-        return pyarrow("parquet", "Parquet").ParquetWriter(self._file, schema)
+        return pyarrow("parquet", "Parquet").ParquetWriter(self._out, schema)
 
     def __exit__(self, *_: object) -> None:
-        self._write_rows()
-        if self._writer is None:
-            self._writer = self._open(self._schema)
-        self._writer.close()
+        with self._out:
+            try:
+                self._write_rows()
+            finally:
+                if self._writer is None:
+                    self._writer = self._open(self._schema)
+                self._writer.close()
