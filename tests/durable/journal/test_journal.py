@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from shmring.errors import (
     BranchNotFound,
     Damaged,
     JournalGap,
+    Locked,
     NotARing,
     NotDurable,
     RingNotFound,
@@ -193,11 +195,34 @@ def test_a_ring_made_again_continues_the_sequence(name: str, tmp_path: Path) -> 
     assert [b.to_pydict()["n"] for b in replay_batches(tmp_path)] == [[1, 2], [3]]
 
 
+def test_no_ring_is_made_anew_beside_a_journal_that_writes(name: str, tmp_path: Path) -> None:
+    """Its durable messages would have the numbers of the new ring's."""
+    with shmring.create(name, slots=1024) as ring, ring.producer() as out:
+        with ring.journal(tmp_path):
+            out.push(b"one", durable=True)
+            Path(ring.path).unlink()  # a cleaner of /dev/shm
+            with pytest.raises(Locked, match=f"is open in process {os.getpid()}"):
+                restore(tmp_path, name)
+            out.push(b"two", durable=True)
+        with restore(tmp_path, name, slots=1024, temporary=True) as new:
+            assert new.claimed == ring.claimed
+
+
+def test_a_segment_that_is_a_link_to_nothing_is_damage(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        out.push(b"one", durable=True)
+    (segment,) = tmp_path.glob("*.journal")
+    segment.unlink()
+    segment.symlink_to("elsewhere")
+    with pytest.raises(Damaged, match=f"{segment}: this link leads to no file"):
+        verify(tmp_path)
+
+
 def test_a_second_journal_of_a_ring_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
     with ring.journal(tmp_path / "a"):
         with pytest.raises(SecondConsumer):
             ring.journal(tmp_path / "b")
-        with pytest.raises(shmring.Locked):
+        with pytest.raises(Locked):
             ring.journal(tmp_path / "a")
 
 

@@ -298,7 +298,8 @@ def _refusal(fd: int, what: str) -> Locked:
         pid = None
     owner = f"process {pid}" if pid is not None else "another process"
     return Locked(
-        f"{what} is open in {owner}; close it there, or pass timeout= to wait for it", pid=pid
+        f"{what} is open in {owner}; close it there, or wait for it (a queue has timeout=)",
+        pid=pid,
     )
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES, crc32c
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
-from shmring.durable.base.files import Disk, File, replace_file, set_aside, write_file
+from shmring.durable.base.files import (
+    Disk,
+    File,
+    LockFile,
+    replace_file,
+    set_aside,
+    write_file,
+)
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -25,7 +32,7 @@ from shmring.durable.journal.segments import (
     walk,
     was_begun,
 )
-from shmring.errors import Damaged, JournalGap, RingNotFound
+from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
 from shmring.extras import need_pyarrow, read_schema
 
 if TYPE_CHECKING:
@@ -166,8 +173,10 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
         last = at == names[-1]
         try:
             opened = _OpenSegment(disk, segment_path(path, at), last=last)
-        except FileNotFoundError:
-            continue  # the journal has forgotten it meanwhile
+        except FileNotFoundError as error:
+            if at not in segment_names(disk, path):
+                continue  # the journal has forgotten it meanwhile
+            raise Damaged(f"{error.filename}: this link leads to no file") from None
         except _NotBegun:
             return
         with contextlib.closing(opened):
@@ -279,11 +288,9 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     """
     disk = Disk()
     where = os.fspath(path)
-    names = segment_names(disk, where)
-    if not names:
-        raise _no_journal(where)
-    lock = disk.lock(os.path.join(where, "lock"), f"journal {where}", 0)
+    lock = _lock(disk, where)
     try:
+        names = segment_names(disk, where)
         end = names[0]
         for i, first in enumerate(names):
             offset, end, whole = _good_part(disk, segment_path(where, first), end, at)
@@ -293,6 +300,13 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
         return end
     finally:
         lock.release()
+
+
+def _lock(disk: Disk, path: str) -> LockFile:
+    """Keep journals from writing there."""
+    if not segment_names(disk, path):
+        raise _no_journal(path)
+    return disk.lock(os.path.join(path, "lock"), f"journal {path}", 0)
 
 
 def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, int, bool]:
@@ -348,13 +362,18 @@ def restore(
 
     Raises
     ------
+    Locked : a journal is writing there: its messages would have the new ring's numbers
     as :func:`verify` and :func:`shmring.create`
     """
     from shmring.ring import create
 
-    serialized = b""
-    for opened in _segments(Disk(), os.fspath(path)):
-        serialized = opened.segment.schema
-    schema = _read_schema(serialized) if serialized else None
-    end = verify(path).end
-    return create(name, path=ring_path, schema=schema, first_sequence=end, **options)
+    disk, where = Disk(), os.fspath(path)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(PermissionRefused):  # a copy, on a disk that is read-only
+            stack.callback(_lock(disk, where).release)
+        serialized = b""
+        for opened in _segments(disk, where):
+            serialized = opened.segment.schema
+        schema = _read_schema(serialized) if serialized else None
+        end = verify(path).end
+        return create(name, path=ring_path, schema=schema, first_sequence=end, **options)
