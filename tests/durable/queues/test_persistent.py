@@ -393,6 +393,15 @@ def test_damaged_item_is_refused_or_passed_over_and_set_aside(tmp_path: Path) ->
     assert data.with_name(data.name + ".broken").read_bytes() == raw
 
 
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    for name in ("notes.tmp", "data.²", "data.new"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "transaction.log.tmp").write_text("an interrupted rewrite")
+    PersistentQueue(tmp_path).close()
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == {"notes.tmp", "data.²", "data.new", "transaction.log", "lock"}
+
+
 @pytest.mark.parametrize("name", ["transaction.log", "data"])
 def test_missing_file_is_damage(tmp_path: Path, name: str) -> None:
     with PersistentQueue(tmp_path) as q:

@@ -191,7 +191,8 @@ class AppendOnlyFile:
     def commit_at(self, position: int) -> Commit:
         """Return the state that a flush left at this position."""
         place = position - self.base
-        commit = self._commit_at(place) if place >= HEADER_BYTES else None
+        there = HEADER_BYTES <= place < self.file.size()
+        commit = self._commit_at(place) if there else None
         if commit is None:
             why = "a compaction dropped it" if position < self.base else "no flush returned it"
             raise PositionNotFound(f"{self.path} has no state at position {position}: {why}")

@@ -340,4 +340,4 @@ class DataFiles:
 
 def _number_of(name: str) -> int | None:
     digits = name.removeprefix(_PREFIX)
-    return int(digits) if digits != name and digits.isdigit() else None
+    return int(digits) if digits != name and digits.isdecimal() else None

@@ -5,7 +5,7 @@ The directory holds::
     lock              names the owner (see LockFile)
     transaction.log   which items were enqueued and dequeued (see transaction_log.py)
     data.0000000001   the items (see data_files.py), as many files as are needed
-    *.tmp             an interrupted rewrite; ignored, and removed on opening
+    transaction.log.tmp   an interrupted rewrite; ignored, and removed on opening
     *.broken          files that a repair put aside; never read, never removed
 
 A flush writes the items to a data file and syncs it, appends one transaction to the log and

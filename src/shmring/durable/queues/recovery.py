@@ -40,9 +40,7 @@ def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: in
     Damaged : there is other damage than a torn end; nothing was changed
     """
     names = disk.names(path)
-    for name in names:
-        if name.endswith(".tmp"):
-            disk.remove(os.path.join(path, name))
+    disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
     return Recovery(disk, path, LOG_NAME in names, cut, file_size, log_reserve)
 
 
