@@ -122,10 +122,10 @@ def is_direct(frame: DataFrame, name: str) -> bool:
     return f"Sidecar {name}" in plan_of(frame)
 
 
-def metrics_of(frame: DataFrame) -> dict[str, int]:
-    """What the topmost sidecar's node of a frame that was collected has counted."""
+def metrics_of(frame: DataFrame, name: str = "Sidecar") -> dict[str, int]:
+    """What the topmost node of such a name, in a frame that was collected, has counted."""
     plan = _plan(frame)
-    while not plan.nodeName().startswith("Sidecar"):
+    while not plan.nodeName().startswith(name):
         plan = plan.children().head()
     metrics = plan.metrics()
     keys = ("numInputRows", "numOutputRows", "batches", "requests", "requestBytes", "answers")

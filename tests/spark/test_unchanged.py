@@ -14,9 +14,9 @@ from pathlib import Path
 import mapped
 import pyarrow as pa
 import pytest
-from direct import ROWS, plan_of
+from direct import ROWS, metrics_of, plan_of
 from pyspark.sql import Window, functions
-from unchanged import FUNCTIONS, SESSION, arrays_iterator, outcome, series
+from unchanged import ADAPTIVE, FUNCTIONS, SESSION, arrays_iterator, outcome, series
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,23 @@ def test_thread_that_a_task_leaves_takes_no_batch_of_the_next_one(frame, set_opt
     frame = frame.coalesce(1)
     assert frame.mapInArrow(leaves, frame.schema).count() == 50
     assert frame.mapInArrow(lambda batches: batches, frame.schema).count() == 3503
+
+
+def test_answers_that_spark_makes_of_values_come_together(frame, set_option):
+    set_option(ADAPTIVE, False)  # its plan hides the nodes
+    doubled = functions.udtf(
+        type("Doubled", (), {"eval": lambda self, x: [(2 * x,)] * (x % 3)}),
+        returnType="n long",
+        useArrow=True,
+    )
+    found = frame.coalesce(1).lateralJoin(doubled(functions.col("id").outer()))
+    assert [tuple(row) for row in found.select("id", "n").collect()] == [
+        (x, 2 * x) for x in range(3503) for _ in range(x % 3)
+    ]
+    assert metrics_of(found, "ArrowEvalPythonUDTF")["answers"] < 3503
+    sums = frame.groupBy("id").agg(series("long", lambda x: int(x.sum()), int)("id").alias("sum"))
+    assert {tuple(row) for row in sums.collect()} == {(x, x) for x in range(3503)}
+    assert metrics_of(sums, "ArrowAggregatePython")["answers"] < 3503
 
 
 def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_option):

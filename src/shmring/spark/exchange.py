@@ -1,10 +1,11 @@
 """Batches of Spark's Python workers over two rings; all else that they say stays on the socket.
 
 The other end is WorkerClient in Java; docs/spark-design.md draws who waits for whom. A message
-begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts (8), and
-flags (4). Of a request, the number is its own. Of an answer, it says how many requests the function
-has left behind; an answer that refers to columns of a request means the next one. A batch follows
-as an IPC stream, or a part of one.
+begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts (8),
+flags (4), and of an answer how many batches are put together in it (4). Of a request, the number is
+its own. Of an answer, it says how many requests the function has left behind; an answer that refers
+to columns of a request means the next one. The rows of each of several batches follow (4 each, and
+4 more if their number is odd); then a batch as an IPC stream, or a part of one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import select
 import struct
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -34,15 +36,18 @@ if TYPE_CHECKING:
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
-_STRUCT, _ITERATOR, _GIVES_STRUCT, _COGROUPS = 1, 2, 4, 8
+_STRUCT, _ITERATOR, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8, 16
 _announcement = struct.Struct(">4sIqII")
 
-_head = struct.Struct("<QQQI4x")
+_head = struct.Struct("<QQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
 # A wait is cut into slices of so many seconds, to look whether the task is still there.
 _SLICE = 0.05
+
+# A batch goes with those before it if these are fewer, have fewer bytes, and wait no longer.
+_MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 
 # What stubs leave out, or open.
 _pa: Any = pa
@@ -113,6 +118,11 @@ class _Exchange:
         self._flags = 0  # of the last request
         # Rows of the requests that are not answered yet, where answers end with them.
         self._due: deque[int] | None = deque() if flags & _ITERATOR else None
+        self._comes_together = bool(flags & _TOGETHER)
+        self._held: list[Any] = []  # batches that are sent with the next ones
+        self._held_bytes = 0
+        self._sent_at = 0.0  # when none was held
+        self._sending = threading.Lock()  # by whoever sends what is held: any thread that reads
         self._unchanged = Unchanged()
         self._left = 0  # requests that the function has left behind
         self._said = 0  # those that the task knows of
@@ -149,7 +159,7 @@ class _Exchange:
                 batch = self._next()
 
     def _next(self) -> pa.RecordBatch | None:
-        if self._said < self._left:
+        if self._said < self._left and not self._held:
             self._push(partial(self._rings.producer.push, self._packed(0)))
         parts = bytearray()
         while True:
@@ -178,11 +188,14 @@ class _Exchange:
                 with _Exchange._taking:
                     if self._stream != _Exchange._current:
                         raise EOFError("the task has ended")
-                    lease = self._rings.consumer.lease(timeout=_SLICE)
+                    lease = self._rings.consumer.lease(timeout=0 if self._held else _SLICE)
             except Empty:
-                self._look()
+                if self._held:
+                    self.flush()
+                else:
+                    self._look()
                 continue
-            stream, _, total, flags = _head.unpack_from(memoryview(lease))
+            stream, _, total, flags, _ = _head.unpack_from(memoryview(lease))
             if stream == self._stream:
                 return lease, total, flags
             lease.release()
@@ -206,13 +219,71 @@ class _Exchange:
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, batch: Any) -> None:
-        """Send a batch that the function has made."""
-        if self._gives_struct:
-            column = batch.column(0)
-            if pa.types.is_null(column.type):  # what Spark makes of no columns and no rows
-                return
-            # Of a slice, pyarrow 22 and earlier give the whole columns.
-            batch = _pa.RecordBatch.from_struct_array(column).slice(0, batch.num_rows)
+        """Send a batch; one that Spark has made of values goes with those that follow soon.
+
+        Each message wakes the task up. Spark's own workers hold 64 KB back, however long it takes.
+        What a function has made itself may change once it goes on.
+        """
+        if not self._comes_together:
+            self._answer(batch)
+            return
+        with self._sending:
+            held = self._held
+            size = batch.get_total_buffer_size()
+            if held and (
+                self._held_bytes + size > _BYTES_TOGETHER
+                or not batch.schema.equals(held[0].schema, True)
+            ):
+                self._send_held()
+            self._held.append(batch)
+            self._held_bytes += size
+            if (
+                self._held_bytes > _BYTES_TOGETHER
+                or len(self._held) == _MOST_TOGETHER
+                or time.monotonic() - self._sent_at > _SOON
+            ):
+                self._send_held()
+
+    def flush(self) -> None:
+        """Send what is held back."""
+        with self._sending:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if len(held) < 2 or not self._answer_together(held):
+            for batch in held:
+                self._answer(batch)
+        self._sent_at = time.monotonic()
+
+    def _answer_together(self, batches: list[Any]) -> bool:
+        """Send several batches as one, if their columns may be."""
+        first = batches[0]
+        try:
+            columns = [
+                _pa.concat_arrays([batch.column(i) for batch in batches])
+                for i in range(first.num_columns)
+            ]
+        except pa.ArrowException:
+            return False
+        whole = self._unwrapped(_pa.RecordBatch.from_arrays(columns, schema=first.schema))
+        rows = [batch.num_rows for batch in batches]
+        return whole is not None and self._push_batch(whole, _BATCH, rows) is not None
+
+    def _unwrapped(self, batch: Any) -> Any:
+        """The columns of a batch that has one for all; None: there are none."""
+        if not self._gives_struct:
+            return batch
+        column = batch.column(0)
+        if pa.types.is_null(column.type):  # what Spark makes of no columns and no rows
+            return None
+        # Of a slice, pyarrow 22 and earlier give the whole columns.
+        return _pa.RecordBatch.from_struct_array(column).slice(0, batch.num_rows)
+
+    def _answer(self, batch: Any) -> None:
+        batch = self._unwrapped(batch)
+        if batch is None:
+            return
         while self._due and batch.num_rows >= self._due[0]:
             rows = self._due.popleft()
             self._send(batch.slice(0, rows))
@@ -228,15 +299,25 @@ class _Exchange:
             own = self._unchanged.without(self._request, batch)
             if own is not None:
                 batch, flags = own, _BATCH | _REFERS
+        if self._push_batch(batch, flags) is None:
+            self._answer_in_parts(batch, flags)
+
+    def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
+        """Send a batch as one message; None: it is too large, or of a type that pyarrow writes.
+
+        Parameters
+        ----------
+        rows : of each of the batches that are put together in it
+        """
         rings = self._rings
         if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):
             rings.encoder = BatchEncoder(batch.schema)
-        head = self._packed(flags)
+        head = self._packed(flags, together=len(rows))
+        head += struct.pack(f"<{len(rows)}I{len(rows) % 2 * 4}x", *rows)
         push = partial(
             rings.encoder.push_within, rings.most, rings.producer, batch, prefix=head, kind=_KIND
         )
-        if self._push(push) is None:
-            self._answer_in_parts(batch, flags)
+        return self._push(push)
 
     def _answer_in_parts(self, batch: pa.RecordBatch, flags: int) -> None:
         """Send a batch that is too large for a message, or of a type that pyarrow writes."""
@@ -251,9 +332,9 @@ class _Exchange:
             message = b"".join((head, data[first : first + size]))
             self._push(partial(self._rings.producer.push, message))
 
-    def _packed(self, flags: int, total: int = 0) -> bytes:
+    def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
-        return _head.pack(self._stream, self._left, total, flags)
+        return _head.pack(self._stream, self._left, total, flags, together)
 
     def _push(self, push: Callable[..., int | None]) -> int | None:
         while True:
@@ -302,9 +383,12 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
     if not isinstance(stream, _Exchange):
         _dump(self, iterator, stream)
         return
-    for batch in iterator:
-        stream.answer(batch)
-        del batch
+    try:
+        for batch in iterator:
+            stream.answer(batch)
+            del batch
+    finally:
+        stream.flush()
 
 
 # CHANGE: a new version of Spark

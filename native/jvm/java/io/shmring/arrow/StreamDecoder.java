@@ -28,35 +28,37 @@ import org.apache.arrow.vector.util.TransferPair;
 public final class StreamDecoder {
   private static final byte[] NONE = {};
 
-  private final int head;
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
   private byte[] last = NONE; // the schema of the decoder, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
 
   /**
-   * @param head number of bytes before the IPC messages
    * @param check called with each schema that differs from the last one; may throw
    */
-  public StreamDecoder(int head, BufferAllocator allocator, Consumer<Schema> check) {
-    this.head = head;
+  public StreamDecoder(BufferAllocator allocator, Consumer<Schema> check) {
     this.allocator = allocator;
     this.check = check;
   }
 
-  /** Returns a copy of the batch of a message. */
-  public VectorSchemaRoot copy(Message message) {
-    return decode(message, Optional.empty());
+  /**
+   * Returns a copy of the batch of a message.
+   *
+   * @param head number of bytes before the IPC messages
+   */
+  public VectorSchemaRoot copy(Message message, int head) {
+    return decode(message, head, Optional.empty());
   }
 
   /**
    * Returns the batch of a message, in place.
    *
+   * @param head number of bytes before the IPC messages
    * @param whenUnused runs when the vectors are closed; until then the caller keeps the message from
    *     being overwritten
    */
-  public VectorSchemaRoot map(Message message, Runnable whenUnused) {
-    return decode(message, Optional.of(whenUnused));
+  public VectorSchemaRoot map(Message message, int head, Runnable whenUnused) {
+    return decode(message, head, Optional.of(whenUnused));
   }
 
   /** Returns the batch of a stream that came in parts, and is in no message. */
@@ -84,7 +86,7 @@ public final class StreamDecoder {
     }
   }
 
-  private VectorSchemaRoot decode(Message message, Optional<Runnable> whenUnused) {
+  private VectorSchemaRoot decode(Message message, int head, Optional<Runnable> whenUnused) {
     Frame schema;
     byte[] bytes;
     try {

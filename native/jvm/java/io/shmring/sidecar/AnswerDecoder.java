@@ -27,11 +27,10 @@ final class AnswerDecoder {
   private Optional<Unchanged> unchanged = Optional.empty(); // in answers of the stream's schema
 
   /**
-   * @param head number of bytes before the IPC messages
    * @param check called with each schema of a whole answer that differs from the last one
    */
-  AnswerDecoder(int head, BufferAllocator allocator, Consumer<Schema> check) {
-    this.stream = new StreamDecoder(head, allocator, this::take);
+  AnswerDecoder(BufferAllocator allocator, Consumer<Schema> check) {
+    this.stream = new StreamDecoder(allocator, this::take);
     this.check = check;
   }
 
@@ -41,16 +40,20 @@ final class AnswerDecoder {
     unchanged = found;
   }
 
-  /** Decodes an answer in place; the request's columns are valid until it is closed. */
-  VectorSchemaRoot map(Message message, VectorSchemaRoot sent) {
+  /**
+   * Decodes an answer in place; the request's columns are valid until it is closed.
+   *
+   * @param head number of bytes before the IPC messages
+   */
+  VectorSchemaRoot map(Message message, int head, VectorSchemaRoot sent) {
     request = sent.getSchema();
-    return whole(stream.map(message, () -> {}), sent);
+    return whole(stream.map(message, head, () -> {}), sent);
   }
 
   /** Decodes a copy of an answer; the request's columns are not copied. */
-  VectorSchemaRoot copy(Message message, VectorSchemaRoot sent) {
+  VectorSchemaRoot copy(Message message, int head, VectorSchemaRoot sent) {
     request = sent.getSchema();
-    return whole(stream.copy(message), sent);
+    return whole(stream.copy(message, head), sent);
   }
 
   /** Decodes an answer that came in parts. */

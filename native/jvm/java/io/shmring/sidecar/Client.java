@@ -11,6 +11,15 @@ public interface Client {
   /** Number of batches that are still needed. */
   int underWay();
 
+  /**
+   * Whether a further batch is to be sent before the oldest is answered.
+   *
+   * @param most under way, unless they are small
+   */
+  default boolean wantsMore(int most) {
+    return underWay() < most;
+  }
+
   /** Whether {@link #next} returns without a wait. */
   boolean isAnswered() throws InterruptedException;
 
@@ -41,6 +50,11 @@ public interface Client {
   public interface Answer extends AutoCloseable {
     /** The batch's columns, which stay valid until this is closed. */
     VectorSchemaRoot batch();
+
+    /** The rows of each of the function's batches that are put together in this one. */
+    default int[] rows() {
+      return new int[] {batch().getRowCount()};
+    }
 
     @Override
     void close();

@@ -25,7 +25,7 @@ final class Request {
       if (copied) {
         return false;
       }
-      root = Optional.of(decoder.copy(lease.message(), batch.columns()));
+      root = Optional.of(decoder.copy(lease.message(), Head.BYTES, batch.columns()));
       copied = true;
       lease.close();
       return true;
@@ -34,7 +34,7 @@ final class Request {
     @Override
     public VectorSchemaRoot batch() {
       if (root.isEmpty()) {
-        root = Optional.of(decoder.map(lease.message(), batch.columns()));
+        root = Optional.of(decoder.map(lease.message(), Head.BYTES, batch.columns()));
       }
       return root.get();
     }

@@ -114,7 +114,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.inFlight = inFlight;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.decoder = Optional.of(new AnswerDecoder(Head.BYTES, allocator, check));
+    this.decoder = Optional.of(new AnswerDecoder(allocator, check));
     this.counters = new Counters();
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();

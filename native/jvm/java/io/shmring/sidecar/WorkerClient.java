@@ -12,6 +12,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.Arrays;
 import java.util.Optional;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
@@ -38,6 +39,10 @@ public final class WorkerClient implements Client {
   // The same while a request waits for room: the worker says nothing when it makes some.
   private static final Duration SHORT = Duration.ofMillis(1);
 
+  // So many requests may be under way while they have few bytes: Spark's own fill buffers of 64 KB.
+  private static final int MOST_SMALL = 64;
+  private static final long SMALL_BYTES = 1 << 16;
+
   private static final int HEAD_BYTES = 32;
   private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // of an array
   private static final byte[] NONE = {};
@@ -55,8 +60,13 @@ public final class WorkerClient implements Client {
    * @param stream whose it is: requests that a worker has left unread stay in the ring
    * @param number in an answer, how many requests the worker needs no longer
    * @param total bytes of a batch in parts
+   * @param together batches of the function's that are one here: the rows of each follow
    */
-  private record Head(long stream, long number, long total, int flags) {
+  private record Head(long stream, long number, long total, int flags, int together) {
+    Head(long stream, long number, long total, int flags) {
+      this(stream, number, total, flags, 0);
+    }
+
     byte[] pack() {
       ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
       return bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).array();
@@ -69,7 +79,27 @@ public final class WorkerClient implements Client {
       ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
       message.copyTo(0, bytes);
       bytes.flip();
-      return new Head(bytes.getLong(), bytes.getLong(), bytes.getLong(), bytes.getInt());
+      Head head =
+          new Head(
+              bytes.getLong(), bytes.getLong(), bytes.getLong(), bytes.getInt(), bytes.getInt());
+      if (head.together < 0 || head.together > (message.length() - HEAD_BYTES) / Integer.BYTES) {
+        throw damaged(head.together + " batches in " + message.length() + " bytes");
+      }
+      return head;
+    }
+
+    /** Where the batch begins: a multiple of 8. */
+    int bytes() {
+      return HEAD_BYTES + (together + 1) / 2 * 2 * Integer.BYTES;
+    }
+
+    int[] rows(Message message) {
+      int[] rows = new int[together];
+      ByteBuffer bytes =
+          ByteBuffer.allocate(together * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      message.copyTo(HEAD_BYTES, bytes);
+      bytes.flip().asIntBuffer().get(rows);
+      return rows;
     }
 
     boolean has(int flag) {
@@ -92,7 +122,7 @@ public final class WorkerClient implements Client {
     }
   }
 
-  private record Decoded(VectorSchemaRoot batch, Piece piece) implements Answer {
+  private record Decoded(VectorSchemaRoot batch, int[] rows, Piece piece) implements Answer {
     @Override
     public void close() {
       batch.close();
@@ -109,6 +139,7 @@ public final class WorkerClient implements Client {
   private final ArrayDeque<Request> unsent = new ArrayDeque<>(); // the last of these
   private Optional<ByteBuffer> rest = Optional.empty(); // of the first of them, which goes in parts
   private Counters counters = new Counters();
+  private long bytesUnderWay;
   private long number;
   private long unneeded; // requests, as the worker has said
   private Optional<Piece> piece = Optional.empty(); // the oldest that was not given out
@@ -135,7 +166,7 @@ public final class WorkerClient implements Client {
     this.stream = stream;
     this.control = control;
     this.taskCheck = taskCheck;
-    this.decoder = new AnswerDecoder(HEAD_BYTES, allocator, check);
+    this.decoder = new AnswerDecoder(allocator, check);
   }
 
   /**
@@ -151,6 +182,7 @@ public final class WorkerClient implements Client {
     Request request = new Request(number++, batch, flags, answered);
     waiting.add(request);
     unsent.add(request);
+    bytesUnderWay += batch.length();
     counters.sent(HEAD_BYTES + batch.length());
     push();
   }
@@ -163,6 +195,11 @@ public final class WorkerClient implements Client {
   @Override
   public int underWay() {
     return waiting.size();
+  }
+
+  @Override
+  public boolean wantsMore(int most) {
+    return waiting.size() < most || waiting.size() < MOST_SMALL && bytesUnderWay < SMALL_BYTES;
   }
 
   @Override
@@ -207,7 +244,9 @@ public final class WorkerClient implements Client {
     long begun = System.nanoTime();
     while (true) {
       if (isUnneeded()) {
-        waiting.remove().close();
+        Request oldest = waiting.remove();
+        bytesUnderWay -= oldest.batch.length();
+        oldest.close();
         return Optional.empty();
       }
       if (piece.isPresent()) {
@@ -250,13 +289,25 @@ public final class WorkerClient implements Client {
       VectorSchemaRoot sent = refers ? waiting.element().batch.columns() : VectorSchemaRoot.of();
       VectorSchemaRoot batch =
           given.lease.isPresent()
-              ? decoder.map(given.lease.get().message(), sent)
+              ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
               : decoder.read(given.parts, sent);
-      return new Decoded(batch, given);
+      return new Decoded(batch, rows(given, batch.getRowCount()), given);
     } catch (RuntimeException error) {
       given.release();
       throw error;
     }
+  }
+
+  private static int[] rows(Piece given, int all) {
+    if (given.head.together == 0) {
+      return new int[] {all};
+    }
+    int[] rows = given.head.rows(given.lease.orElseThrow().message());
+    if (Arrays.stream(rows).anyMatch(each -> each < 0)
+        || Arrays.stream(rows).asLongStream().sum() != all) {
+      throw damaged("its batches do not have " + all + " rows together");
+    }
+    return rows;
   }
 
   // --- rings ----------------------------------------------------------------------------------

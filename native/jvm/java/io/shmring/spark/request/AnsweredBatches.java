@@ -134,7 +134,7 @@ public final class AnsweredBatches implements AutoCloseable {
     Client answering = client.orElseThrow();
     boolean more = true;
     boolean wanted = true; // one before each answer that is there, so that there is work
-    while (wanted && answering.underWay() < task.call.inFlight() && (more = batches.hasNext())) {
+    while (wanted && answering.wantsMore(task.call.inFlight()) && (more = batches.hasNext())) {
       send(batches.next(answering.batchesWanted()));
       wanted = !answering.isAnswered();
     }
@@ -151,6 +151,7 @@ public final class AnsweredBatches implements AutoCloseable {
     tell();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
+      handler.begun(answer.get().rows());
       refuse(handler.answered(piece));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {

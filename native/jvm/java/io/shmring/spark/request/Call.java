@@ -183,6 +183,12 @@ public sealed interface Call extends Serializable {
         Set.of(
             PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF());
 
+    private static final Set<Integer> SCALARS =
+        Set.of(
+            PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
+            PythonEvalType.SQL_SCALAR_ARROW_UDF(),
+            PythonEvalType.SQL_ARROW_BATCHED_UDF());
+
     // The worker looks no further ahead: a function that stops early has computed little in vain.
     private static final int IN_FLIGHT = 4;
 
@@ -260,6 +266,14 @@ public sealed interface Call extends Serializable {
     /** Whether answers have all columns as the fields of one. */
     boolean givesStruct() {
       return isOfFrames() || udtf.isDefined();
+    }
+
+    /** Whether several answers may come as one: Spark makes them of values, not by request. */
+    boolean comesTogether() {
+      return evalType != PythonEvalType.SQL_ARROW_UDTF()
+          && !isOfFrames()
+          && !SCALARS.contains(evalType)
+          && !isIterator();
     }
 
     boolean isOfCogroups() {

@@ -48,6 +48,7 @@ final class PythonRun implements WorkerClient.Control {
   private static final int ITERATOR = 2;
   private static final int GIVES_STRUCT = 4;
   private static final int COGROUPS = 8;
+  private static final int TOGETHER = 16;
   private static final String LACKS_SHMRING =
       "the executors' Python (%s) lacks shmring, or has an old one: install the driver's version"
           + " there, or set spark.shmring.functions to off";
@@ -310,7 +311,8 @@ final class PythonRun implements WorkerClient.Control {
               (call.isStruct() ? STRUCT : 0)
                   | (call.isIterator() ? ITERATOR : 0)
                   | (call.givesStruct() ? GIVES_STRUCT : 0)
-                  | (call.isOfCogroups() ? COGROUPS : 0));
+                  | (call.isOfCogroups() ? COGROUPS : 0)
+                  | (call.comesTogether() ? TOGETHER : 0));
           out.writeInt(paths.length);
           out.write(paths);
         } catch (IOException error) {

@@ -66,6 +66,9 @@ public interface Signature extends Serializable {
     /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
     Optional<String> objection(Schema got);
 
+    /** What comes now is so many batches of the function's, of so many rows. */
+    default void begun(int[] batches) {}
+
     /** A piece of the oldest request's answer has come; why it cannot be taken. */
     Optional<String> answered(VectorSchemaRoot piece);
 

@@ -7,8 +7,6 @@ import io.shmring.spark.request.UdfSignature.Waiting;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Optional;
-import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -57,7 +55,9 @@ public record UdtfSignature(
     private final UnsafeProjection output;
     private final Waiting rows;
     private long waiting; // so many of them
-    private final JoinedRow joined = new JoinedRow(); // the row of the last batch is its left part
+    private int[] batches; // the rows of each
+    private InternalRow[] left; // what these stand beside
+    private InternalRow last; // of that
 
     Rows(UdtfSignature signature, UnsafeProjection sent) {
       super(FrameSide.types(CollectionConverters.asJava(signature.results)), sent::apply);
@@ -80,20 +80,43 @@ public record UdtfSignature(
     }
 
     @Override
-    public Optional<String> answered(VectorSchemaRoot piece) {
-      if (waiting > 0) {
-        waiting--;
-        joined.withLeft(rows.remove().copy());
+    public void begun(int[] batches) {
+      this.batches = batches;
+      left = new InternalRow[batches.length];
+      for (int i = 0; i < batches.length; i++) {
+        if (waiting > 0) {
+          waiting--;
+          last = rows.remove().copy();
+        }
+        left[i] = last;
       }
-      return super.answered(piece);
     }
 
     /** Of a partition without rows it fails as Spark does. */
     @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
-      return CollectionConverters.asJava(
-          CollectionConverters.asScala(piece.rowIterator())
-              .map(result -> output.apply(joined.withRight(result))));
+      Iterator<InternalRow> results = piece.rowIterator();
+      JoinedRow joined = new JoinedRow();
+      return new Iterator<>() {
+        private int batch = -1;
+        private int rest; // of its rows
+
+        @Override
+        public boolean hasNext() {
+          return results.hasNext();
+        }
+
+        @Override
+        public UnsafeRow next() {
+          while (rest == 0) {
+            batch++;
+            rest = batches[batch];
+            joined.withLeft(left[batch]);
+          }
+          rest--;
+          return output.apply(joined.withRight(results.next()));
+        }
+      };
     }
   }
 }
