@@ -121,7 +121,9 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
         return
     elif not participants:
+        waiting = max((branch["waiting"] for branch in ring.seen.stats["branches"]), default=0)
         words = "nobody is attached to it"
+        words += f"; {waiting:,} messages that wait in it would go with it" if waiting else ""
         yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
     if sidecar is None and not ring.is_reply:
         yield from _stopped(ring.name, ring.seen)

@@ -385,6 +385,17 @@ def test_ring_to_which_nobody_is_attached(name: str) -> None:
     assert name not in shmring.rings()
 
 
+def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> None:
+    with shmring.create(name, slots=1024) as ring, ring.producer() as out:
+        ring.subscribe("read", drop_oldest=True)
+        ring.subscribe("later")
+        out.push_many([b"x", b"y"])
+        out.push(b"z")
+    _, said = check(name)
+    assert "nobody is attached to it; 3 messages that wait in it would go with it" in said
+    shmring.unlink(name)
+
+
 def test_orphans_that_nobody_takes(ring: shmring.Ring, name: str, child: RunChild) -> None:
     with ring.producer() as out:
         out.push(b"x")
