@@ -227,6 +227,23 @@ def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> No
     execute(url, "DROP OWNED BY reader", "DROP ROLE reader")
 
 
+@pytest.mark.parametrize(
+    "setting", ["quote_all_identifiers%3Don", "client_encoding%3Dlatin1", "bytea_output%3Descape"]
+)
+def test_settings_of_a_session_change_nothing(url: str, setting: str) -> None:
+    name = "größer als 2³ €"
+    with (
+        TableRing(url, slots=3, subscribers=["main", name]) as ring,
+        TableRing.attach(f"{url}&options=-c{setting}", subscriber=name) as other,
+    ):
+        ring.push(b"\\0\xff")
+        assert other.pop(timeout=0) == b"\\0\xff"
+        assert other.positions() == (1, {"main": 0, name: 1})
+        other.subscribe("late 日")
+        ring.push(b"1")
+        assert sorted(ring.positions()[1]) == sorted(["main", name, "late 日"])
+
+
 def test_wait_in_a_process_with_thousands_of_files(
     url: str, thread: RunThread, until: Until
 ) -> None:

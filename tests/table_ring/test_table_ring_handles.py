@@ -73,6 +73,21 @@ def test_rings_of_one_database_are_apart(url: str) -> None:
         assert (a.slots, b.slots) == (2, 3)
 
 
+@pytest.mark.parametrize("name", ["order", "table", "user", "_0"])
+def test_ring_may_be_called_what_sql_is_written_with(url: str, name: str) -> None:
+    with TableRing.create(url, name=name, slots=4) as ring:
+        assert ring.push(b"0") == 0
+        assert ring.push_many([b"1", b"2", b"3"]) == 1
+        assert (ring.pop(), ring.pop_many(2)) == (b"0", [b"1", b"2"])
+        with ring.claim() as claim:
+            assert list(claim) == [b"3"]
+        ring.subscribe("late")
+        ring.unsubscribe("late")
+        assert ring.positions() == (4, {"main": 4})
+    TableRing.renew(url, name=name)
+    TableRing.drop(url, name=name)
+
+
 def test_failed_attach_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RingNotFound):
         TableRing.attach(f"sqlite:///{tmp_path}/none.db")

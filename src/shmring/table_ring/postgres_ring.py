@@ -47,6 +47,8 @@ _SETTINGS = (
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
+    # The ring's locks and its row have the schema's name as quote_ident() gives it.
+    b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"
     b"SET enable_seqscan = off;"
@@ -129,7 +131,11 @@ class PostgresRing(Backend):
     _asking = False
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        # Whatever the role or the environment says: names may have any character.
+        encoding = {"client_encoding": "utf8"}
+        return sa.create_engine(
+            url, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=encoding
+        )
 
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
         connection.autocommit = True

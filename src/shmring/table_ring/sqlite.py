@@ -88,7 +88,9 @@ class SqliteBackend(Backend):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        slots, ring, users = self.tables.slots.name, self.tables.ring.name, self._users
+        # Quoted: a ring may be called "order".
+        tables = self.tables.slots, self.tables.ring, self.tables.subscribers
+        slots, ring, users = (f'"{table.name}"' for table in tables)
         ours = f"r.slots = {layout.slots} AND r.stride = {layout.stride}"
         self._head_push = (
             f"SELECT position, subscribers, holders, {ours} FROM {ring} r WHERE id = 0"
@@ -130,10 +132,6 @@ class SqliteBackend(Backend):
         # A handle of a removed subscriber pops nothing, even if the subscriber is added again.
         self._me, self._mask = (subscriber, holder), mask(holder)
         return True
-
-    @property
-    def _users(self) -> str:
-        return self.tables.subscribers.name
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
