@@ -10,8 +10,7 @@ import pytest
 from fixture_types import RunThread, Until
 
 from shmring.errors import Empty, Full, LimitReached
-from shmring.table_ring import TableRing, TableRingStats
-from shmring.table_ring.errors import SubscriberNotFound
+from shmring.table_ring import SubscriberNotFound, TableRing, TableRingStats
 
 
 @pytest.fixture

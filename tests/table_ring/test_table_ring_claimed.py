@@ -13,8 +13,7 @@ from postgres import Postgres, connect
 from statements import execute
 
 from shmring.errors import Empty
-from shmring.table_ring import TableRing
-from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring import SubscriberDropped, TableRing
 
 GATE = 77
 # A session whose path begins with `stalling` has looked for a message, and goes on to its number

@@ -14,8 +14,7 @@ from postgres import Postgres
 from statements import execute
 
 from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
-from shmring.table_ring import TableRing
-from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring import SubscriberDropped, TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
 

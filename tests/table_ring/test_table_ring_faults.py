@@ -227,7 +227,7 @@ def test_pooler_that_gives_another_session_with_each_transaction_is_named(url: s
     with TableRing(url, slots=3) as ring:
         driver = ring._turns._backend._driver
         # A session in which other clients of the pooler have prepared theirs.
-        for name in ("shmring_push_one", "shmring_pop_many", *(f"_pg3_{n}" for n in range(99))):
+        for name in (f"{whose}_{n}" for whose in ("shmring", "_pg3") for n in range(99)):
             with contextlib.suppress(psycopg.errors.DuplicatePreparedStatement):
                 driver.execute(f"PREPARE {name} AS SELECT 1")
         for call in (

@@ -36,7 +36,7 @@ def without(package: str, code: str) -> str:
 )
 def test_without_sqlalchemy_the_error_names_the_extra(code: str) -> None:
     error = without("sqlalchemy", code)
-    assert "shmring.errors.MissingExtra: TableRing needs SQLAlchemy" in error
+    assert "shmring.errors.MissingExtra: TableRing needs sqlalchemy" in error
     assert "pip install 'shmring[sql]'" in error
 
 

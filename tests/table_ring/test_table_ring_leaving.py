@@ -10,8 +10,7 @@ from postgres import Postgres, connect
 from statements import execute
 
 from shmring.errors import RingNotFound
-from shmring.table_ring import TableRing
-from shmring.table_ring.errors import SubscriberNotFound
+from shmring.table_ring import SubscriberNotFound, TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
 WAITING = "SELECT pid FROM pg_locks WHERE NOT granted"

@@ -22,8 +22,7 @@ from shmring.errors import (
     RingNotFound,
     VersionMismatch,
 )
-from shmring.table_ring import TableRing, functions, postgresql
-from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring import SubscriberDropped, TableRing, functions, postgresql
 from shmring.table_ring.sqlite import SqliteBackend
 
 

@@ -5,19 +5,17 @@ database has a module of its own, which ``ring`` finds by URL. ``functions`` is 
 that runs within PostgreSQL.
 """
 
-try:
-    import sqlalchemy as _  # noqa: F401
-except ModuleNotFoundError as error:
-    from shmring.errors import MissingExtra
+from shmring.extras import need
 
-    raise MissingExtra(
-        "TableRing needs SQLAlchemy, which is not installed here: pip install 'shmring[sql]', or "
-        "'shmring[postgresql]' for its driver too"
-    ) from error
+need("sqlalchemy", "TableRing", "sql")
 
-from shmring.table_ring.errors import PooledSession, SubscriberDropped, SubscriberNotFound
-from shmring.table_ring.ring import TableRing
-from shmring.table_ring.turns import Claim, TableRingStats
+from shmring.table_ring.backend import (  # noqa: E402
+    PooledSession,
+    SubscriberDropped,
+    SubscriberNotFound,
+)
+from shmring.table_ring.ring import TableRing  # noqa: E402
+from shmring.table_ring.turns import Claim, TableRingStats  # noqa: E402
 
 __all__ = [
     "Claim",

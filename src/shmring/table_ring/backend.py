@@ -27,7 +27,6 @@ from shmring.errors import (
     RingNotFound,
     ShmringError,
 )
-from shmring.table_ring.errors import PooledSession, SubscriberNotFound
 from shmring.table_ring.schema import Layout, Tables
 
 # Attempts after the deadline: a look may have repaired what the last attempt missed, and other
@@ -36,6 +35,18 @@ LATE = 100
 
 # Seconds between two searches of the whole table: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
+
+
+class SubscriberNotFound(ShmringError, LookupError):
+    """The ring has no subscriber of this name."""
+
+
+class SubscriberDropped(ShmringError):
+    """The subscriber was removed while this handle read for it."""
+
+
+class PooledSession(ShmringError):
+    """A pooler between a handle and its database gives each transaction another session."""
 
 
 class Deadline:
@@ -274,7 +285,7 @@ class Backend(ABC):
         """Create the ring within a transaction."""
         self.tables.create(connection, layout, subscribers, self.free_message)
 
-    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:  # noqa: B027
+    def adopt(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
         """Check within a transaction what the ring has besides tables."""
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
@@ -418,7 +429,7 @@ class Backend(ABC):
         )
 
     @abstractmethod
-    def code(self, error: exc.DBAPIError) -> str | int | None:
+    def code(self, error: exc.StatementError) -> str | int | None:
         """Return the database's code of an error, which `meanings` may have."""
 
     def is_undone(self, error: exc.DBAPIError) -> bool:

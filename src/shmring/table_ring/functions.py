@@ -50,7 +50,7 @@ IDLE = 5
 
 CONSTANTS, *_ = SCRIPTS = [
     (files("shmring.table_ring") / f"{name}.sql").read_text()
-    for name in ("ring", "look", "claim", "pop", "push")
+    for name in ("ring", "look", "pop", "push")
 ]
 _NAMES = re.findall(r"FUNCTION \{ring\}(_\w+)\(", "".join(SCRIPTS))
 

@@ -57,51 +57,6 @@ _SETTINGS = (
 )
 
 
-class Statement:
-    """A statement with parameters in PostgreSQL's binary form, prepared in each session.
-
-    It goes straight through libpq. A cursor of the driver converts, describes and keeps more than a
-    message needs: with it a push or a pop of one message takes twice as many instructions of the
-    client.
-    """
-
-    def __init__(self, name: str, sql: str) -> None:
-        self._name = f"shmring_{name}".encode()
-        self._sql = sql.encode()
-        self._session: pq.abc.PGconn | None = None
-
-    def run(
-        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
-    ) -> pq.abc.PGresult:
-        """Run the statement, and return its rows in binary form."""
-        if connection.pgconn is self._session:
-            try:
-                return self._send(connection, parameters)
-            except InvalidSqlStatementName:
-                # The driver itself forgets all statements after a DROP or ROLLBACK.
-                pass
-        self._session = connection.pgconn
-        self._session.send_prepare(self._name, self._sql)
-        _answer(connection)
-        return self._send(connection, parameters)
-
-    def _send(
-        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
-    ) -> pq.abc.PGresult:
-        connection.pgconn.send_query_prepared(
-            self._name, parameters, _BINARY[: len(parameters)], result_format=pq.Format.BINARY
-        )
-        return _answer(connection)
-
-
-def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
-    # The driver waits, as for every statement: an interrupt cancels the statement.
-    (result,) = connection.wait(execute(connection.pgconn))
-    if result.status == pq.ExecStatus.FATAL_ERROR:
-        raise error_from_result(result, connection.info.encoding)
-    return result
-
-
 def bytea_array(messages: Sequence[bytes]) -> bytes:
     """Return messages as a parameter of type bytea[], by one join and not by a call a message."""
     parts = [_HEADER.pack(1, 0, _BYTEA, len(messages), 1)]
@@ -141,6 +96,7 @@ class PostgresRing(Backend):
         connection.autocommit = True
         connection.add_notify_handler(self._count_told)
         self._untidy = True
+        self._prepared: dict[str, bytes] = {}
         self._driver = connection
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
@@ -161,8 +117,40 @@ class PostgresRing(Backend):
             while session.notifies():
                 self._told += 1
 
-    def _send(self, statement: Statement, parameters: Sequence[bytes]) -> pq.abc.PGresult:
-        return self._sent(lambda: statement.run(self._driver, parameters))
+    def _send(self, sql: str, parameters: Sequence[bytes]) -> pq.abc.PGresult:
+        """Run a statement, prepared in each session, with parameters and rows in binary form.
+
+        It goes straight through libpq. A cursor of the driver converts, describes and keeps more
+        than a message needs: with it a push or a pop of one message takes twice as many
+        instructions of the client.
+        """
+
+        def send() -> pq.abc.PGresult:
+            if sql in self._prepared:
+                # The driver itself forgets all statements after a DROP or ROLLBACK.
+                with contextlib.suppress(InvalidSqlStatementName):
+                    return self._run_prepared(self._prepared[sql], parameters)
+            name = self._prepared.get(sql, b"shmring_%d" % len(self._prepared))
+            self._driver.pgconn.send_prepare(name, sql.encode())
+            self._answer()
+            self._prepared[sql] = name
+            return self._run_prepared(name, parameters)
+
+        return self._sent(send)
+
+    def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
+        formats = _BINARY[: len(parameters)]
+        self._driver.pgconn.send_query_prepared(
+            name, parameters, formats, result_format=pq.Format.BINARY
+        )
+        return self._answer()
+
+    def _answer(self) -> pq.abc.PGresult:
+        # The driver waits, as for every statement: an interrupt cancels the statement.
+        (result,) = self._driver.wait(execute(self._driver.pgconn))
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            raise error_from_result(result, self._driver.info.encoding)
+        return result
 
     def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
         query = sql.encode()
@@ -195,7 +183,7 @@ class PostgresRing(Backend):
         )
         try:
             with self.translated():
-                if sqlstate(wrapped) == functions.FOREIGN:
+                if self.code(wrapped) == functions.FOREIGN:
                     raise Damaged(
                         f"table ring {name!r}: {said(wrapped)}; another program wrote to the table"
                     )
@@ -206,8 +194,8 @@ class PostgresRing(Backend):
     def _begin(self) -> None:
         self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
 
-    def code(self, error: exc.DBAPIError) -> str | None:
-        return sqlstate(error)
+    def code(self, error: exc.StatementError) -> str | None:
+        return getattr(error.orig, "sqlstate", None)
 
     # -- the ring as a whole ---------------------------------------------------------------------
 
@@ -240,16 +228,19 @@ class PostgresRing(Backend):
         self._make_functions(connection, layout)
         self._run(f"ANALYZE {named()}")
 
-    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
+    def adopt(self, connection: sa.Connection, layout: Layout) -> None:
         named = self._named
         self._check_parts()
-        empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
-        if not unlogged or not self._call(empty, ())[0][0]:
-            return
+        query = (
+            f"SELECT relpersistence = 'u' AND NOT EXISTS (SELECT FROM {self._called()})"
+            " FROM pg_class WHERE oid = %s::regclass"
+        )
         # A crash of the server empties unlogged tables. The numbers continue. Of several sessions
         # that attach now, one makes the rows again.
+        if not self._call(query, (named(),))[0][0]:
+            return
         self._run(f"LOCK TABLE {named()} IN SHARE ROW EXCLUSIVE MODE")
-        if not self._call(empty, ())[0][0]:
+        if not self._call(query, (named(),))[0][0]:
             return
         last = "SELECT pg_sequence_last_value(%s::regclass)"
         push = self._call(last, (named("_push"),))[0][0]
@@ -296,13 +287,22 @@ class PostgresRing(Backend):
         self._make_functions(connection, self._layout, [functions.CONSTANTS])
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
+        code = self.code(error)
+        # A function was replaced after the statement was read, or while it ran. PostgreSQL does not
+        # translate messages of an XX000.
+        lost = code == "XX000" and said(error).startswith("cache lookup failed for function")
+        if code in ("40P01", "40001", "42883") or lost:
+            return True
         # A ring that is being opened may be dropped meanwhile.
-        gone = not self._in_use and sqlstate(error) == "42P01"
-        undone = sqlstate(error) in ("40P01", "40001") or is_renewed(error)
-        return undone or (gone and not self.exist(self.connection))
+        return not self._in_use and code == "42P01" and not self.exist(self.connection)
+
+    def is_gone(self, error: exc.DBAPIError) -> bool:
+        """Whether the database misses something."""
+        # A table or sequence by name, a function, a schema; a sequence by its number alone.
+        return self.code(error) in ("42P01", "42883", "3F000", "XX000")
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
-        if not is_gone(error) or self._asking or not self._in_use:
+        if not self.is_gone(error) or self._asking or not self._in_use:
             return
         if self._driver.closed or self._driver.info.transaction_status:
             return
@@ -401,24 +401,6 @@ class PostgresRing(Backend):
         return self._named(suffix).replace("%", "%%")
 
 
-def sqlstate(error: exc.StatementError) -> str | None:
-    return getattr(error.orig, "sqlstate", None)
-
-
 def said(error: exc.StatementError) -> str:
     diagnosis: Any = getattr(error.orig, "diag", None)
     return str(diagnosis.message_primary if diagnosis else error.orig)
-
-
-def is_renewed(error: exc.StatementError) -> bool:
-    # The function was replaced after the statement was read, or while it ran. PostgreSQL does not
-    # translate messages of an XX000.
-    state = sqlstate(error)
-    return state == "42883" or (
-        state == "XX000" and said(error).startswith("cache lookup failed for function")
-    )
-
-
-def is_gone(error: exc.StatementError) -> bool:
-    # A table or sequence by name, a function, a schema; a sequence by its number alone.
-    return sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

@@ -14,14 +14,7 @@ from sqlalchemy import exc
 from shmring.errors import Contended, Damaged
 from shmring.table_ring import functions
 from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
-from shmring.table_ring.postgres_ring import (
-    PostgresRing,
-    Rows,
-    Statement,
-    bytea_array,
-    is_gone,
-    sqlstate,
-)
+from shmring.table_ring.postgres_ring import PostgresRing, Rows, bytea_array
 from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
@@ -59,12 +52,11 @@ class PostgresBackend(PostgresRing):
         super().use(layout)
         named = self._named
         mark = self._mark = f"{functions.mark(layout)} => NULL"
-        self._push_one = Statement("push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})")
-        self._push_many = Statement("push_many", f"SELECT {named('_push_many')}($1, $2, {mark})")
-        self._sync = Statement(
-            "sync",
+        self._push_one = f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
+        self._push_many = f"SELECT {named('_push_many')}($1, $2, {mark})"
+        self._sync = (
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
-            " pg_logical_emit_message(true, '', '')",
+            " pg_logical_emit_message(true, '', '')"
         )
         self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
 
@@ -80,12 +72,8 @@ class PostgresBackend(PostgresRing):
         self._me = subscriber, holder, cursor
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
         claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
-        self._pop_one = Statement(
-            "pop_one", f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
-        )
-        self._pop_many = Statement(
-            "pop_many", f"SELECT * FROM {named('_pop_many')}({me}, $1, $2, {mark})"
-        )
+        self._pop_one = f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
+        self._pop_many = f"SELECT * FROM {named('_pop_many')}({me}, $1, $2, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
@@ -249,7 +237,7 @@ class PostgresBackend(PostgresRing):
         """Whether the error comes from the removal of the subscriber who has this sequence."""
         # Only pops name a sequence by its number alone.
         query = "SELECT 1 FROM pg_class WHERE oid = %s::oid"
-        return is_gone(error) and not self._call(query, (cursor,))
+        return self.is_gone(error) and not self._call(query, (cursor,))
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
         return self._call(self._look_push, (0,))[0][0]
@@ -301,9 +289,8 @@ class PostgresBackend(PostgresRing):
         try:
             return self.again(tidy_attempt)
         except exc.DBAPIError as error:
-            if sqlstate(error) != functions.FULL_WITHIN and not self._is_removed(
-                error, self._me[2]
-            ):
+            full = self.code(error) == functions.FULL_WITHIN
+            if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._untidy = self._undone = False
             return None  # a look finds the slot, or that the subscriber was removed

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.arguments import at_least_one
+from shmring.arguments import at_least_one, integer
 from shmring.closing import Closing
 from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
-from shmring.table_ring.backend import Backend, Durability, Message
-from shmring.table_ring.errors import SubscriberNotFound
+from shmring.table_ring.backend import Backend, Durability, Message, SubscriberNotFound
 from shmring.table_ring.schema import (
+    MAX_SLOTS,
     MESSAGE_BYTES,
     Layout,
     check_name,
-    check_slots,
     check_subscribers,
     stride_for,
 )
@@ -48,7 +47,7 @@ class Making:
     must_create: bool
 
     def __post_init__(self) -> None:
-        check_slots(self.slots)
+        integer("slots", self.slots, 1, MAX_SLOTS)
         self.subscribers = check_subscribers(self.subscribers)
 
 
@@ -148,8 +147,7 @@ class TableRing(Closing):
         """
 
         def renew(backend: Backend, connection: sa.Connection) -> None:
-            layout = backend.tables.check(backend.tables.read(connection))
-            backend.renew(connection, layout)
+            backend.renew(connection, backend.tables.read(connection))
 
         change_ring(url, name, renew)
 
@@ -451,38 +449,34 @@ def shown(url: sa.URL) -> str:
 
 def create_or_read(backend: Backend, making: Making | None) -> Layout:
     """Return the ring's layout; create the ring if it is missing and `making` is given."""
-    url = backend.connection.engine.url
+    url, name = backend.connection.engine.url, backend.tables.name
 
     def open_ring(connection: sa.Connection) -> Layout:
         exists = backend.exist(connection)
         if making is not None and not exists:
             backend.lock_creation()
             exists = backend.exist(connection)
-        tables = backend.tables
-        if exists and making and making.must_create:
-            raise RingExists(
-                f"table ring {tables.name!r} is there already in {shown(url)};"
-                " TableRing.attach opens it, TableRing.drop deletes it"
-            )
         if not exists:
             if making is None:
-                raise RingNotFound(not_found(url, tables.name))
+                raise RingNotFound(not_found(url, name))
             layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
             backend.create(connection, layout, making.subscribers)
             return layout
-        row = tables.read(connection)
-        layout = tables.check(row)
-        assert row is not None
-        backend.adopt(connection, layout, row.unlogged)
+        if making and making.must_create:
+            raise RingExists(
+                f"table ring {name!r} is there already in {shown(url)};"
+                " TableRing.attach opens it, TableRing.drop deletes it"
+            )
+        layout = backend.tables.read(connection)
+        if making and making.slots != layout.slots:
+            raise ValueError(
+                f"table ring {name!r} has {layout.slots} slots, not {making.slots};"
+                " leave `slots` out to attach"
+            )
+        backend.adopt(connection, layout)
         return layout
 
-    layout = backend.transact(open_ring)
-    if making and making.slots != layout.slots:
-        raise ValueError(
-            f"table ring {backend.tables.name!r} has {layout.slots} slots, not {making.slots};"
-            " leave `slots` out to attach"
-        )
-    return layout
+    return backend.transact(open_ring)
 
 
 def choose_subscriber(backend: Backend, wanted: str | None) -> str:

@@ -15,8 +15,7 @@ A slot keeps the number of its last message, so the slots alone show which numbe
 the number of these bits: a slot is free when both are 0. A backend may need more to hand out the
 next numbers.
 
-Message n is in slot ``place(n, ...)``. This function is the only mapping: the statements of both
-databases are built from it, and it also runs on plain integers.
+Message n is in slot ``place(n, ...)``.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from shmring.errors import Damaged, LimitReached, VersionMismatch
 
-LAYOUT = 2
+LAYOUT = 3
 MESSAGE_BYTES = 300
 # place() multiplies two numbers below `slots`: their product must stay below 2**63.
 MAX_SLOTS = 2**31 - 1
@@ -42,17 +40,15 @@ MAX_SUBSCRIBERS = 64
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-Number = TypeVar("Number", int, sa.ColumnElement[int])
 
 
-def place(number: Number, slots: int, stride: int) -> Number:
-    """Return the slot that holds a number; on an SQL expression, the SQL that computes it.
+def place(number: int, slots: int, stride: int) -> int:
+    """Return the slot that holds a number.
 
     Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
     `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
     """
-    # Without scattering there is nothing to multiply, and each step costs the database a little.
-    return number % slots if stride == 1 else number % slots * stride % slots
+    return number % slots * stride % slots
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
@@ -72,14 +68,6 @@ def check_name(name: str) -> str:
             f"ring name {name!r} is no table name: use 1 to 40 of a-z, 0-9 and _, no digit first"
         )
     return name
-
-
-def check_slots(slots: int) -> None:
-    """Raise TypeError or ValueError if a ring cannot have so many slots."""
-    if isinstance(slots, bool) or not isinstance(slots, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"slots must be an int, not {type(slots).__name__}")
-    if not 1 <= slots <= MAX_SLOTS:
-        raise ValueError(f"slots must be 1 to {MAX_SLOTS}, not {slots}")
 
 
 def check_subscribers(names: Sequence[str]) -> list[str]:
@@ -109,10 +97,10 @@ class Layout:
         return place(number, self.slots, self.stride)
 
     def place_sql(self, number: str) -> str:
-        """Return the SQL for the slot of a number given as SQL."""
-        column: sa.ColumnElement[int] = sa.literal_column(number, sa.BigInteger())
-        expression = place(column, self.slots, self.stride)
-        return f"({expression.compile(compile_kwargs={'literal_binds': True})})"
+        """Return the SQL that computes :func:`place` of a number given as SQL."""
+        # Without scattering there is nothing to multiply; each step costs the database a little.
+        scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
+        return f"({number} % {self.slots}{scatter})"
 
 
 class Tables:
@@ -162,7 +150,6 @@ class Tables:
             sa.Column("layout", sa.Integer, nullable=False),
             sa.Column("slots", sa.BigInteger, nullable=False),
             sa.Column("stride", sa.BigInteger, nullable=False),
-            sa.Column("unlogged", sa.Boolean, nullable=False),
             sa.Column("subscribers", sa.SmallInteger, nullable=False),
             sa.Column("holders", sa.BigInteger, nullable=False),
             *(position() or [sa.Column("functions", sa.Text)]),
@@ -189,7 +176,7 @@ class Tables:
         start = {"position": 0} if self._cursor_rows else {}
         ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
         held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
-        connection.execute(self.ring.insert(), {**ring, **held, "unlogged": self.unlogged, **start})
+        connection.execute(self.ring.insert(), {**ring, **held, **start})
         rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
         connection.execute(self.subscribers.insert(), rows)
 
@@ -197,37 +184,32 @@ class Tables:
         """Insert the slots, all of them free."""
         # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
         # at full width, so that no page is fuller than it will be with messages.
-        first = sa.select(sa.cast(0, sa.BigInteger).label("n"))
-        numbers = first.cte("numbers", recursive=True)
-        numbers = numbers.union_all(
-            sa.select(numbers.c.n + 1).where(numbers.c.n + 1 < layout.slots)
+        numbers = sa.text(
+            "WITH RECURSIVE numbers(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL"
+            f" SELECT n + 1 FROM numbers WHERE n + 1 < {layout.slots})"
+            f" SELECT n, 0, 0, {free_message} FROM numbers"
         )
-        rows = sa.select(numbers.c.n, sa.text(f"0, 0, {free_message}"))
         columns = ["slot", "reference_count", "holders", "message"]
-        connection.execute(self.slots.insert().from_select(columns, rows))
+        typed = numbers.columns(*(self.slots.c[name] for name in columns))
+        connection.execute(self.slots.insert().from_select(columns, typed))
 
     def exist(self, connection: sa.Connection) -> bool:
         """Whether the ring exists; its one-row table is created with the others or not at all."""
         return sa.inspect(connection).has_table(self.ring.name)
 
-    def read(self, connection: sa.Connection) -> sa.Row[*tuple[Any, ...]] | None:
-        """Return the ring's one row, or None if the table was emptied."""
+    def read(self, connection: sa.Connection) -> Layout:
+        """Return how the ring was made, or raise if no ring can have been made so."""
         # The layout decides which other columns there are.
-        row = connection.execute(sa.select(self.ring.c.layout)).one_or_none()
-        if row is None or row.layout != LAYOUT:
-            return row
-        return connection.execute(self.ring.select()).one()
-
-    def check(self, row: sa.Row[*tuple[Any, ...]] | None) -> Layout:
-        """Return the layout in the ring's row, or raise if no ring can have it."""
-        if row is None:
+        version = connection.execute(sa.select(self.ring.c.layout)).scalar_one_or_none()
+        if version is None:
             raise Damaged(f"table {self.ring.name} lost its row; TableRing.drop, create again")
-        if row.layout != LAYOUT:
+        if version != LAYOUT:
             raise VersionMismatch(
-                f"table ring {self.slots.name!r} has layout {row.layout}, this version"
+                f"table ring {self.slots.name!r} has layout {version}, this version"
                 f" knows {LAYOUT}; empty the ring with the version that made it, then"
                 " TableRing.drop and create it again"
             )
+        row = connection.execute(sa.select(self.ring.c.slots, self.ring.c.stride)).one()
         # Both go into every statement: trust nothing that place() could not have been made with.
         if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
             raise Damaged(

@@ -185,16 +185,12 @@ class SqliteBackend(Backend):
         if head[0] >= head[1]:
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
-        place = self._layout.place
-        if after == first + 1:
-            found = database.execute(self._message, (place(first),)).fetchall()
-            guard = (self._mask, place(first), first)
-            moved = database.execute(self._count_down, guard).rowcount
+        guards = [(self._mask, self._layout.place(n), n) for n in range(first, after)]
+        if len(guards) == 1:  # a look-up by the key costs less than the query for several
+            found = database.execute(self._message, guards[0][1:2]).fetchall()
         else:
             found = database.execute(self._messages, (first, after - 1)).fetchall()
-            guards = [(self._mask, place(n), n) for n in range(first, after)]
-            moved = database.executemany(self._count_down, guards).rowcount
-        if moved != after - first:
+        if database.executemany(self._count_down, guards).rowcount != len(guards):
             raise _Miss
         database.execute(self._move_pop, (after, self._me[0]))
         return found
@@ -242,8 +238,7 @@ class SqliteBackend(Backend):
         """Do nothing: BEGIN IMMEDIATE excludes all others already."""
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
-        layout = self.tables.check(self.tables.read(connection))
-        if layout != self._layout:
+        if self.tables.read(connection) != self._layout:
             raise self.dropped()
         return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
 
@@ -252,7 +247,7 @@ class SqliteBackend(Backend):
         if gone and str(error.orig).startswith("no such table"):
             raise self.dropped() from error
 
-    def code(self, error: exc.DBAPIError) -> int:
+    def code(self, error: exc.StatementError) -> int:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
 
     @contextlib.contextmanager

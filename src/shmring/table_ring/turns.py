@@ -26,8 +26,15 @@ from shmring.errors import (
     ShmringError,
 )
 from shmring.forks import lineage
-from shmring.table_ring.backend import Backend, Deadline, Message, Peek, Searches, Which
-from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring.backend import (
+    Backend,
+    Deadline,
+    Message,
+    Peek,
+    Searches,
+    SubscriberDropped,
+    Which,
+)
 from shmring.table_ring.schema import Layout
 
 if TYPE_CHECKING:
