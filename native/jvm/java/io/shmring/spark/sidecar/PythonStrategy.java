@@ -3,6 +3,12 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.UdfSignature;
+import io.shmring.spark.sidecar.PythonNodes.PythonAggregateExec;
+import io.shmring.spark.sidecar.PythonNodes.PythonGroupsExec;
+import io.shmring.spark.sidecar.PythonNodes.PythonMapExec;
+import io.shmring.spark.sidecar.PythonNodes.PythonUdfExec;
+import io.shmring.spark.sidecar.PythonNodes.PythonUdtfExec;
+import io.shmring.spark.sidecar.PythonNodes.PythonWindowExec;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -30,6 +36,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
+import scala.Option;
 import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -56,7 +63,7 @@ public final class PythonStrategy extends SparkStrategy {
         planned = Optional.of(why.isPresent() ? planLater(marked.get()) : overRings(plan));
       }
     }
-    return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
+    return SidecarNode.seq(planned.stream().toList());
   }
 
   /**
@@ -136,33 +143,31 @@ public final class PythonStrategy extends SparkStrategy {
 
   /** A plan that there is no objection to. */
   private SparkPlan overRings(LogicalPlan plan) {
+    Option<String> artifacts = PythonCalls.artifacts();
     if (plan instanceof Aggregate) {
       var parts = aggregation(plan);
+      Seq<SparkPlan> child = SidecarNode.seq(List.of(planLater(parts._4())));
       return new ProjectExec(
-          parts._3(),
-          new PythonAggregateExec(
-              parts._1(), parts._2(), PythonCalls.artifacts(), planLater(parts._4())));
+          parts._3(), new PythonAggregateExec(parts._1(), parts._2(), artifacts, false, child));
     }
-    SparkPlan child = planLater(plan.children().head());
+    Seq<SparkPlan> children =
+        SidecarNode.seq(
+            CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
     if (plan instanceof Window window) {
       return new PythonWindowExec(
           window.windowExpressions(),
           window.partitionSpec(),
           window.orderSpec(),
-          PythonCalls.artifacts(),
-          child);
+          artifacts,
+          false,
+          children);
     }
     if (plan instanceof ArrowEvalPython eval) {
-      return new PythonUdfExec(
-          eval.udfs(), eval.resultAttrs(), PythonCalls.artifacts(), false, child);
+      return new PythonUdfExec(eval.udfs(), eval.resultAttrs(), artifacts, false, children);
     }
     if (plan instanceof ArrowEvalPythonUDTF eval) {
       return new PythonUdtfExec(
-          eval.udtf(),
-          eval.requiredChildOutput(),
-          eval.resultAttrs(),
-          PythonCalls.artifacts(),
-          child);
+          eval.udtf(), eval.requiredChildOutput(), eval.resultAttrs(), artifacts, false, children);
     }
     PythonUDF function =
         CollectionConverters.asJava(plan.expressions()).stream()
@@ -170,17 +175,16 @@ public final class PythonStrategy extends SparkStrategy {
             .map(PythonUDF.class::cast)
             .findFirst()
             .orElseThrow();
-    if (!keys(plan).isEmpty()) {
-      return ofFrames(plan, function);
+    String name = plan.nodeName() + " over rings";
+    List<Seq<Attribute>> keys = keys(plan);
+    if (!keys.isEmpty()) {
+      return new PythonGroupsExec(
+          name, function, SidecarNode.seq(keys), plan.output(), artifacts, false, children);
     }
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
     return new PythonMapExec(
-        name(plan), function, plan.output(), isBarrier, PythonCalls.artifacts(), false, child);
-  }
-
-  private static String name(LogicalPlan plan) {
-    return plan.nodeName() + " over rings";
+        name, function, plan.output(), isBarrier, artifacts, false, children);
   }
 
   /** Of each child of a function of groups or cogroups; none for other plans. */
@@ -197,18 +201,5 @@ public final class PythonStrategy extends SparkStrategy {
     return plan instanceof FlatMapCoGroupsInPandas map
         ? List.of(map.leftAttributes(), map.rightAttributes())
         : List.of();
-  }
-
-  private SparkPlan ofFrames(LogicalPlan plan, PythonUDF function) {
-    List<SparkPlan> children =
-        CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList();
-    return new PythonGroupsExec(
-        name(plan),
-        function,
-        CollectionConverters.asScala(keys(plan)).toList(),
-        plan.output(),
-        PythonCalls.artifacts(),
-        false,
-        CollectionConverters.asScala(children).toList());
   }
 }

@@ -2,6 +2,8 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarExec;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarGroupsExec;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -46,7 +48,7 @@ public final class SidecarStrategy extends SparkStrategy {
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
-    return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
+    return SidecarNode.seq(planned.stream().toList());
   }
 
   static boolean isWanted() {
@@ -67,7 +69,7 @@ public final class SidecarStrategy extends SparkStrategy {
     if (objection.isEmpty()) {
       return Optional.of(
           new SidecarExec(
-              call.get(), map.output(), map.isBarrier(), false, planLater(map.child())));
+              call.get(), map.output(), map.isBarrier(), false, later(List.of(map.child()))));
     }
     Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
     marked.ifPresent(
@@ -101,45 +103,43 @@ public final class SidecarStrategy extends SparkStrategy {
   }
 
   private Optional<SparkPlan> planGroups(FlatMapGroupsInArrow map) {
-    Optional<SidecarCall> call =
-        called(map.functionExpr(), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF());
-    if (call.isEmpty()) {
-      return Optional.empty();
-    }
-    PythonUDF udf = (PythonUDF) map.functionExpr();
-    check(call.get(), "applyInArrow", SidecarGroupsExec.sent(udf), map.schema());
-    return Optional.of(
-        new SidecarGroupsExec(
-            call.get(),
-            map.groupingAttributes(),
-            udf,
-            map.output(),
-            false,
-            planLater(map.child())));
+    return called(map.functionExpr(), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF())
+        .map(
+            call -> {
+              PythonUDF udf = (PythonUDF) map.functionExpr();
+              check(call, "applyInArrow", SidecarGroupsExec.sent(udf), map.schema());
+              return planned(call, udf, List.of(map.groupingAttributes()), map);
+            });
   }
 
   private Optional<SparkPlan> planCogroups(FlatMapCoGroupsInArrow map) {
-    Optional<SidecarCall> call =
-        called(map.functionExpr(), PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF());
-    if (call.isEmpty()) {
-      return Optional.empty();
-    }
-    check(
-        call.get(),
-        "applyInArrow",
-        SidecarCogroupsExec.side(map.leftAttributes(), map.left().output()).sent(),
-        SidecarCogroupsExec.side(map.rightAttributes(), map.right().output()).sent(),
-        map.schema());
-    return Optional.of(
-        new SidecarCogroupsExec(
-            call.get(),
-            map.leftAttributes(),
-            map.rightAttributes(),
-            (PythonUDF) map.functionExpr(),
-            map.output(),
-            false,
-            planLater(map.left()),
-            planLater(map.right())));
+    return called(map.functionExpr(), PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF())
+        .map(
+            call -> {
+              List<Seq<Attribute>> keys = List.of(map.leftAttributes(), map.rightAttributes());
+              check(
+                  call,
+                  "applyInArrow",
+                  SidecarGroupsExec.side(keys.get(0), map.left().output()).sent(),
+                  SidecarGroupsExec.side(keys.get(1), map.right().output()).sent(),
+                  map.schema());
+              return planned(call, (PythonUDF) map.functionExpr(), keys, map);
+            });
+  }
+
+  private SparkPlan planned(
+      SidecarCall call, PythonUDF function, List<Seq<Attribute>> keys, LogicalPlan map) {
+    return new SidecarGroupsExec(
+        call,
+        function,
+        SidecarNode.seq(keys),
+        map.output(),
+        false,
+        later(CollectionConverters.asJava(map.children())));
+  }
+
+  private Seq<SparkPlan> later(List<LogicalPlan> children) {
+    return SidecarNode.seq(children.stream().map(this::planLater).toList());
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */
@@ -165,7 +165,7 @@ public final class SidecarStrategy extends SparkStrategy {
         CollectionConverters.asJava(planned.output()).equals(wanted)
             ? planned
             : new ProjectExec(
-                CollectionConverters.asScala(List.<NamedExpression>copyOf(wanted)).toList(),
+                SidecarNode.seq(List.<NamedExpression>copyOf(wanted)),
                 planned));
   }
 

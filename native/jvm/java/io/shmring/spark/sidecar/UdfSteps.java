@@ -134,13 +134,13 @@ final class UdfSteps {
       uses.add(new UdfSignature.Use(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
-    return new SidecarUdfExec(
+    return new SidecarNodes.SidecarUdfExec(
         together.get(0).udf.call(),
         List.copyOf(uses),
-        CollectionConverters.asScala(arguments).toList(),
-        CollectionConverters.asScala(results).toList(),
+        SidecarNode.seq(arguments),
+        SidecarNode.seq(results),
         false,
-        child);
+        SidecarNode.seq(List.of(child)));
   }
 
   /** Where the argument stands; if it is a new one, at the end. */
