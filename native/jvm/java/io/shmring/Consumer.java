@@ -32,22 +32,6 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Delivers an end marker that this consumer reaches first as a message ({@link Message#isEnd}), for
-   * programs that pass messages on or hand them back. Other ends throw as before.
-   */
-  synchronized void takeEnds() {
-    Native.takeEnds(handle());
-  }
-
-  /**
-   * Reports to this consumer the ends of the stream since the branch had reached `since` of them
-   * ({@link BranchInfo#ends}), as if it had joined then. Call it before the first take.
-   */
-  synchronized void hearEnds(long since) {
-    Native.hearEnds(handle(), since);
-  }
-
-  /**
    * Delivers a message 1 to 255 times at most: one that was delivered so often, to consumers that died
    * or handed it back, is pushed into another ring instead, and released. Messages that were delivered
    * before come one at a time then. Call it before the first take.
@@ -246,39 +230,6 @@ public final class Consumer implements AutoCloseable {
   /** The sequence behind the last message that can be read without waiting. */
   public synchronized long available() {
     return Native.available(handle());
-  }
-
-  /**
-   * Moves the branch to `sequence`, which is the end of a message, and releases the messages before
-   * it unread. A branch with dropOldest may have lost these, and more.
-   */
-  synchronized void advance(String branch, long sequence) throws InterruptedException {
-    while (true) {
-      long position = ring.branch(branch).map(BranchInfo::position).orElse(sequence);
-      if (position >= sequence) {
-        return;
-      }
-      try {
-        Internals.Reach reach = reach(position, sequence);
-        if (reach.messages() == 0) {
-          return; // nothing but aborted claims
-        }
-        poll(reach.messages(), sequence - position, Duration.ZERO).ifPresent(Lease::close);
-      } catch (OverrunException moved) {
-        continue;
-      }
-    }
-  }
-
-  private Internals.Reach reach(long from, long end) {
-    try {
-      return ring.measure(from, end, Integer.MAX_VALUE, end - from);
-    } catch (RingException error) {
-      if (ring.floor() > from) {
-        return new Internals.Reach(end, 1); // overwritten while it was looked at: the take will be overrun
-      }
-      throw error;
-    }
   }
 
   /**

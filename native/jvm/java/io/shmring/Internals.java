@@ -20,40 +20,109 @@ public final class Internals {
     UNKNOWN
   }
 
-  /** Calls {@link Consumer#takeEnds}. */
+  /**
+   * Delivers an end marker that a consumer reaches first as a message ({@link Message#isEnd}), for
+   * programs that pass messages on or hand them back. Other ends throw as before.
+   */
   public static void takeEnds(Consumer consumer) {
-    consumer.takeEnds();
+    synchronized (consumer) {
+      Native.takeEnds(consumer.handle());
+    }
   }
 
-  /** Calls {@link Consumer#hearEnds}. */
+  /**
+   * Reports to a consumer the ends of the stream since the branch had reached `since` of them ({@link
+   * BranchInfo#ends}), as if it had joined then. Call it before the first take.
+   */
   public static void hearEnds(Consumer consumer, long since) {
-    consumer.hearEnds(since);
+    synchronized (consumer) {
+      Native.hearEnds(consumer.handle(), since);
+    }
   }
 
-  /** Calls {@link Consumer#advance}. */
+  /**
+   * Moves a consumer's branch to `sequence`, which is the end of a message, and releases the messages
+   * before it unread. A branch with dropOldest may have lost these, and more.
+   */
   public static void advance(Consumer consumer, String branch, long sequence)
       throws InterruptedException {
-    consumer.advance(branch, sequence);
+    Ring ring = consumer.ring();
+    synchronized (consumer) {
+      while (true) {
+        long position = ring.branch(branch).map(BranchInfo::position).orElse(sequence);
+        if (position >= sequence) {
+          return;
+        }
+        try {
+          int messages = messages(ring, position, sequence);
+          if (messages == 0) {
+            return; // nothing but aborted claims
+          }
+          consumer.poll(messages, sequence - position, Duration.ZERO).ifPresent(Lease::close);
+        } catch (OverrunException moved) {
+          continue;
+        }
+      }
+    }
   }
 
-  /** Calls {@link Producer#claimAligned}. */
+  private static int messages(Ring ring, long from, long end) {
+    try {
+      return measure(ring, from, end, Integer.MAX_VALUE, end - from).messages();
+    } catch (RingException error) {
+      if (ring.floor() > from) {
+        return 1; // overwritten while it was looked at: the take will be overrun
+      }
+      throw error;
+    }
+  }
+
+  /**
+   * Claims room for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte boundary,
+   * as the body of an Arrow message does.
+   */
   public static Optional<Claim> claimAligned(
       Producer producer, long length, long align, Duration timeout) throws InterruptedException {
-    return producer.claimAligned(length, align, timeout);
+    if (align < 0 || align % 4 != 0) {
+      throw new RingException(Status.INVALID, "align must be a multiple of 4, not " + align);
+    }
+    return producer.claim(length, align, Deadline.in(timeout));
   }
 
-  /** Calls {@link Ring#measure}. */
+  /**
+   * Measures how far a take would reach, without taking anything.
+   *
+   * @param from where it would begin; a branch must stand there or before
+   * @param limit where it would end at the latest, at most {@link Consumer#available()}
+   */
   public static Reach measure(Ring ring, long from, long limit, int maxMessages, long maxSlots) {
-    return ring.measure(from, limit, maxMessages, maxSlots);
+    long[] words = new long[2];
+    synchronized (ring) {
+      Native.measure(ring.handle(), from, limit, maxMessages, maxSlots, words);
+    }
+    return new Reach(words[0], (int) words[1]);
   }
 
-  /** Calls {@link Ring#fate}. */
+  /** What became of the claim that began at a sequence. */
   public static Fate fate(Ring ring, long sequence) {
-    return ring.fate(sequence);
+    synchronized (ring) {
+      ring.recover();
+      if (slotAndReferences(ring, sequence)[2] != 0) {
+        return Fate.PUBLISHED;
+      }
+      return ring.floor() > sequence ? Fate.UNKNOWN : Fate.NOT_PUBLISHED;
+    }
   }
 
-  /** Calls {@link Ring#slotAndReferences}. */
+  /**
+   * The slot number of a held message, the number of branches that still have to release it, and
+   * whether there is one: 1 or 0.
+   */
   public static long[] slotAndReferences(Ring ring, long id) {
-    return ring.slotAndReferences(id);
+    long[] words = new long[3];
+    synchronized (ring) {
+      Native.row(ring.handle(), id, words);
+    }
+    return words;
   }
 }

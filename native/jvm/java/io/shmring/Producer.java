@@ -183,20 +183,7 @@ public final class Producer implements AutoCloseable {
     return claim(length, -1, Deadline.in(timeout));
   }
 
-  /**
-   * Claims room for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte boundary,
-   * as the body of an Arrow message does.
-   */
-  Optional<Claim> claimAligned(long length, long align, Duration timeout)
-      throws InterruptedException {
-    if (align < 0 || align % 4 != 0) {
-      throw new RingException(
-          Status.INVALID, "align must be a multiple of 4, not " + align);
-    }
-    return claim(length, align, Deadline.in(timeout));
-  }
-
-  private Optional<Claim> claim(long length, long align, long deadline)
+  Optional<Claim> claim(long length, long align, long deadline)
       throws InterruptedException {
     return claim(
         checkedSlots(length, align >= 0),
@@ -273,7 +260,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Number of slots that a message takes, aligned as by {@link #claimAligned} or not. */
+  /** Number of slots that a message takes, aligned as by {@link Internals#claimAligned} or not. */
   public static long slotsFor(long length, boolean aligned) {
     return Native.slotsFor(length, aligned);
   }

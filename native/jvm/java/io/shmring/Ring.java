@@ -264,18 +264,6 @@ public final class Ring implements AutoCloseable {
     return new Range(this, first, end);
   }
 
-  /**
-   * Measures how far a take would reach, without taking anything.
-   *
-   * @param from where it would begin; a branch must stand there or before
-   * @param limit where it would end at the latest, at most {@link Consumer#available()}
-   */
-  synchronized Internals.Reach measure(long from, long limit, int maxMessages, long maxSlots) {
-    long[] words = new long[2];
-    Native.measure(handle(), from, limit, maxMessages, maxSlots, words);
-    return new Internals.Reach(words[0], (int) words[1]);
-  }
-
   /** The participants, and the dead ones that are not cleared away yet. */
   public synchronized List<Participant> participants() {
     List<Participant> participants = new ArrayList<>();
@@ -287,24 +275,6 @@ public final class Ring implements AutoCloseable {
       }
     }
     return participants;
-  }
-
-  /** What became of the claim that began at a sequence. */
-  synchronized Internals.Fate fate(long sequence) {
-    Native.recover(handle());
-    long[] words = new long[3];
-    Native.row(handle(), sequence, words);
-    if (words[2] != 0) {
-      return Internals.Fate.PUBLISHED;
-    }
-    return Native.floor(handle()) > sequence ? Internals.Fate.UNKNOWN : Internals.Fate.NOT_PUBLISHED;
-  }
-
-  /** The slot number of a held message, and the number of branches that still have to release it. */
-  synchronized long[] slotAndReferences(long id) {
-    long[] words = new long[3];
-    Native.row(handle(), id, words);
-    return words;
   }
 
   @Override
