@@ -134,7 +134,7 @@ public final class AnsweredBatches implements AutoCloseable {
     Client answering = client.orElseThrow();
     boolean more = true;
     boolean wanted = true; // one before each answer that is there, so that there is work
-    while (wanted && answering.wantsMore(task.call.inFlight()) && (more = batches.hasNext())) {
+    while (wanted && wantsMore(answering) && (more = batches.hasNext())) {
       send(batches.next(answering.batchesWanted()));
       wanted = !answering.isAnswered();
     }
@@ -157,6 +157,12 @@ public final class AnsweredBatches implements AutoCloseable {
     } else if (answering.underWay() < underWay) {
       refuse(handler.ended());
     }
+  }
+
+  private boolean wantsMore(Client answering) {
+    return batches.isMemoryShort()
+        ? answering.underWay() == 0
+        : answering.wantsMore(task.call.inFlight());
   }
 
   private void refuse(Optional<String> objection) {

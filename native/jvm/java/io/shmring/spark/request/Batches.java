@@ -155,6 +155,7 @@ public final class Batches implements AutoCloseable {
   private long count; // of batches, the same
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
+  private boolean memoryIsShort;
 
   /**
    * @param call whose the batches are
@@ -251,8 +252,19 @@ public final class Batches implements AutoCloseable {
     rows += filled;
     count += batches;
     vectors.writer.finish();
-    memory.hold(allocator.getAllocatedMemory());
+    memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
+    if (memoryIsShort && call instanceof Call.SidecarCall) {
+      throw memory.refused();
+    }
     return vectors;
+  }
+
+  /**
+   * Whether Spark gives the task no memory for the last one. Its own functions' batches are not counted:
+   * so it goes, but alone.
+   */
+  boolean isMemoryShort() {
+    return memoryIsShort;
   }
 
   private boolean goesOn() {
@@ -560,26 +572,30 @@ public final class Batches implements AutoCloseable {
    * own operators take, which is off the heap only where the session gives those some memory there.
    */
   private static final class VectorMemory extends MemoryConsumer implements AutoCloseable {
+    private long wanted;
+    private long got;
+
     VectorMemory(TaskMemoryManager memory) {
       super(memory, memory.getTungstenMemoryMode());
     }
 
     /**
+     * Returns whether the task may have so many.
+     *
      * @param bytes that the vectors have now
-     * @throws SparkOutOfMemoryError if the task may not have so many
      */
-    void hold(long bytes) {
-      long wanted = bytes - getUsed();
-      if (wanted <= 0) {
-        return;
-      }
-      long got = acquireMemory(wanted);
-      if (got < wanted) {
-        taskMemoryManager.showMemoryUsage();
-        throw new SparkOutOfMemoryError(
-            "UNABLE_TO_ACQUIRE_MEMORY",
-            Map.of("requestedBytes", Long.toString(wanted), "receivedBytes", Long.toString(got)));
-      }
+    boolean holds(long bytes) {
+      wanted = bytes - getUsed();
+      got = wanted <= 0 ? wanted : acquireMemory(wanted);
+      return got >= wanted;
+    }
+
+    /** The error about what was last asked for. */
+    SparkOutOfMemoryError refused() {
+      taskMemoryManager.showMemoryUsage();
+      return new SparkOutOfMemoryError(
+          "UNABLE_TO_ACQUIRE_MEMORY",
+          Map.of("requestedBytes", Long.toString(wanted), "receivedBytes", Long.toString(got)));
     }
 
     /** What is under way cannot be written to a file instead. */

@@ -45,7 +45,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
  * @param results a column for each of the UDFs
- * @param lags whether results come in the order of the rows, but perhaps after further requests
+ * @param lags whether results come in the order of the rows, but perhaps after all requests; not of
+ *     columns
  */
 public record UdfSignature(
     List<Use> uses,
@@ -124,7 +125,7 @@ public record UdfSignature(
   /** Results of UDFs: as many as rows, which wait for them. */
   private abstract static class Answers implements AnswerHandler {
     private final StructType results;
-    private final boolean lags;
+    private final boolean lags; // then the worker itself looks how many there are
     private final boolean isOfSidecar; // else Spark finds nulls that may not be
     private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
     private int answered; // of the oldest request
@@ -142,9 +143,8 @@ public record UdfSignature(
 
     @Override
     public final void sent(Batches.Vectors vectors) {
-      due.add(vectors);
-      if (lags) {
-        vectors.keep();
+      if (!lags) {
+        due.add(vectors);
       }
     }
 
@@ -156,9 +156,8 @@ public record UdfSignature(
 
     @Override
     public final Optional<String> answered(VectorSchemaRoot piece) {
-      if (lags && piece.getRowCount() > 0 && answered == due.element().rows()) {
-        due.remove().leave(); // their last piece is gone
-        answered = 0;
+      if (lags) {
+        return Optional.empty();
       }
       answered += piece.getRowCount();
       if (answered > due.element().rows()) {
@@ -222,11 +221,14 @@ public record UdfSignature(
 
     Rows(UdfSignature signature, int partition) {
       super(signature);
+      int columns = signature.rows().size();
       this.unsafe = AnswerHandler.OfRows.unsafe(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
       this.joined =
           new JoinedRows(
-              signature.rows(), signature.results(), new RetainedRows(signature.rows().size()));
+              signature.rows(),
+              signature.results(),
+              signature.lags() ? Waiting.spilling(columns) : new RetainedRows(columns));
       arguments.initialize(partition);
     }
 

@@ -200,6 +200,12 @@ final class PythonNodes {
           call().isIterator());
     }
 
+    /** An iterator may take all before it answers: rows that wait go to a file, and columns do not. */
+    @Override
+    boolean sendsColumns() {
+      return !call().isIterator() && super.sendsColumns();
+    }
+
     @Override
     List<Expression> arguments() {
       return PythonCalls.arguments(CollectionConverters.asJava(udfs));

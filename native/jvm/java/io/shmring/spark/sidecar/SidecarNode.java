@@ -383,7 +383,7 @@ abstract class SidecarNode extends SparkPlan {
     }
 
     @Override
-    final boolean sendsColumns() {
+    boolean sendsColumns() {
       return !places().contains(ABSENT)
           && SparkTypes.unsupported(UdfSignature.types(child().output())).isEmpty();
     }
