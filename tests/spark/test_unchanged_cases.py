@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,29 @@ def every_type_comes_back(s):
 def every_type_without_nulls(s):
     frame = s.spark.range(60).selectExpr(*columns_of(TYPES, "none"))
     return frame.mapInArrow(lambda batches: batches, frame.schema)
+
+
+@case({ROWS: 1500})
+def arrays_of_every_flat_type(s):
+    def of(text):
+        value = text.replace("id", "(id + i)")
+        some = f"CASE WHEN id % 3 = 0 AND i % 71 = 70 THEN null ELSE {value} END"
+        array = f"transform(sequence(0, id * 13 % 150), i -> {some})"
+        return f"CASE WHEN id % 5 = 3 THEN null WHEN id % 7 = 1 THEN array() ELSE {array} END"
+
+    flat = {name: of(TYPES[name]) for name in list(TYPES)[: list(TYPES).index("list")]}
+    frame = s.spark.range(1600, numPartitions=1).selectExpr(*columns_of(flat, "none"))
+
+    def digests(batches):
+        for batch in batches:
+            batch.validate(full=True)
+            found = [hashlib.sha256(str(c.to_pylist()).encode()).hexdigest() for c in batch]
+            yield pa.record_batch({"rows": [batch.num_rows] * len(found), "digest": found})
+
+    return [
+        given.mapInArrow(digests, "rows long, digest string")
+        for given in (frame, s.file(frame))
+    ]
 
 
 @case()

@@ -7,6 +7,7 @@ import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.types.Types.MinorType;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -47,11 +48,16 @@ abstract class FlatCells implements RootWriter.Cells {
 
   @Override
   public final void write(InternalRow row, int at) {
-    boolean isNull = row.isNullAt(column);
+    write(row, column, at);
+  }
+
+  /** Writes a cell of a row, or an element of an array. */
+  final void write(SpecializedGetters from, int place, int at) {
+    boolean isNull = from.isNullAt(place);
     if (isNull) {
       setNull(at);
     }
-    put(row, column, at, isNull);
+    put(from, place, at, isNull);
   }
 
   @Override
@@ -67,9 +73,13 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   final void setNull(int at) {
-    long address = validity + (at >> 3);
-    Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
+    clear(validity, at);
     nulls = true;
+  }
+
+  static void clear(long bits, int at) {
+    long address = bits + (at >> 3);
+    Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
   }
 
   @Override
@@ -94,6 +104,9 @@ abstract class FlatCells implements RootWriter.Cells {
   /** Where numbers are written. */
   abstract long values();
 
+  /** The bytes of a number; 0 of texts and binaries. */
+  abstract int width();
+
   /** A text or binary. */
   abstract void put(Object base, long offset, int length, int at);
 
@@ -107,7 +120,7 @@ abstract class FlatCells implements RootWriter.Cells {
   /** Reads the present addresses of the vector's buffers. */
   abstract void locate();
 
-  abstract void put(InternalRow row, int column, int at, boolean isNull);
+  abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
   /**
    * @param nulls whether some values may be null
@@ -128,6 +141,11 @@ abstract class FlatCells implements RootWriter.Cells {
     @Override
     long values() {
       return values;
+    }
+
+    @Override
+    int width() {
+      return vector.getTypeWidth();
     }
 
     @Override
@@ -154,17 +172,17 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
-    void put(InternalRow row, int column, int at, boolean isNull) {
+    void put(SpecializedGetters from, int place, int at, boolean isNull) {
       if (isNull) {
         return;
       }
       switch (type) {
-        case TINYINT -> Platform.putByte(null, values + at, row.getByte(column));
-        case SMALLINT -> Platform.putShort(null, values + 2L * at, row.getShort(column));
-        case INT, DATEDAY -> Platform.putInt(null, values + 4L * at, row.getInt(column));
-        case FLOAT4 -> Platform.putFloat(null, values + 4L * at, row.getFloat(column));
-        case FLOAT8 -> Platform.putDouble(null, values + 8L * at, row.getDouble(column));
-        default -> Platform.putLong(null, values + 8L * at, row.getLong(column));
+        case TINYINT -> Platform.putByte(null, values + at, from.getByte(place));
+        case SMALLINT -> Platform.putShort(null, values + 2L * at, from.getShort(place));
+        case INT, DATEDAY -> Platform.putInt(null, values + 4L * at, from.getInt(place));
+        case FLOAT4 -> Platform.putFloat(null, values + 4L * at, from.getFloat(place));
+        case FLOAT8 -> Platform.putDouble(null, values + 8L * at, from.getDouble(place));
+        default -> Platform.putLong(null, values + 8L * at, from.getLong(place));
       }
     }
 
@@ -249,6 +267,11 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
+    int width() {
+      return 0;
+    }
+
+    @Override
     void put(Object base, long offset, int length, int at) {
       copy(base, offset, length);
       skip(at);
@@ -277,16 +300,16 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
-    void put(InternalRow row, int column, int at, boolean isNull) {
+    void put(SpecializedGetters from, int place, int at, boolean isNull) {
       if (!isNull) {
-        if (row instanceof UnsafeRow unsafe) {
-          long place = unsafe.getLong(column); // offset and size, as UnsafeRow's getBinary knows
-          copy(unsafe.getBaseObject(), unsafe.getBaseOffset() + (place >>> 32), (int) place);
+        if (from instanceof UnsafeRow unsafe) {
+          long where = unsafe.getLong(place); // offset and size, as UnsafeRow's getBinary knows
+          copy(unsafe.getBaseObject(), unsafe.getBaseOffset() + (where >>> 32), (int) where);
         } else if (text) {
-          UTF8String string = row.getUTF8String(column);
+          UTF8String string = from.getUTF8String(place);
           copy(string.getBaseObject(), string.getBaseOffset(), string.numBytes());
         } else {
-          byte[] bytes = row.getBinary(column);
+          byte[] bytes = from.getBinary(place);
           copy(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
         }
       }

@@ -5,6 +5,7 @@ import io.shmring.Status;
 import java.util.List;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.complex.ListVector;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
 import org.apache.spark.sql.execution.arrow.ArrowWriter$;
@@ -40,11 +41,17 @@ public final class RootWriter {
     this.columns = new Cells[vectors.size()];
     for (int i = 0; i < columns.length; i++) {
       FieldVector vector = vectors.get(i);
-      columns[i] =
-          FlatColumn.isFlat(vector)
-              ? FlatCells.of(vector, i, FIRST_ROWS)
-              : new SparkCells(vector, i);
+      columns[i] = cells(vector, i);
     }
+  }
+
+  private static Cells cells(FieldVector vector, int column) {
+    if (FlatColumn.isFlat(vector)) {
+      return FlatCells.of(vector, column, FIRST_ROWS);
+    }
+    return ArrayCells.take(vector)
+        ? new ArrayCells((ListVector) vector, column, FIRST_ROWS)
+        : new SparkCells(vector, column);
   }
 
   /** The number of rows. */
@@ -158,7 +165,7 @@ public final class RootWriter {
     void reset();
   }
 
-  /** Spark's own writer, for every type: it writes value by value with Arrow's checks. */
+  /** Spark's own writer, for all other types: it writes value by value with Arrow's checks. */
   static final class SparkCells implements RootWriter.Cells {
     private final ArrowFieldWriter writer;
     private final int column;

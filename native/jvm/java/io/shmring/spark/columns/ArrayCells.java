@@ -1,0 +1,153 @@
+package io.shmring.spark.columns;
+
+import io.shmring.RingException;
+import io.shmring.Status;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.complex.ListVector;
+import org.apache.arrow.vector.types.Types.MinorType;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeArrayData;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * Arrays of what {@link FlatCells} writes, an embedding for instance: the numbers of an array without
+ * nulls are copied at once. Spark's writer took ten times as long, number by number.
+ */
+final class ArrayCells implements RootWriter.Cells {
+  private static final int FIRST_ELEMENTS = 1024;
+  private static final int MOST_ELEMENTS = 1 << 30; // the next power of two is not an int
+
+  private final ListVector vector;
+  private final FlatCells elements;
+  private final int column;
+  private int capacity;
+  private int room; // elements
+  private int end; // of the elements that were written
+  private boolean nulls;
+  private long validity;
+  private long offsets;
+
+  /** Whether arrays of this type are written here. */
+  static boolean take(FieldVector vector) {
+    return vector.getMinorType() == MinorType.LIST
+        && FlatColumn.isFlat(((ListVector) vector).getDataVector());
+  }
+
+  /**
+   * @param column of the rows
+   */
+  ArrayCells(ListVector vector, int column, int rows) {
+    this.vector = vector;
+    this.column = column;
+    this.room = FIRST_ELEMENTS;
+    vector.setInitialCapacity(rows);
+    vector.allocateNew();
+    this.elements = FlatCells.of(vector.getDataVector(), 0, room);
+    grow(rows);
+  }
+
+  @Override
+  public void write(InternalRow row, int at) {
+    if (row.isNullAt(column)) {
+      FlatCells.clear(validity, at);
+      nulls = true;
+    } else {
+      append(row.getArray(column));
+    }
+    Platform.putInt(null, offsets + 4L * (at + 1), end);
+  }
+
+  private void append(ArrayData array) {
+    int count = array.numElements();
+    if (count > room - end) {
+      enlarge((long) end + count);
+    }
+    int width = elements.width();
+    if (width > 0 && array instanceof UnsafeArrayData unsafe && !hasNulls(unsafe)) {
+      long first =
+          unsafe.getBaseOffset() + UnsafeArrayData.calculateHeaderPortionInBytes(count);
+      Platform.copyMemory(
+          unsafe.getBaseObject(),
+          first,
+          null,
+          elements.values() + (long) end * width,
+          (long) count * width);
+    } else {
+      for (int i = 0; i < count; i++) {
+        elements.write(array, i, end + i);
+      }
+    }
+    end += count;
+  }
+
+  /** A bit for each element lies behind their number. */
+  private static boolean hasNulls(UnsafeArrayData array) {
+    long bits = array.getBaseOffset() + Long.BYTES;
+    long behind =
+        array.getBaseOffset()
+            + UnsafeArrayData.calculateHeaderPortionInBytes(array.numElements());
+    for (; bits < behind; bits += Long.BYTES) {
+      if (Platform.getLong(array.getBaseObject(), bits) != 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private void enlarge(long count) {
+    if (count > MOST_ELEMENTS) {
+      throw new RingException(
+          Status.TOO_LARGE,
+          String.format(
+              "the arrays of column \"%s\" have %,d elements in one batch, which can hold %,d; take"
+                  + " fewer rows a batch",
+              vector.getName(), count, MOST_ELEMENTS));
+    }
+    while (room < count) {
+      room *= 2;
+    }
+    elements.grow(room);
+  }
+
+  @Override
+  public void copy(ColumnarBatch batch, int from, int count, int at) {
+    for (int i = 0; i < count; i++) {
+      write(batch.getRow(from + i), at + i);
+    }
+  }
+
+  @Override
+  public void grow(int rows) {
+    while (vector.getValueCapacity() < rows) {
+      vector.reAlloc(); // the elements move, too
+      elements.grow(room);
+    }
+    validity = vector.getValidityBufferAddress();
+    offsets = vector.getOffsetBufferAddress();
+    Platform.setMemory(null, validity + capacity / 8, (rows - capacity) / 8, (byte) 0xff);
+    capacity = rows;
+  }
+
+  @Override
+  public long bytes(int rows) {
+    return vector.getBufferSizeFor(rows);
+  }
+
+  @Override
+  public void finish(int rows) {
+    elements.finish(end);
+    vector.setLastSet(rows - 1);
+  }
+
+  @Override
+  public void reset() {
+    elements.reset();
+    end = 0;
+    if (nulls) {
+      Platform.setMemory(null, validity, capacity / 8, (byte) 0xff);
+      nulls = false;
+    }
+  }
+}
