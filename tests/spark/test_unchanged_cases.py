@@ -111,8 +111,7 @@ def arrays_of_every_flat_type(s):
             yield pa.record_batch({"rows": [batch.num_rows] * len(found), "digest": found})
 
     return [
-        given.mapInArrow(digests, "rows long, digest string")
-        for given in (frame, s.file(frame))
+        given.mapInArrow(digests, "rows long, digest string") for given in (frame, s.file(frame))
     ]
 
 
