@@ -120,9 +120,9 @@ final class ArrayCells implements RootWriter.Cells {
 
   @Override
   public void grow(int rows) {
-    while (vector.getValueCapacity() < rows) {
-      vector.reAlloc(); // the elements move, too
-      elements.grow(room);
+    if (vector.getValueCapacity() < rows) {
+      vector.setLastSet(rows - 1); // all offsets are written here
+      vector.setValueCount(rows); // reAlloc() would double the elements, however few come
     }
     validity = vector.getValidityBufferAddress();
     offsets = vector.getOffsetBufferAddress();
