@@ -36,9 +36,10 @@ BEGIN
             USING ERRCODE = '{FOREIGN}';
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
-    -- A slot that is missing says nothing: a crash leaves an unlogged table without rows.
-    WHILE push > 0 AND EXISTS (SELECT FROM {ring} s
-        WHERE s.slot = {ring}_slot(push - 1) AND coalesce(s.message_id, -1) < push - 1) LOOP
+    -- A crash leaves an unlogged table without rows: nothing is known then. Of a row that is missing
+    -- alone the number is taken back, so that whoever gets it again says that the row is lost.
+    WHILE push > 0 AND EXISTS (SELECT FROM {ring}) AND coalesce((SELECT s.message_id FROM {ring} s
+        WHERE s.slot = {ring}_slot(push - 1)), -1) < push - 1 LOOP
         push := push - 1;
     END LOOP;
     PERFORM setval('{ring}_push'::regclass, push);
