@@ -33,7 +33,7 @@ from zlib import crc32
 from shmring.table_ring.schema import Layout
 
 # To be raised with every change of a body.
-VERSION = 16
+VERSION = 17
 
 # SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"

@@ -40,9 +40,8 @@ BEGIN
     -- alone the number is taken back, so that whoever gets it again says that the row is lost.
     WHILE push > 0 AND EXISTS (SELECT FROM {ring}) AND coalesce((SELECT s.message_id FROM {ring} s
         WHERE s.slot = {ring}_slot(push - 1)), -1) < push - 1 LOOP
-        push := push - 1;
+        push := setval('{ring}_push'::regclass, push - 1);
     END LOOP;
-    PERFORM setval('{ring}_push'::regclass, push);
     SELECT k, s.message_id, s.reference_count, s.holders
     INTO number, message_id, reference_count, holders
     FROM generate_series(push, push + ahead) k LEFT JOIN {ring} s ON s.slot = {ring}_slot(k)
