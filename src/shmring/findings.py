@@ -1,6 +1,6 @@
 """What is wrong on this host: judged by what was seen of it, and by nothing else.
 
-`shmring check`, `shmring top` and the exporter share it.
+`shmring check` and the exporter share it.
 """
 
 from __future__ import annotations

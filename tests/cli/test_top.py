@@ -1,27 +1,20 @@
-"""`shmring top` of the whole host, in a real terminal of 80 x 24.
-
-A host that has a test's rings and sidecars alone: other sessions' may be there, and in trouble.
-"""
+"""`shmring top` in a real terminal of 80 x 24."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
-import re
 import select
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyte
 import pytest
-from fixture_types import Serve, Until
 
 import shmring
 
@@ -58,9 +51,6 @@ class Terminal:
                 self._stream.feed(os.read(self._fd, 65536))
         return self.text()
 
-    def type(self, keys: bytes) -> None:
-        os.write(self._fd, keys)
-
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -69,77 +59,19 @@ class Terminal:
 
 
 @pytest.fixture
-def top(name: str, with_small_shm: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    """The command, which sees the test's rings that are there already."""
-
-    def top(*options: str) -> list[str]:
-        mine = [file for file in os.listdir("/dev/shm") if re.search(rf"\b{name}\b", file)]
-        command = [sys.executable, "-m", "shmring", "top", *options]
-        return with_small_shm("1g", *command, shared=mine)
-
-    return top
+def terminal(name: str) -> Iterator[Terminal]:
+    top = Terminal(sys.executable, "-m", "shmring", "top", name, "--interval", "0.1")
+    yield top
+    top.close()
 
 
-@pytest.fixture
-def terminal(top: Callable[..., list[str]]) -> Iterator[Callable[[], Terminal]]:
-    started: list[Terminal] = []
-
-    def start() -> Terminal:
-        started.append(Terminal(*top("--interval", "0.1")))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.close()
-
-
-def test_trouble_comes_first_and_enter_goes_in(
-    ring: shmring.Ring, name: str, serve: Serve, terminal: Callable[[], Terminal], until: Until
-) -> None:
-    (pid,) = serve("double", workers=1).pids  # called as the ring is
+def test_a_ring_is_shown_as_it_changes(ring: shmring.Ring, terminal: Terminal) -> None:
+    terminal.shows("0 of 1,024 slots in use", "slots a second")
     ring.subscribe("billing")
     with ring.producer("feed") as out:
         out.push_many([b"x"] * 1024)
-        top = terminal()
-        rows = top.shows("stuck", "well", "100%", "drop-branch").splitlines()
-        (first,) = [i for i, line in enumerate(rows) if f" {name} " in line and " ring " in line]
-        (second,) = [i for i, line in enumerate(rows) if f" {name} " in line and "sidecar" in line]
-        assert first < second
-        top.type(b"\r")
-        top.shows(f"{name}: 1,024 of 1,024 slots in use", "billing", "feed", "slots a second")
-        top.type(b"\x1b")
-        top.shows("rings and sidecars")
-        ring.drop_branch("billing")
-        top.shows("well", "Enter goes in", without="stuck")
-        os.kill(pid, signal.SIGSTOP)
-        top.shows("stuck")
-        top.type(b"k")
-        top.shows("stopped (`kill -CONT")
-        top.type(b"\r")
-        top.shows(f'sidecar "{name}"', "0 busy, 0 idle, 0 loading, 1 stopped", "busy share")
-        os.kill(pid, signal.SIGCONT)
-        top.shows("0 busy, 1 idle, 0 loading, 0 stopped", "requests a second", "time a request")
-        top.type(b"q")
-        assert top.process.wait(PATIENCE) == 0
-
-
-def test_many_rings_have_room_on_24_lines(name: str, terminal: Callable[[], Terminal]) -> None:
-    rings = [shmring.create(f"{name}-{i:02}", slots=1024, temporary=True) for i in range(20)]
-    top = terminal()
-    top.shows(f"{name}-00", "20 rings and sidecars")
-    for i in range(1, 20):
-        top.type(b"\x1b[B")  # a key is read alone
-        top.shows(f">  well  {name}-{i:02}")
-    assert f"{name}-00" not in top.shows(f"{name}-19")
-    top.type(b"q")
-    assert top.process.wait(PATIENCE) == 0
-    for ring in rings:
-        ring.close()
-
-
-def test_lines_for_machines(ring: shmring.Ring, name: str, top: Callable[..., list[str]]) -> None:
-    command = top("--times", "1", "--json")
-    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    (found,) = [each for each in said["rows"] if each["ring"] == name]
-    assert (found["sidecar"], found["alive"], found["lag"]) == (None, 1, 0)
-    assert said["findings"] == []
+        terminal.shows("1,024 of 1,024 slots in use", "billing", "feed")
+    ring.drop_branch("billing")
+    terminal.shows("slots a second", without="billing")
+    terminal.process.terminate()
+    assert terminal.process.wait(PATIENCE) == 143
