@@ -26,7 +26,6 @@ _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
 _DELIVERIES = 3  # as many as a sidecar makes of a batch whose workers die
 _JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
-_DISK_LOW = 10 << 30  # bytes: a tenth of a large disk may last for weeks
 
 Status = Literal[1, 2]
 
@@ -242,8 +241,6 @@ def _of_branch(
     drop = f"shmring drop-branch {shlex.quote(ring)} {shlex.quote(name)}"
     journal = name == JOURNAL_BRANCH
     consumers = seen.consumers(name)
-    if journal and seen.journal is not None:
-        yield from _journal_disk(ring, seen)
     if not consumers:
         if journal:
             words = f"its journal does not run; {behind}"
@@ -284,24 +281,6 @@ def _dead_holders(branch: str, seen: Seen) -> int:
         and participant["hold"] is not None
         for participant in seen.stats["participants"]
     )
-
-
-def _journal_disk(ring: str, seen: Seen) -> Iterator[Finding]:
-    assert seen.journal is not None
-    directory, nbytes, free, of_journal = seen.journal
-    low = min(nbytes // 10, _DISK_LOW)
-    if free >= low:
-        return
-    words = (
-        f"the disk of its journal in {directory} has {free >> 20:,} MiB left, and the journal has "
-        f"{of_journal >> 20:,} MiB of it"
-    )
-    command, bound = "", (of_journal + free) // 2
-    if bound >= low:
-        command = f"shmring journal run {shlex.quote(ring)} {shlex.quote(directory)} --max-bytes "
-        command += str(bound)
-    full: Status = 2 if free < low // 5 else 1
-    yield Finding(full, "journal-disk", ring, None, words, command)
 
 
 def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:

@@ -7,14 +7,11 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from shmring._shmring import JOURNAL_BRANCH, is_lost
+from shmring._shmring import is_lost
 from shmring.closing import Closing
-from shmring.durable.base.files import Disk
-from shmring.durable.journal.segments import SUFFIX, open_segment
 from shmring.errors import PermissionRefused, RingNotFound, ShmringError
 from shmring.names import (
     REPLIES,
@@ -28,15 +25,6 @@ from shmring.names import (
 )
 from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
 from shmring.ring import Ring, look_on
-
-
-class JournalDisk(NamedTuple):
-    """Where a ring's journal writes, and what room is there, in bytes."""
-
-    directory: str
-    nbytes: int
-    free: int
-    of_journal: int
 
 
 # CHANGE: a new finding of check
@@ -57,7 +45,6 @@ class Seen:
     stats: RingStats
     ages: dict[str, float]
     held: dict[int, float]
-    journal: JournalDisk | None
 
     @property
     def is_full(self) -> bool:
@@ -305,9 +292,7 @@ def _see(attached: _Attached) -> Seen:
         if branch["released"] < stats["claimed"]
         and (age := _age(ring, stats, branch["released"])) is not None
     }
-    journals = [p["pid"] for p in stats["participants"] if p["branch"] == JOURNAL_BRANCH]
-    journal = next(filter(None, (_journal_disk(pid, ring.info.uuid) for pid in journals)), None)
-    return Seen(ring.info, stats, ages, attached.held(stats), journal)
+    return Seen(ring.info, stats, ages, attached.held(stats))
 
 
 def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
@@ -319,45 +304,3 @@ def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
         if row[1] == sequence and 0 < row[2] < 2**63:
             return max(0.0, time.time() - row[2] / 1e9)
     return None
-
-
-def _journal_disk(pid: int, uuid: str) -> JournalDisk | None:
-    folder = f"/proc/{pid}/fd"
-    with suppress(OSError):  # another user's, or in another PID namespace
-        for number in os.listdir(folder):
-            with suppress(OSError, ShmringError):  # closed meanwhile, or just begun
-                link = f"{folder}/{number}"
-                file = os.readlink(link)
-                if file.endswith(SUFFIX) and _ring_of_segment(link) == uuid:
-                    disk = os.statvfs(link)
-                    nbytes, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-                    of_journal = _size_of_segments(os.path.dirname(_reached(pid, file, link)))
-                    return JournalDisk(os.path.dirname(file), nbytes, free, of_journal)
-    return None
-
-
-def _reached(pid: int, file: str, link: str) -> str:
-    """The path by which this process reaches another's open file."""
-    # In a container, the other one has its own mounts. After chroot(), the path is of this one's.
-    for path in (f"/proc/{pid}/root{file}", file):
-        with suppress(OSError):
-            if os.path.samefile(path, link):
-                return path
-    raise FileNotFoundError(file)
-
-
-def _ring_of_segment(path: str) -> str:
-    if not os.path.isfile(path):  # to open a pipe would wait for who writes
-        return ""
-    with closing(Disk().open(path, write=False)) as file:
-        return open_segment(file, path).uuid.hex()
-
-
-def _size_of_segments(directory: str) -> int:
-    found = 0
-    with os.scandir(directory) as files:
-        for file in files:
-            if file.name.endswith(SUFFIX):
-                with suppress(FileNotFoundError):  # forgotten meanwhile
-                    found += file.stat().st_size
-    return found

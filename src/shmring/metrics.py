@@ -75,8 +75,6 @@ branch_consumers        gauge   {consumer}    ring,branch     Living consumers.
 branch_orphans          gauge   {consumer}    ring,branch     Ones that left messages.
 journal_lag_seconds     gauge   s             ring            Age of the oldest not on disk.
 journal_sync_seconds    counter s             ring            Time of its syncs.
-journal_disk_bytes      gauge   By            ring            Size of the journal's disk.
-journal_disk_free_bytes gauge   By            ring            What is free of it.
 sidecar_queue_slots     gauge   {slot}        sidecar         Slots of requests that wait.
 sidecar_queue_requests  gauge   {request}     sidecar         Requests that wait.
 sidecar_queue_seconds   gauge   s             sidecar         Age of the oldest request.
@@ -227,9 +225,6 @@ class HostMetrics(Closing):
             if branch["name"] == JOURNAL_BRANCH:
                 samples["journal_lag_seconds"][(name,)] = seen.ages.get(branch["name"], 0.0)
                 self._counted["journal_sync_seconds", (name,)] += 0
-        if seen.journal is not None:
-            samples["journal_disk_bytes"][(name,)] = seen.journal.nbytes
-            samples["journal_disk_free_bytes"][(name,)] = seen.journal.free
         if ring.sidecar is not None:
             self._add_sidecar(samples, ring.sidecar, name, seen, passed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -18,7 +17,6 @@ from checking import check, commands, mend, stop
 from fixture_types import RunThread, Serve, Until
 
 import shmring
-from shmring.durable.journal import journaller
 from shmring.sidecars import SidecarClient
 from shmring.sidecars.health import check as look_at_sidecar
 
@@ -81,106 +79,6 @@ def test_journal_that_was_killed(
         journal(name, small_disk / "journal")
         out.push(b"z", durable=True)
         assert check(name)[0] == 0
-
-
-def test_disk_of_a_journal_in_a_container_is_full(
-    ring: shmring.Ring, name: str, tmp_path: Path
-) -> None:
-    script = (
-        f"mount -t tmpfs -o size=2m tmpfs {tmp_path}"
-        f" && head -c 1900000 /dev/zero > {tmp_path}/ballast"
-        f" && exec {sys.executable} -m shmring journal run {name} {tmp_path}/journal --json"
-    )
-    inside = ["unshare", "--mount", "sh", "-c", script]
-    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            assert running.stdout is not None
-            assert "ready" in running.stdout.readline()
-            with ring.producer() as out:
-                out.push(b"x", durable=True)
-            status, said = check(name)
-            assert (status, commands(said)) == (1, [])
-            assert f"the disk of its journal in {tmp_path}/journal has 0 MiB left" in said
-        finally:
-            running.kill()
-
-
-def test_disk_of_a_journal_behind_another_root_is_full(
-    ring: shmring.Ring, name: str, small_disk: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            # There is no ring there to attach to, and nothing to import.
-            assert ring.schema_bytes is None
-            journaller._entry_type()
-            os.chroot(small_disk)
-            with ring.journal("/journal") as journal:
-                os.write(writer, b"ready")
-                journal.wait()
-        finally:
-            os._exit(1)
-    try:
-        os.close(writer)
-        with os.fdopen(reader) as told, ring.producer() as out:
-            assert told.read(5) == "ready"
-            out.push(b"x", durable=True)
-            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def test_a_pipe_of_a_journals_process_holds_no_look_up(
-    ring: shmring.Ring, name: str, small_disk: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    os.mkfifo(small_disk / "a.journal")
-    pipe = os.open(small_disk / "a.journal", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with ring.journal(small_disk / "journal"), ring.producer() as out:
-            out.push(b"x", durable=True)
-            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
-    finally:
-        os.close(pipe)
-
-
-def test_disks_of_two_journals_of_one_process(
-    ring: shmring.Ring, name: str, small_disk: Path, tmp_path: Path
-) -> None:
-    (small_disk / "ballast").write_bytes(bytes(1_900_000))
-    with (
-        shmring.create(f"{name}-2", slots=1024, temporary=True) as other,
-        ring.journal(small_disk / "full"),
-        other.journal(small_disk / "too"),
-        ring.producer() as out,
-        other.producer() as there,
-    ):
-        out.push(b"x", durable=True)
-        there.push(b"y", durable=True)
-        assert f"of its journal in {small_disk}/full has" in check(name)[1]
-        assert f"of its journal in {small_disk}/too has" in check(f"{name}-2")[1]
-
-
-def test_disk_of_a_journal_is_full_of_it(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path, until: Until
-) -> None:
-    running = journal(name, small_disk / "journal", "--segment", "100K")
-    with ring.producer() as out:
-        with contextlib.suppress(shmring.Full):
-            while True:
-                out.push(bytes(200), timeout=1)
-        until(lambda: check(name)[0] == 2)
-        (command,) = (each for each in commands(check(name)[1]) if "--max-bytes" in each)
-        running.kill()
-        running.wait()
-        *command_itself, directory, option, limit = command.split()
-        assert command_itself == ["shmring", "journal", "run", name]
-        journal(name, directory, option, limit)
-        out.push(b"y", durable=True)
-        until(lambda: check(name)[0] == 0)
 
 
 # --- sidecars -------------------------------------------------------------------------------------
