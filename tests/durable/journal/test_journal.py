@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,26 @@ def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path
             use(file)
     with pytest.raises(NotARing, match="file is a file"):
         ring.journal(file)
+
+
+@pytest.mark.parametrize(
+    ("option", "bad"),
+    [("segment_bytes", "1"), ("segment_bytes", 0), ("max_bytes", -1), ("consumed_by", "logic")],
+)
+def test_option_that_cannot_be_meant_so_is_refused(
+    ring: shmring.Ring, tmp_path: Path, option: str, bad: Any
+) -> None:
+    use = partial(ring.journal, tmp_path) if option == "segment_bytes" else Retention
+    with pytest.raises((TypeError, ValueError), match=f"{option} must be"):
+        use(**{option: bad})
+
+
+def test_cut_before_the_first_message_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        out.push(b"one", durable=True)
+    with pytest.raises(ValueError, match="at must be"):
+        truncate(tmp_path, at=-1)
+    assert stored(tmp_path) == [b"one"]
 
 
 def test_retention_forgets_whole_segments(ring: shmring.Ring, tmp_path: Path, until: Until) -> None:

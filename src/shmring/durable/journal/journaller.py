@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
-from shmring.arguments import seconds_of
+from shmring.arguments import integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
@@ -61,8 +61,12 @@ class Retention:
     consumed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.max_bytes is not None:
+            integer("max_bytes", self.max_bytes)
         if self.max_age is not None:
             seconds_of("max_age", self.max_age)
+        if isinstance(self.consumed_by, str):
+            raise TypeError(f"consumed_by must be a tuple of names, not {self.consumed_by!r}")
 
 
 class Journal(Closing):
@@ -130,7 +134,7 @@ class Journal(Closing):
                 os.path.abspath(self.path),
                 uuid=bytes.fromhex(ring.info.uuid),
                 schema=ring.schema_bytes or b"",
-                segment_bytes=segment_bytes,
+                segment_bytes=integer("segment_bytes", segment_bytes, 1),
             )
             stack.callback(self._log.close)
             self._inp = _join(ring, self._log, allow_gap=allow_gap)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES, crc32c
+from shmring.arguments import integer
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import (
     Disk,
@@ -286,6 +287,8 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     ------
     Locked : a journal is writing there
     """
+    if at is not None:
+        integer("at", at)
     disk = Disk()
     where = os.fspath(path)
     lock = _lock(disk, where)

@@ -28,7 +28,7 @@ from collections import deque
 from typing import Literal
 
 from shmring._shmring import places_of
-from shmring.arguments import seconds_of
+from shmring.arguments import integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
@@ -99,9 +99,11 @@ class PersistentQueue(Closing):
             raise ValueError(f'durability is "sync" or "delayed", not {durability!r}')
         if damage not in ("refuse", "cut"):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
+        integer("file_size", file_size, 1)
+        integer("log_reserve", log_reserve)
         disk = disk or Disk()
         self._cut = damage == "cut"
-        self._log_size = log_size
+        self._log_size = integer("log_size", log_size)
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
         # Commits a transaction, together with the others that wait.
