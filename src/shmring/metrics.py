@@ -1,6 +1,6 @@
-"""Metrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
+"""Metrics of this host's rings and sidecars, for Prometheus.
 
-What each is, :data:`METRICS` says once for both. Labels are names that people give: there is no
+What each is, :data:`METRICS` says. Labels are names that people give: there is no
 process id among them, and the rings of a sidecar's clients are counted together.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
@@ -18,18 +18,16 @@ from shmring._shmring import JOURNAL_BRANCH
 from shmring.arguments import seconds_of
 from shmring.closing import Closing
 from shmring.errors import ShmringError
-from shmring.extras import need
 from shmring.findings import AGE, findings
 from shmring.host import HostLook, Observer, RingLook, Seen
 from shmring.names import REPLIES
-from shmring.records import Counters, Finding, ParticipantRecord
+from shmring.records import Counters, ParticipantRecord
 from shmring.sidecars.health import Staff
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from prometheus_client.metrics_core import Metric as Family
 
-__all__ = ["METRICS", "HostMetrics", "Metric", "PrometheusCollector", "observe"]
+__all__ = ["METRICS", "HostMetrics", "Metric", "PrometheusCollector"]
 
 Labels = tuple[str, ...]
 Kind = Literal["gauge", "counter"]
@@ -38,58 +36,57 @@ Samples = dict[str, dict[Labels, float]]
 
 
 class Metric(NamedTuple):
-    """A metric; Prometheus has ``shmring_`` before its name, OpenTelemetry ``shmring.``."""
+    """A metric; Prometheus has ``shmring_`` before its name."""
 
     name: str
     kind: Kind
-    unit: str
     labels: Labels
     words: str
 
 
-# name, kind, unit, labels, and what it is
+# name, kind, labels, and what it is
 # CHANGE: a new metric
 _TABLE = """\
-memory_bytes            gauge   By            -               Size of /dev/shm.
-memory_free_bytes       gauge   By            -               What is free of it.
-findings                gauge   {finding}     severity,kind,ring,sidecar What `shmring check` finds.
-ring_slots              gauge   {slot}        ring            Slots of the ring.
-ring_used_slots         gauge   {slot}        ring            Slots that are still held.
-ring_size_bytes         gauge   By            ring            Size of the ring's file.
-ring_claimed_slots      counter {slot}        ring            Slots ever claimed.
-ring_participants       gauge   {participant} ring,role,state Alive, stopped or dead ones.
-ring_participants_limit gauge   {participant} ring            How many there is room for.
-ring_messages           counter {message}     ring,role       Messages pushed or taken.
-ring_bytes              counter By            ring,role       Bytes pushed.
-ring_full_waits         counter {wait}        ring,role       Waits for room.
-ring_empty_waits        counter {wait}        ring,role       Waits for a message.
-ring_contended          counter {race}        ring,role       Races lost to others.
-ring_recovered          counter {participant} ring,role       Dead ones cleared away.
-ring_lost_slots         counter {slot}        ring,role       Lost by drop_oldest.
-ring_redelivered_messages counter {message}   ring,role       Taken that were taken before.
-ring_dropped_messages   counter {message}     ring,role       Lost by when_full="drop".
-branch_lag_slots        gauge   {slot}        ring,branch     Slots still to be taken.
-branch_lag_messages     gauge   {message}     ring,branch     Messages still to be taken.
-branch_lag_seconds      gauge   s             ring,branch     Age of the oldest message held.
-branch_consumers        gauge   {consumer}    ring,branch     Living consumers.
-branch_orphans          gauge   {consumer}    ring,branch     Ones that left messages.
-journal_lag_seconds     gauge   s             ring            Age of the oldest not on disk.
-journal_sync_seconds    counter s             ring            Time of its syncs.
-sidecar_queue_slots     gauge   {slot}        sidecar         Slots of requests that wait.
-sidecar_queue_requests  gauge   {request}     sidecar         Requests that wait.
-sidecar_queue_seconds   gauge   s             sidecar         Age of the oldest request.
-sidecar_workers         gauge   {worker}      sidecar,state   Busy, idle, loading or stopped.
-sidecar_clients         gauge   {client}      sidecar         Clients that are there.
-sidecar_reply_bytes     gauge   By            sidecar         Size of rings for answers.
-sidecar_requests        counter {request}     sidecar         Requests taken by workers.
-sidecar_busy_seconds    counter s             sidecar         Time of workers with requests.
-sidecar_restarts        counter {worker}      sidecar         Workers that were replaced."""
+memory_bytes            gauge   -               Size of /dev/shm.
+memory_free_bytes       gauge   -               What is free of it.
+findings                gauge   severity,kind,ring,sidecar What `shmring check` finds.
+ring_slots              gauge   ring            Slots of the ring.
+ring_used_slots         gauge   ring            Slots that are still held.
+ring_size_bytes         gauge   ring            Size of the ring's file.
+ring_claimed_slots      counter ring            Slots ever claimed.
+ring_participants       gauge   ring,role,state Alive, stopped or dead ones.
+ring_participants_limit gauge   ring            How many there is room for.
+ring_messages           counter ring,role       Messages pushed or taken.
+ring_bytes              counter ring,role       Bytes pushed.
+ring_full_waits         counter ring,role       Waits for room.
+ring_empty_waits        counter ring,role       Waits for a message.
+ring_contended          counter ring,role       Races lost to others.
+ring_recovered          counter ring,role       Dead ones cleared away.
+ring_lost_slots         counter ring,role       Lost by drop_oldest.
+ring_redelivered_messages counter ring,role       Taken that were taken before.
+ring_dropped_messages   counter ring,role       Lost by when_full="drop".
+branch_lag_slots        gauge   ring,branch     Slots still to be taken.
+branch_lag_messages     gauge   ring,branch     Messages still to be taken.
+branch_lag_seconds      gauge   ring,branch     Age of the oldest message held.
+branch_consumers        gauge   ring,branch     Living consumers.
+branch_orphans          gauge   ring,branch     Ones that left messages.
+journal_lag_seconds     gauge   ring            Age of the oldest not on disk.
+journal_sync_seconds    counter ring            Time of its syncs.
+sidecar_queue_slots     gauge   sidecar         Slots of requests that wait.
+sidecar_queue_requests  gauge   sidecar         Requests that wait.
+sidecar_queue_seconds   gauge   sidecar         Age of the oldest request.
+sidecar_workers         gauge   sidecar,state   Busy, idle, loading or stopped.
+sidecar_clients         gauge   sidecar         Clients that are there.
+sidecar_reply_bytes     gauge   sidecar         Size of rings for answers.
+sidecar_requests        counter sidecar         Requests taken by workers.
+sidecar_busy_seconds    counter sidecar         Time of workers with requests.
+sidecar_restarts        counter sidecar         Workers that were replaced."""
 
 
 def _metric(line: str) -> Metric:
-    name, kind, unit, labels, words = line.split(None, 4)
+    name, kind, labels, words = line.split(None, 3)
     names = () if labels == "-" else tuple(labels.split(","))
-    return Metric(name, cast("Kind", kind), unit, names, words)
+    return Metric(name, cast("Kind", kind), names, words)
 
 
 #: All metrics, in the order in which they are exported.
@@ -128,7 +125,6 @@ class HostMetrics(Closing):
         self._seen: Counts = {}
         self._counted: defaultdict[tuple[str, Labels], float] = defaultdict(float)
         self._samples: Samples = {}
-        self._found: list[Finding] = []
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.look()
@@ -155,21 +151,15 @@ class HostMetrics(Closing):
         """The last look's values: by metric, then by the values of its labels."""
         return self._samples
 
-    @property
-    def findings(self) -> list[Finding]:
-        """The last look's findings, the worst first."""
-        return self._found
-
     def look(self) -> HostLook:
         """Look now."""
         with self._lock:
             now, at = self._observer.look(), time.monotonic()
             passed = at - self._looked if self._before else 0.0
-            self._found = findings(now, self._before, age=self._age)
             samples: Samples = {metric.name: {} for metric in METRICS}
             samples["memory_bytes"][()] = now.memory
             samples["memory_free_bytes"][()] = now.free
-            for each in self._found:
+            for each in findings(now, self._before, age=self._age):
                 severity = "stuck" if each.status == 2 else "warning"
                 labels = (severity, each.kind, each.ring or "", each.sidecar or "")
                 samples["findings"][labels] = samples["findings"].get(labels, 0) + 1
@@ -296,44 +286,3 @@ class PrometheusCollector:
             for labels, value in samples[metric.name].items():
                 made.add_metric(labels, value)
             yield made
-
-
-def observe(
-    meter: Meter, *, interval: float = 1.0, age: float = AGE, foreign: bool = False
-) -> HostMetrics:
-    """Give an OpenTelemetry meter all metrics of this host, as observable instruments.
-
-    Parameters
-    ----------
-    meter : of opentelemetry's API: ``metrics.get_meter("shmring")``
-    interval : seconds between two looks at the host, in a thread of this process
-    age : seconds for which a message may be held, or wait, before that is a finding
-    foreign : other users' rings too, who can make as many as they like
-
-    Returns
-    -------
-    what looks; its close() ends that
-    """
-    need("opentelemetry", "shmring.metrics.observe()", "otel")
-    metrics = HostMetrics(interval=interval, age=age, foreign=foreign)
-    for metric in METRICS:
-        name = f"shmring.{metric.name.replace('_', '.', 1)}"
-        make = (
-            meter.create_observable_gauge
-            if metric.kind == "gauge"
-            else meter.create_observable_counter
-        )
-        make(name, [_callback(metrics, metric)], unit=metric.unit, description=metric.words)
-    return metrics
-
-
-def _callback(
-    metrics: HostMetrics, metric: Metric
-) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    from opentelemetry.metrics import Observation
-
-    def observed(_: CallbackOptions) -> Iterable[Observation]:
-        for labels, value in metrics.samples[metric.name].items():
-            yield Observation(value, dict(zip(metric.labels, labels, strict=True)))
-
-    return observed

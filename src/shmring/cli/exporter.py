@@ -17,8 +17,6 @@ from shmring.extras import need
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from shmring.metrics import HostMetrics
-
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=9483, show_default=True)
@@ -29,66 +27,31 @@ if TYPE_CHECKING:
     help="To listen at. At 0.0.0.0 other hosts reach it too; whoever does reads all metrics.",
 )
 @click.option(
-    "--textfile",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Instead: write FILE for node_exporter's textfile collector; its name ends in .prom.",
-)
-@click.option(
     "--interval",
     type=Number(0.1, DAY),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks at the host, and two writes of FILE.",
+    help="Between two looks at the host.",
 )
-@click.option("--once", is_flag=True, help="Write FILE once, then end.")
 @age_option
 @foreign_option
 @json_option
-def exporter(
-    port: int,
-    address: str,
-    textfile: str | None,
-    interval: float,
-    once: bool,
-    age: float,
-    foreign: bool,
-) -> None:
+def exporter(port: int, address: str, interval: float, age: float, foreign: bool) -> None:
     """Give Prometheus metrics of all rings and sidecars of this host, until Ctrl-C or SIGTERM.
 
     None is joined. Counters begin with the processes that are there when the exporter starts.
     """
-    if once and textfile is None:
-        raise click.UsageError("--once is for --textfile")
     need("prometheus_client", "the exporter", "prometheus")
     from prometheus_client import CollectorRegistry
 
     from shmring.metrics import HostMetrics, PrometheusCollector
 
-    every = None if textfile else interval
-    with HostMetrics(interval=every, age=age, foreign=foreign) as metrics:
+    with HostMetrics(interval=interval, age=age, foreign=foreign) as metrics:
         registry = CollectorRegistry()
         registry.register(PrometheusCollector(metrics))
         with suppress(KeyboardInterrupt, Terminated):  # how it ends
-            if textfile is not None:
-                _write(textfile, registry, metrics, interval, once)
-            else:
-                _serve(port, address, registry)
-
-
-def _write(
-    file: str, registry: CollectorRegistry, metrics: HostMetrics, interval: float, once: bool
-) -> None:
-    from prometheus_client import write_to_textfile
-
-    pause = threading.Event()
-    while True:
-        write_to_textfile(file, registry)
-        if once:
-            return
-        pause.wait(interval)
-        metrics.look()
+            _serve(port, address, registry)
 
 
 def _serve(port: int, address: str, registry: CollectorRegistry) -> None:
