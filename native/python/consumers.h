@@ -38,9 +38,6 @@ struct lease {
 	bool nacked; /* not released, but handed back */
 	bool *parts; /* messages of a batch that are to be handed back; NULL: none */
 	struct view *views; /* of messages of a batch */
-	struct lease *next; /* of those that are released, and not finished for what is exported */
-	struct lease **link; /* what points here; NULL: it is none */
-	uint64_t exported; /* the number of such a message */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
 };
@@ -72,7 +69,6 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
 bool lease_hold(struct lease *lease);
-bool lease_exported(const shmring *ring, uint64_t sequence, uint64_t *message_id);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
 PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

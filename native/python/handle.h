@@ -258,7 +258,6 @@ struct view;
 PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
 			uint64_t nbytes, struct view **list, bool lent);
 void views_take_back(struct view **list);
-const void *views_data(const struct view *view);
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly);
 extern PyType_Spec view_spec;

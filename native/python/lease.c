@@ -1,8 +1,5 @@
 /* _shmring.Lease: one message that is read in place. The code that it shares with
  * Batch is here too: how long the core's hold lasts. */
-#include <pthread.h>
-#include <string.h>
-
 #include "device.h"
 
 /* Tries while others may still be busy; closing hands back the messages that stay held then. */
@@ -46,67 +43,6 @@ static int settle_parts(struct lease *self)
 	return failed;
 }
 
-/* --- what is exported, and holds the slots ------------------------------------------ */
-
-/* Of this process, of all rings. */
-static struct lease *exported;
-static pthread_mutex_t exported_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void forget_exported(struct lease *self)
-{
-	pthread_mutex_lock(&exported_lock);
-	if (self->link) {
-		*self->link = self->next;
-		if (self->next)
-			self->next->link = self->link;
-		self->link = NULL;
-	}
-	pthread_mutex_unlock(&exported_lock);
-}
-
-/* Of a message that still has a view, or of the first one: an array of rows is over all. */
-static uint64_t exported_message(const struct lease *self)
-{
-	const void *data = self->views ? views_data(self->views) : NULL;
-
-	if (!self->messages)
-		return self->message.data ? self->message.message_id : self->range.first;
-	for (size_t i = 0; data && i < self->range.messages; i++)
-		if (self->messages[i].data == data)
-			return self->messages[i].message_id;
-	return self->messages[0].message_id;
-}
-
-static void note_exported(struct lease *self)
-{
-	self->exported = exported_message(self);
-	pthread_mutex_lock(&exported_lock);
-	self->next = exported;
-	if (exported)
-		exported->link = &self->next;
-	self->link = &exported;
-	exported = self;
-	pthread_mutex_unlock(&exported_lock);
-}
-
-/* Whether this process has released the lease of a sequence, and holds it by what is exported. */
-bool lease_exported(const shmring *ring, uint64_t sequence, uint64_t *message_id)
-{
-	struct shmring_info wanted, info;
-	bool found = false;
-
-	shmring_get_info(ring, &wanted);
-	pthread_mutex_lock(&exported_lock);
-	for (const struct lease *lease = exported; lease && !found; lease = lease->next) {
-		shmring_get_info(lease_ring(lease)->core, &info);
-		found = lease->range.first <= sequence && sequence < lease->range.end &&
-			memcmp(info.uuid, wanted.uuid, sizeof info.uuid) == 0;
-		*message_id = lease->exported;
-	}
-	pthread_mutex_unlock(&exported_lock);
-	return found;
-}
-
 /* Called when the user has released the lease and no buffer over it is left. Buffers
  * may die in any thread, also without the user's doing: the guard makes that thread
  * alone with the consumer. */
@@ -115,7 +51,6 @@ static int lease_finish(struct handle *handle)
 	struct lease *self = (struct lease *)handle;
 	struct consumer *consumer = (struct consumer *)handle->below;
 
-	forget_exported(self);
 	if (consumer->abandoned)
 		return SHMRING_OK;
 	if (self->nacked)
@@ -138,7 +73,6 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	self->parts = NULL;
 	self->message.data = NULL;
 	self->views = NULL;
-	self->link = NULL;
 	self->shape[0] = range->messages;
 	self->shape[1] = SHMRING_SLOT_BYTES;
 	self->strides[0] = SHMRING_SLOT_BYTES;
@@ -149,15 +83,10 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 /* What a loop over the batch has lent is taken back; what the user made of it, or asked for, holds the slots. */
 static int close_released(struct lease *self)
 {
-	int status;
-
 	if (self->handle.closed)
 		return SHMRING_OK;
 	views_take_back(&self->views);
-	status = handle_close(&self->handle);
-	if (pins_changed(&self->handle, 0))
-		note_exported(self);
-	return status;
+	return handle_close(&self->handle);
 }
 
 static int close_nacked(struct lease *self)

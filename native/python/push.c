@@ -48,16 +48,15 @@ PyObject *raise_full(struct producer *self, const struct wait_state *waiting)
 	const shmring *ring = ring_of(&self->handle)->core;
 	char holder[EXPLANATION_BYTES];
 	struct shmring_holder found;
-	uint64_t message_id;
 	PyObject *seconds;
 
 	shmring_explain_full(ring, holder, sizeof holder);
 	if (shmring_find_holder(ring, &found) == SHMRING_OK && found.kind == SHMRING_HELD_BY_LEASE &&
-	    found.pid == (uint32_t)getpid() && lease_exported(ring, found.sequence, &message_id)) {
+	    found.pid == (uint32_t)getpid()) {
 		size_t used = strlen(holder);
 
 		(void)snprintf(holder + used, sizeof holder - used,
-			       ", held by a view of message %llu in this process", (unsigned long long)message_id);
+			       ", which is this process: a lease is open, or a view of one lives");
 	}
 	seconds = seconds_text(waiting->timeout);
 	if (seconds)

@@ -105,11 +105,6 @@ void views_take_back(struct view **list)
 	}
 }
 
-const void *views_data(const struct view *view)
-{
-	return view->data;
-}
-
 static void view_dealloc(PyObject *self)
 {
 	struct view *view = (struct view *)self;
