@@ -150,11 +150,7 @@ def test_message_larger_than_the_ring_is_refused_and_publishes_nothing(ring):
 
 def test_row_longer_than_a_slot_is_refused_and_publishes_nothing(ring):
     with ring.producer() as out:
-        for rows in (
-            [b"ok", b"x" * 301],
-            np.zeros((2, 301), np.uint8),
-            pa.array([b"x" * 301], pa.binary(301)),
-        ):
+        for rows in ([b"ok", b"x" * 301], np.zeros((2, 301), np.uint8)):
             with pytest.raises(shmring.MessageTooLarge, match="push"):
                 out.push_many(rows)
         assert ring.claimed == 0
@@ -212,9 +208,7 @@ def test_message_that_is_not_contiguous_is_refused(ring):
         np.zeros((2, 3), np.uint16),
         np.zeros((3, 4), np.uint8).T,
         np.zeros((3, 4), np.uint8)[::-1],
-        pa.array([b"variable"], pa.binary()),
-        pa.array([1, 2]),
-        pa.chunked_array([pa.array([b"a"], pa.binary(1))]),
+        pa.array([b"x"], pa.binary(1)),
     ],
     ids=lambda rows: f"{type(rows).__name__}",
 )
@@ -398,13 +392,9 @@ def test_argument_that_closes_the_handle_while_it_is_read(ring):
             self.handle.close()
             return 0
 
-        def __arrow_c_array__(self, requested_schema=None):
-            self.handle.close()
-            return pa.array([b"x"], pa.binary(1)).__arrow_c_array__()
-
     for call in (
         lambda: out.push(b"x", timeout=Closing(out)),
-        lambda: out.push_many(Closing(out)),
+        lambda: out.push_many([b"x"], timeout=Closing(out)),
         lambda: inp.pop(timeout=Closing(inp)),
     ):
         with pytest.raises(shmring.Closed):

@@ -158,26 +158,6 @@ def test_push_many_takes_rows_that_are_each_contiguous(ring, rows):
         assert popped(inp, len(rows)) == [row.tobytes() for row in rows]
 
 
-def test_push_many_takes_fixed_size_binary_without_a_copy_of_its_own(ring):
-    rows = [bytes([i]) * 44 for i in range(20)]
-    column = pa.array(rows, pa.binary(44))
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push_many(column)
-        assert popped(inp, 20) == rows
-        out.push_many(column[5:9])
-        assert popped(inp, 4) == rows[5:9]
-
-
-def test_push_many_refuses_nulls_but_not_outside_the_slice(ring):
-    column = pa.array([b"ab", b"cd", None, b"ef"], pa.binary(2))
-    with ring.producer() as out, ring.consumer("a") as inp:
-        with pytest.raises(ValueError, match="null"):
-            out.push_many(column)
-        out.push_many(column[:2])
-        assert popped(inp, 2) == [b"ab", b"cd"]
-        assert ring.claimed == 2
-
-
 def test_push_many_takes_lists_of_different_lengths_and_types(ring):
     rows = [b"", b"x" * 300, bytearray(b"abc"), memoryview(b"defg"), np.zeros(3, np.uint8)]
     with ring.producer() as out, ring.consumer("a") as inp:

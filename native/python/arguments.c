@@ -1,6 +1,5 @@
 /* Arguments of the calls that must be quick. */
 #include <math.h>
-#include <string.h>
 
 #include "state.h"
 
@@ -134,23 +133,6 @@ bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *co
 		return false;
 	}
 	*count = (uint64_t)value;
-	return true;
-}
-
-/* A buffer of rows of bytes. The caller releases it in any case. */
-bool get_rows(PyObject *object, const char *what, Py_buffer *b)
-{
-	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))
-		return false;
-	if (b->ndim != 2 || b->itemsize != 1 || (b->format && strcmp(b->format, "B") != 0)) {
-		PyErr_Format(PyExc_TypeError, "%s must be a two-dimensional uint8 array, not %d-dimensional '%s'",
-			     what, b->ndim, b->format ? b->format : "B");
-		return false;
-	}
-	if (b->shape[1] > 1 && b->strides[1] != 1) {
-		PyErr_SetString(PyExc_TypeError, "each row must be contiguous; use numpy.ascontiguousarray(rows)");
-		return false;
-	}
 	return true;
 }
 

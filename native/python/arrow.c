@@ -1,6 +1,4 @@
 /* Arrays of the Arrow C data interface. */
-#include <stdlib.h>
-
 #include "arrow.h"
 
 /* The capsules that keep schema and array alive, or NULL with an exception. */
@@ -31,29 +29,6 @@ bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 	Py_XDECREF(address);
 	Py_XDECREF(done);
 	return done != NULL;
-}
-
-bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what)
-{
-	const uint8_t *valid = array->buffers[0];
-
-	if (!valid || array->null_count == 0)
-		return true;
-	for (int64_t i = array->offset; i < array->offset + array->length; i++)
-		if (!(valid[i / 8] >> (i % 8) & 1)) {
-			PyErr_Format(PyExc_ValueError, "%s cannot be null; fill or drop the nulls first", what);
-			return false;
-		}
-	return true;
-}
-
-/* The first row of an array of fixed-size binary, and the length of each row. */
-const uint8_t *arrow_fixed_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, uint64_t *width)
-{
-	const uint8_t *data = array->buffers[1];
-
-	*width = strtoul(schema->format + 2, NULL, 10);
-	return data ? data + (uint64_t)array->offset * *width : (const uint8_t *)"";
 }
 
 /* --- columns over the same memory ---------------------------------------------------- */

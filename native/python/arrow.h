@@ -14,8 +14,6 @@ struct arrow_layout {
 
 PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, const struct ArrowArray **array);
 bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array);
-bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what);
-const uint8_t *arrow_fixed_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, uint64_t *width);
 PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *arrow_layout(PyObject *module, PyObject *schema);
 extern PyType_Spec arrow_layout_spec;

@@ -218,9 +218,7 @@ static PyMethodDef functions[] = {
     {"should_try", should_try, METH_O,
      "should_try(consumer or producer): whether to ask again and again for a moment before a wait"},
     {"has_tried", FASTCALL(has_tried), METH_FASTCALL, "has_tried(consumer or producer, found): how that went"},
-    {"pack", pack_items, METH_O,
-     "pack(items) -> (buffers to be written, table); items: bytes, a uint8 array of shape (n, k) or "
-     "Arrow binary"},
+    {"pack", pack_items, METH_O, "pack(items) -> (buffers to be written, table)"},
     {"places_of", places_of, METH_VARARGS, "places_of(table, offset) -> where the items of a table stand"},
     {"runs_of", runs_of, METH_VARARGS,
      "runs_of(places, begin, end) -> [(offset, end, table)]: the items that stand side by side"},

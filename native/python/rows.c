@@ -1,7 +1,6 @@
-/* Producer.push_many(): rows from a buffer, an Arrow array or a list. */
+/* Producer.push_many(): rows from a buffer or a list. */
 #include <string.h>
 
-#include "arrow.h"
 #include "producers.h"
 
 struct rows {
@@ -12,14 +11,12 @@ struct rows {
 	uint32_t *lengths; /* NULL: every row has `length` bytes */
 	/* these keep the rows alive */
 	Py_buffer buffer;
-	PyObject *capsules;
 	void *copy;
 };
 
 static void rows_free(struct rows *rows)
 {
 	PyBuffer_Release(&rows->buffer);
-	Py_XDECREF(rows->capsules);
 	PyMem_Free(rows->copy);
 }
 
@@ -35,8 +32,18 @@ static bool rows_from_buffer(struct producer *self, PyObject *object, struct row
 {
 	Py_buffer *b = &rows->buffer;
 
-	if (!get_rows(object, "rows", b))
+	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))
 		return false;
+	if (b->ndim != 2 || b->itemsize != 1 || (b->format && strcmp(b->format, "B") != 0)) {
+		PyErr_Format(PyExc_TypeError,
+			     "rows must be a two-dimensional uint8 array, not %d-dimensional '%s'", b->ndim,
+			     b->format ? b->format : "B");
+		return false;
+	}
+	if (b->shape[1] > 1 && b->strides[1] != 1) {
+		PyErr_SetString(PyExc_TypeError, "each row must be contiguous; use numpy.ascontiguousarray(rows)");
+		return false;
+	}
 	rows->count = (uint64_t)b->shape[0];
 	if (rows->count > 1 && b->strides[0] < 0) {
 		PyErr_SetString(PyExc_TypeError,
@@ -48,34 +55,6 @@ static bool rows_from_buffer(struct producer *self, PyObject *object, struct row
 	rows->data = b->buf;
 	rows->stride = (size_t)b->strides[0];
 	rows->length = (uint32_t)b->shape[1];
-	return true;
-}
-
-static bool rows_from_arrow(struct producer *self, PyObject *object, struct rows *rows)
-{
-	const struct ArrowSchema *schema;
-	const struct ArrowArray *array;
-	uint64_t width;
-
-	rows->capsules = arrow_import(object, &schema, &array);
-	if (!rows->capsules)
-		return false;
-	if (strncmp(schema->format, "w:", 2) != 0) {
-		PyErr_Format(
-		    PyExc_TypeError,
-		    "push_many() takes Arrow arrays of fixed-size binary, not of format '%s'; other types "
-		    "go through Ring.arrow_writer()",
-		    schema->format);
-		return false;
-	}
-	if (!arrow_refuse_nulls(array, "a message"))
-		return false;
-	rows->data = arrow_fixed_rows(schema, array, &width);
-	if (width > SHMRING_SLOT_BYTES)
-		return too_long(self, 0, width);
-	rows->stride = width;
-	rows->count = (uint64_t)array->length;
-	rows->length = (uint32_t)width;
 	return true;
 }
 
@@ -140,13 +119,8 @@ static bool rows_from(struct producer *self, PyObject *object, struct rows *rows
 		return rows_from_list(self, object, rows);
 	if (PyObject_CheckBuffer(object))
 		return rows_from_buffer(self, object, rows);
-	if (PyObject_HasAttrString(object, "__arrow_c_array__"))
-		return rows_from_arrow(self, object, rows);
-	PyErr_Format(
-	    PyExc_TypeError,
-	    "rows must be a uint8 array of shape (n, k), an Arrow array of fixed-size binary or a list of "
-	    "bytes, not %R",
-	    (PyObject *)Py_TYPE(object));
+	PyErr_Format(PyExc_TypeError, "rows must be a uint8 array of shape (n, k) or a list of bytes, not %R",
+		     (PyObject *)Py_TYPE(object));
 	return false;
 }
 

@@ -88,7 +88,6 @@ bool parse_align(PyObject *number, int64_t *align);
 bool parse_flag(PyObject *value, bool *flag);
 int flag_of(PyObject *value, void *flag);
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count);
-bool get_rows(PyObject *object, const char *what, Py_buffer *buffer);
 PyObject *seconds_text(int64_t timeout);
 
 #endif

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
         truncate,
         verify,
     )
-    from shmring.durable.queues import AppendOnlyQueue, Items, PersistentQueue, Session
+    from shmring.durable.queues import AppendOnlyQueue, PersistentQueue, Session
 
 __all__ = [
     "AppendOnlyQueue",
-    "Items",
     "Journal",
     "PersistentQueue",
     "Retention",
@@ -37,7 +36,7 @@ __all__ = [
     "verify",
 ]
 
-_QUEUES = ("AppendOnlyQueue", "Items", "PersistentQueue", "Session")
+_QUEUES = ("AppendOnlyQueue", "PersistentQueue", "Session")
 
 
 def __getattr__(name: str) -> Any:

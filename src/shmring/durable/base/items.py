@@ -9,19 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from shmring._shmring import crc32c, pack, places_of, unpack, unpack_one
 from shmring.durable.base.files import Buffer
 from shmring.errors import MessageTooLarge
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from shmring._shmring import Rows
-
 
 PLACE = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
@@ -30,35 +22,6 @@ _LARGEST = 0xFFFFFFFF
 _AHEAD_BYTES = 256 << 10
 
 S = TypeVar("S")
-
-
-class Items(list[bytes]):
-    """The items that one ``dequeue_many`` returned: a list of bytes."""
-
-    def to_numpy(self) -> NDArray[np.uint8]:
-        """Return the items as a uint8 array of shape (n, k).
-
-        Raises
-        ------
-        ValueError : the items have different lengths
-        """
-        import numpy as np
-
-        length = len(self[0]) if self else 0
-        data = b"".join(self)
-        if any(len(item) != length for item in self):
-            raise ValueError(
-                "the items have different lengths, and an array's rows have one; "
-                "to_arrow() takes any"
-            )
-        return np.frombuffer(data, np.uint8).reshape(len(self), length)
-
-    def to_arrow(self) -> pa.Array[Any]:
-        """Return the items as an Arrow array of binary, or of large binary from 2 GiB on."""
-        import pyarrow as pa
-
-        large = sum(map(len, self)) >= 1 << 31
-        return pa.array(self, pa.large_binary() if large else pa.binary())
 
 
 def _item_bytes(data: Buffer) -> bytes:
@@ -83,19 +46,6 @@ def items_length(table: Buffer) -> int:
     places = places_of(table, 0)
     offset, length, _ = PLACE.unpack_from(places, len(places) - PLACE.size)
     return offset + length
-
-
-def listed(items: Rows) -> Rows:
-    """Return the same items as an object whose iteration runs no code of the caller."""
-    if type(items) in (list, tuple) or hasattr(items, "__arrow_c_array__"):
-        return items
-    try:
-        memoryview(cast("Buffer", items))
-    except TypeError:
-        return list(cast("Iterable[Buffer]", items))
-    except (BufferError, ValueError):
-        pass  # the code below refuses this buffer with an error text
-    return items
 
 
 class Packing:
@@ -132,7 +82,7 @@ class Packing:
         self.nbytes = nbytes
         self._loose.append(data)
 
-    def add_many(self, items: Rows) -> int:
+    def add_many(self, items: Iterable[Buffer]) -> int:
         """Take many items, or none if one is refused; return their number."""
         parts, table = pack(items)
         self.settle()

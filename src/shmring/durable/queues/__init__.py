@@ -9,9 +9,8 @@
 describes its format at the top.
 """
 
-from shmring.durable.base.items import Items
 from shmring.durable.queues.append_only import AppendOnlyQueue
 from shmring.durable.queues.persistent import PersistentQueue
 from shmring.durable.queues.session import Session
 
-__all__ = ["AppendOnlyQueue", "Items", "PersistentQueue", "Session"]
+__all__ = ["AppendOnlyQueue", "PersistentQueue", "Session"]

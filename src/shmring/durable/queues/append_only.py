@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
 from shmring.durable.base.files import Disk, check_names, replace_file
-from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
+from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues import session
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
 from shmring.errors import (
@@ -208,7 +208,7 @@ class AppendOnlyQueue(session.Ends):
             self._take(piece, 1)
             return data
 
-    def _take_some(self, items: Items, most: int) -> bool:
+    def _take_some(self, items: list[bytes], most: int) -> bool:
         if not self._front and not self._load():
             return False
         piece = self._front[0]
@@ -388,7 +388,7 @@ class AppendOnlyQueue(session.Ends):
             at, end = piece.begin, piece.begin + len(piece)
             count += len(piece)
             while at < end:
-                items = Items()
+                items: list[bytes] = []
                 got = self._ahead.some(items, piece.source, piece.places, at, end)
                 if not got:
                     raise self._damaged(Piece(piece.source, piece.places, 0, at))

@@ -32,7 +32,7 @@ from shmring.arguments import integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
-from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
+from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span, in_order
 from shmring.durable.queues.recovery import recover
@@ -249,7 +249,7 @@ class PersistentQueue(Closing):
                     return data
             return None
 
-    def take_some(self, items: Items, most: int, taken: list[Span]) -> bool:
+    def take_some(self, items: list[bytes], most: int, taken: list[Span]) -> bool:
         """Give items of one span to a session; return whether there may be more."""
         with self._lock:
             if not self.is_open:

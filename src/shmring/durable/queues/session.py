@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer
 from shmring.durable.base.group_commit import Waiting
-from shmring.durable.base.items import TABLE_ENTRY_BYTES, Items, Packing, listed
+from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.line import Span
 from shmring.errors import Damaged, NoSpace
 
 if TYPE_CHECKING:
-    from shmring._shmring import Rows
     from shmring.durable.queues.persistent import PersistentQueue
 
 # Beyond so many bytes, items are written early, uncommitted, and not held in memory.
@@ -46,7 +45,7 @@ class Ends(Closing):
         """Write the items that are held, uncommitted."""
 
     @abstractmethod
-    def _take_some(self, items: Items, most: int) -> bool:
+    def _take_some(self, items: list[bytes], most: int) -> bool:
         """Take items that stand side by side; return whether there may be more."""
 
     def enqueue(self, data: Buffer) -> None:
@@ -64,14 +63,12 @@ class Ends(Closing):
                 self._write_early()
             self._packing.add(data)
 
-    def enqueue_many(self, items: Rows) -> int:
+    def enqueue_many(self, items: Iterable[Buffer]) -> int:
         """Put items at the back, in their order; otherwise as :meth:`enqueue`.
 
         Parameters
         ----------
-        items : bytes-like objects, a list of them or any other iterable, which may use this queue
-            itself; or a uint8 array of shape (n, k); or an Arrow array of binary, large binary or
-            fixed-size binary without nulls
+        items : bytes-like objects; the iterable may use this queue itself
 
         Returns
         -------
@@ -80,25 +77,24 @@ class Ends(Closing):
         Raises
         ------
         NoSpace : the disk is full; none of these items was put in, all items before them were
-        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none was put in
+        MessageTooLarge, TypeError, BufferError : one of them cannot be an item; none was put in
         """
         with self._lock:
             self._check_writable()
             if self._packing.nbytes > BUFFER_BYTES:
                 self._write_early()
-        rows = listed(items)  # before the lock: it may run code that uses this queue
+        rows = list(items)  # before the lock: it may run code that uses this queue
         with self._lock:
             self._check_writable()
             return self._packing.add_many(rows)
 
-    def dequeue_many(self, max_items: int) -> Items:
+    def dequeue_many(self, max_items: int) -> list[bytes]:
         """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
 
         Returns
         -------
-        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
-        there is no item, and shorter than `max_items` if there are fewer items, or an item is
-        damaged
+        the items. There are none if the queue is empty, and fewer than `max_items` if it has fewer,
+        or if one is damaged
 
         Raises
         ------
@@ -107,7 +103,7 @@ class Ends(Closing):
         """
         if max_items < 0:
             raise ValueError(f"max_items must not be negative, as {max_items} is")
-        items = Items()
+        items: list[bytes] = []
         with self._lock:
             self._check_readable()
             try:
@@ -186,7 +182,7 @@ class Session(Ends):
             self._check_readable()
             return self._queue.take(self._taken)
 
-    def _take_some(self, items: Items, most: int) -> bool:
+    def _take_some(self, items: list[bytes], most: int) -> bool:
         return self._queue.take_some(items, most, self._taken)
 
     def flush(self) -> None:
