@@ -9,12 +9,11 @@ import atexit
 import ctypes
 import os
 import re
-import sys
 import threading
 import time
 import weakref
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +37,6 @@ _NOT_READY = 600
 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
-_HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
 # Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
 _GAP = 4096
 _PAUSE = 0.001  # seconds between two looks at copies that are under way
@@ -155,7 +153,6 @@ def pin(ring: Ring) -> Pinned:
             runtime.address(runtime.host_unregister),
             runtime.address(runtime.last_error),
             _PORTABLE | (_READ_ONLY if ring.read_only else 0),
-            _HOST_DEVICES[runtime.prefix],
         )
         if error:
             raise GpuError(f"cannot pin {ring!r}: {runtime.words(error)}")
@@ -242,38 +239,26 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _package() -> Any:
-    """torch, or else cupy; the one that is imported first."""
-    for name in ("torch", "cupy"):
-        if name in sys.modules:
-            return sys.modules[name]
-    for name in ("torch", "cupy"):
-        with suppress(ImportError):
-            return import_module(name)
-    raise GpuError(
-        "a copy on a GPU is a tensor of torch or an array of cupy; neither is installed here"
-    )
+def _torch() -> Any:
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        raise GpuError(f"a copy on a GPU is a tensor, which needs torch: {error}") from error
 
 
-def _copy(address: int, nbytes: int, source: object, package: Any, stream: Any) -> Any:
-    is_torch = package.__name__ == "torch"
-    current = package.cuda.current_stream if is_torch else package.cuda.get_current_stream
-    with nullcontext() if stream is None else package.cuda.stream(stream) if is_torch else stream:
-        if is_torch:
-            to = package.empty(nbytes, dtype=package.uint8, device="cuda")
-            place, where = to.data_ptr(), current().cuda_stream
-        else:
-            to = package.empty(nbytes, dtype="u1")
-            place, where = to.data.ptr, current().ptr
+def _copy(address: int, nbytes: int, source: object, torch: Any, stream: Any) -> Any:
+    with torch.cuda.stream(stream):  # None: the current one stays
+        to = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
         if nbytes:
-            _copies.add(_runtime().copy(place, address, nbytes, where), source)
+            where = torch.cuda.current_stream().cuda_stream
+            _copies.add(_runtime().copy(to.data_ptr(), address, nbytes, where), source)
     return to
 
 
 def copy_of(leased: Buffer, address: int, stream: object | None) -> Any:
     """Copy a lease or a batch to a GPU, as Lease.to_device() and Batch.to_device() say."""
     memory = memoryview(leased)
-    to = _copy(address, memory.nbytes, memory, _package(), stream)
+    to = _copy(address, memory.nbytes, memory, _torch(), stream)
     return to.reshape(memory.shape) if memory.ndim > 1 else to
 
 
@@ -303,10 +288,7 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
     ValueError : a column has nulls, which must be filled first, or lists of several lengths
     GpuError : torch is not there, or the GPU's runtime refuses the copy
     """
-    try:
-        torch: Any = import_module("torch")
-    except ImportError as error:
-        raise GpuError(f"to_torch() needs torch: {error}") from error
+    torch = _torch()
     of: Any = batch
     columns = {name: _flat(name, of.column(i)) for i, name in enumerate(batch.schema.names)}
     pieces: list[list[int]] = []  # first address and end of what is copied at once
