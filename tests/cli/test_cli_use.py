@@ -38,8 +38,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         "consume x --timeout nan",
         "exporter --interval inf",
         "journal run x y --max-age nan",
-        "produce x --rate inf",
-        "produce x --rate nan",
         "produce x --timeout nan",
         "sidecar m:f --max-wait-ms nan",
         "sidecar m:f --timeout nan",
