@@ -147,7 +147,7 @@ def test_no_space_says_what_is_left_and_who_has_the_most(name: str) -> None:
 
 
 def test_not_durable_says_how_far_the_journal_is(ring: shmring.Ring) -> None:
-    with ring.consumer("journal", name="disk"), ring.producer() as out:
+    with ring.consumer("journal", exclusive=True, name="disk"), ring.producer() as out:
         with pytest.raises(NotDurable, match='branch "journal" has still to take') as error:
             out.push(b"x", durable=True, timeout=0.001)
         assert error.value.message_id == 0

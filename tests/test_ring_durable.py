@@ -1,10 +1,12 @@
-"""push(durable=True): a consumer of the branch "journal" stands for the disk."""
+"""push(durable=True): an exclusive consumer of the branch "journal" stands for the disk."""
 
 from __future__ import annotations
 
 import os
 import signal
 from pathlib import Path
+
+import pytest
 
 import shmring
 
@@ -23,7 +25,7 @@ def test_branch_with_the_number_of_a_dropped_journal_makes_nothing_durable(name,
                 print(error)
     """
     with shmring.create(name, slots=1024, temporary=True) as ring:
-        journal = ring.consumer("journal")
+        journal = ring.consumer("journal", exclusive=True)
         (number,) = [branch["id"] for branch in ring.branches()]
         writer = child(code, name)
         with journal.lease(timeout=120):
@@ -59,5 +61,23 @@ def test_ring_closed_while_a_large_durable_message_is_copied_is_said_to_be_close
             closing.join()
             onlooker.close()
     """
-    with shmring.create(name, temporary=True) as ring, ring.consumer("journal", drop_oldest=True):
+    with (
+        shmring.create(name, temporary=True) as ring,
+        ring.consumer("journal", exclusive=True, drop_oldest=True),
+    ):
         assert child(code, name).end() == "closed\n" * 10
+
+
+def test_consumers_of_a_branch_with_the_journals_name_are_no_journal(ring, tmp_path):
+    with ring.producer() as out, ring.consumer("journal") as inp:
+        with pytest.raises(shmring.errors.BranchNotFound, match="has no journal"):
+            out.push(b"x", durable=True)
+        with pytest.raises(shmring.errors.BranchNotFound, match="has no journal"):
+            out.push_many([b"x"], durable=True)
+        assert ring.claimed == 0
+        out.push(b"x")
+        inp.pop()
+        with pytest.raises(shmring.errors.BranchNotFound, match="has no journal"):
+            out.wait_durable(0)
+        with pytest.raises(shmring.errors.SecondConsumer, match="others than journals"):
+            ring.journal(tmp_path)

@@ -19,10 +19,11 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 	return false;
 }
 
-/* The number of a branch that was dropped may be another's by now. */
+/* The number of a branch that was dropped may be another's by now; a branch that other consumers
+ * may join is no journal's. */
 static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
 {
-	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK &&
+	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK && info->exclusive &&
 	       strcmp(info->name, JOURNAL_BRANCH) == 0;
 }
 
@@ -33,18 +34,28 @@ static bool journal_lives(struct producer *self, uint32_t branch)
 	return is_journal(self, branch, &info) && info.consumers > 0;
 }
 
+static bool find_branch(struct producer *self, uint32_t *branch)
+{
+	struct ring *ring = ring_of(&self->handle);
+	struct shmring_branch_info info;
+
+	if (shmring_find_branch(ring->core, JOURNAL_BRANCH, branch) || !is_journal(self, *branch, &info)) {
+		PyErr_Format(error_class(ring->state, SHMRING_E_NO_BRANCH),
+			     "ring \"%U\" has no journal, whose branch is exclusive; start one with "
+			     "ring.journal(path) or `shmring journal run`",
+			     ring->label);
+		return false;
+	}
+	return true;
+}
+
 /* False, with an exception, if no journal would make a message durable. */
 bool journal_find(struct producer *self, uint32_t *branch)
 {
 	struct ring *ring = ring_of(&self->handle);
 
-	if (shmring_find_branch(ring->core, JOURNAL_BRANCH, branch)) {
-		PyErr_Format(
-		    error_class(ring->state, SHMRING_E_NO_BRANCH),
-		    "ring \"%U\" has no journal; start one with ring.journal(path) or `shmring journal run`",
-		    ring->label);
+	if (!find_branch(self, branch))
 		return false;
-	}
 	if (!journal_lives(self, *branch)) {
 		PyErr_Format(ring->state->not_durable,
 			     "ring \"%U\": no process runs its journal now, and nothing was published; start it "
@@ -104,12 +115,9 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 
 	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
 	    !parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) || !producer_usable(self))
+	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) || !producer_usable(self) ||
+	    !find_branch(self, &branch))
 		return NULL;
-	if (shmring_find_branch(ring_of(&self->handle)->core, JOURNAL_BRANCH, &branch)) {
-		(void)journal_find(self, &branch);
-		return NULL;
-	}
 	waiting.deadline = deadline_after(waiting.timeout);
 	if (!journal_await(self, branch, message_id, &waiting))
 		return NULL;

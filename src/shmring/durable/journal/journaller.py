@@ -25,7 +25,14 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
-from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace, TooManyLeases
+from shmring.errors import (
+    Empty,
+    EndOfStream,
+    JournalGap,
+    NoSpace,
+    SecondConsumer,
+    TooManyLeases,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +98,7 @@ class Journal(Closing):
     Raises
     ------
     Locked : another process owns the directory
-    SecondConsumer : another journal of this ring runs
+    SecondConsumer : another journal of this ring runs, or other programs made its branch "journal"
     JournalGap : the ring does not continue where the journal ends
     Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
     TooManyLeases : from close(): programs that are no journals have died on its branch "journal",
@@ -351,6 +358,11 @@ def _branch_of(ring: Ring) -> BranchRecord | None:
 def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     """Join the journal's branch; a new branch begins where the journal ends."""
     branch = _branch_of(ring)
+    if branch is not None and not branch["exclusive"]:
+        raise SecondConsumer(
+            f'ring {ring.path}: others than journals have made the branch "{JOURNAL_BRANCH}", and '
+            f"may take its messages; rename theirs, and drop this one with ring.drop_branch()"
+        )
     oldest = ring.floor if branch is None else branch["released"]
     begin: int | Start = "earliest"
     if log.end:
