@@ -137,13 +137,6 @@ static PyObject *reapable(PyObject *module, PyObject *path)
 	return ask_about(module, path, shmring_reapable);
 }
 
-static PyObject *is_lost(PyObject *Py_UNUSED(module), PyObject *descriptor)
-{
-	long fd = PyLong_AsLong(descriptor);
-
-	return fd == -1 && PyErr_Occurred() ? NULL : PyBool_FromLong(shmring_is_lost((int)fd));
-}
-
 static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned crc = 0;
@@ -179,8 +172,6 @@ static PyMethodDef functions[] = {
      "unlink(path, uuid, remove): remove the ring, if `uuid` is None or its own; with `remove` or unlink(2)"},
     {"reap", reap, METH_O, "reap(path) -> whether the ring was unlinked; it is if every participant is dead"},
     {"reapable", reapable, METH_O, "reapable(path): what reap() would do now"},
-    {"is_lost", is_lost, METH_O,
-     "is_lost(descriptor): whether the file is a ring that was removed while it was in use, not by unlink()"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
     {"arrow_layout", arrow_layout, METH_O,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
-from shmring.host import HostLook, RingLook, Seen, lost_rings
-from shmring.names import REQUESTS, SHM_FOLDER, path_of
+from shmring.host import HostLook, RingLook, Seen
+from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
 from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.health import findings as findings_of_sidecar
@@ -51,21 +51,6 @@ def _by_its_owner(finding: Finding, owner: int | None) -> Finding:
     if owner in (None, os.geteuid()) or not finding.command.startswith("shmring "):
         return finding
     return finding._replace(command=f"sudo -u '#{owner}' {finding.command}")
-
-
-def lost(names: Sequence[str] = ()) -> list[Finding]:
-    """Findings about rings that processes use though their files have gone; of some, or of all."""
-    found: list[Finding] = []
-    for name, pids in lost_rings().items():
-        if names and not {name, name.removeprefix(REQUESTS)} & set(names):
-            continue
-        words = (
-            f"its users with the pid {', '.join(map(str, pids))} have a file that was removed while"
-            f" it was in use (by rm, a cleaner of {SHM_FOLDER}, or systemd as its user logged out: "
-            "RemoveIPC); whoever attaches now does not meet them. End them, and start them again"
-        )
-        found.append(Finding(2, "removed", name, None, words))
-    return found
 
 
 def _missing(name: str) -> Finding:

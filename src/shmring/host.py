@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shmring._shmring import is_lost
 from shmring.closing import Closing
 from shmring.errors import PermissionRefused, RingNotFound, ShmringError
 from shmring.names import (
@@ -224,34 +222,6 @@ def _is_own(path: str) -> bool:
         return os.lstat(path).st_uid == os.geteuid()
     except FileNotFoundError:
         return False
-
-
-def lost_rings() -> dict[str, list[int]]:
-    """The processes that use a ring whose file was removed by others than shmring, by its name."""
-    found: dict[str, list[int]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # another user's, or it has ended
-            for name in _lost_rings(pid):
-                found.setdefault(name, []).append(int(pid))
-    return found
-
-
-def _lost_rings(pid: str) -> set[str]:
-    mapped = re.compile(r" (\d+) +(/.*/[^#/][^/]*) \(deleted\)$", re.MULTILINE)
-    with open(f"/proc/{pid}/maps") as maps:
-        deleted = {
-            int(inode): path.removeprefix(f"{SHM_FOLDER}/shmring.")
-            for inode, path in mapped.findall(maps.read())
-        }
-    lost: set[str] = set()
-    for number in os.listdir(f"/proc/{pid}/fd") if deleted else ():
-        link = f"/proc/{pid}/fd/{number}"
-        with suppress(OSError):  # closed meanwhile
-            name = deleted.get(os.stat(link).st_ino)
-            if name is not None and os.path.isfile(link):  # and no pipe of this number elsewhere
-                with open(link, "rb") as file:
-                    lost |= {name} if is_lost(file.fileno()) else set()
-    return lost
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import struct
 import subprocess
@@ -127,35 +126,6 @@ def test_link_that_leads_nowhere_is_no_ring_that_is_well(name: str, tmp_path: Pa
     assert (status, commands(said)) == (2, [f"rm /dev/shm/shmring.{name}"])
     mend(said)
     assert name not in shmring.rings()
-
-
-def test_participants_of_a_ring_whose_file_was_removed(ring: shmring.Ring, name: str) -> None:
-    with ring.consumer("b"):
-        Path(ring.path).unlink()
-        for remade in range(2):
-            status, said = check(name)
-            assert status == 2
-            assert f'stuck: ring "{name}": its users with the pid {os.getpid()} have' in said
-            if not remade:
-                shmring.create(name).close()
-    assert "was removed while it was in use" not in check(f"{name}-2")[1]
-
-
-def test_participants_of_a_ring_elsewhere_whose_file_was_removed(tmp_path: Path) -> None:
-    path = tmp_path / "ring"
-    with shmring.create(path=path, slots=1024) as ring, ring.consumer("b"):
-        path.unlink()
-        for arguments in [], [path]:
-            status, said = check(*arguments)
-            assert status == 2
-            assert f'stuck: ring "{path}": its users with the pid {os.getpid()} have' in said
-
-
-def test_ring_that_was_unlinked_on_purpose_is_no_trouble(ring: shmring.Ring, name: str) -> None:
-    with ring.consumer("b"):
-        shmring.unlink(name)
-        assert "was removed" not in check(name)[1]
-    shmring.create(name).close()
 
 
 def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:

@@ -183,10 +183,6 @@ SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
  * without a living participant in which rubbish stands for some: SHMRING_E_DAMAGED. */
 SHMRING_API int shmring_reap(const char *path);
 
-/* Whether the file open as `fd` is a ring that was removed while it was in use, and not by
- * shmring_unlink(): 1, else 0. Whoever attaches does not meet those who use it. */
-SHMRING_API int shmring_is_lost(int fd);
-
 /* Returns what shmring_reap() would return now, and removes nothing. */
 SHMRING_API int shmring_reapable(const char *path);
 

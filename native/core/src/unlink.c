@@ -129,20 +129,6 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 	return status;
 }
 
-int shmring_is_lost(int fd)
-{
-	uint32_t unlinked = 0;
-	struct header h = {0};
-	struct stat st;
-
-	if (fstat(fd, &st) || st.st_nlink || !has_header(fd, &h) || h.magic != LAYOUT_MAGIC ||
-	    h.major != LAYOUT_MAJOR || h.crc != header_crc(&h))
-		return 0;
-	(void)pread(fd, &unlinked, sizeof unlinked,
-		    (off_t)(h.cursors_offset + offsetof(struct cursors, unlinked)));
-	return !unlinked;
-}
-
 int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const char *path, void *context),
 		   void *context)
 {

@@ -29,7 +29,7 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
 
     What may hang is looked at a second time, a second later.
     """
-    from shmring.findings import MOVING, findings, lost
+    from shmring.findings import MOVING, findings
     from shmring.host import Observer
 
     with Observer(names, foreign=foreign) as observer:
@@ -39,7 +39,6 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
             time.sleep(_MOMENT)
             before, look = look, observer.look()
             found = findings(look, before, age=age)
-    found = lost(names) + found
     status = max((each.status for each in found), default=0)
     rings = [ring.name for ring in look.rings if ring.sidecar is None]
     sidecars = [ring.sidecar for ring in look.rings if ring.sidecar is not None]
