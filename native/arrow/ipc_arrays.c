@@ -17,16 +17,6 @@ enum {
 
 #define TABLES_BYTES 4096 /* of metadata beside nodes and extents: far more than any writer's */
 
-static enum ipc_read foreign(struct ipc_batch *batch, const char *words)
-{
-	return ipc_wrong(&batch->frame, IPC_FOREIGN, words);
-}
-
-static enum ipc_read damaged(struct ipc_batch *batch, const char *words)
-{
-	return ipc_wrong(&batch->frame, IPC_DAMAGED, words);
-}
-
 /* Whether a message of `bytes` bytes begins with a record batch of the layout. ipc_batch_close() in any case. */
 enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes,
 			     struct ipc_batch *batch)
@@ -34,7 +24,7 @@ enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *mes
 	uint64_t most = TABLES_BYTES + layout->field_count * sizeof(struct ipc_node) +
 			layout->buffer_count * sizeof(struct ipc_extent);
 	struct ipc_frame *frame = &batch->frame;
-	enum ipc_read read = ipc_frame_open(frame, message, bytes, most, IPC_HEADER_RECORD_BATCH);
+	enum ipc_read read = ipc_frame_open(frame, message, bytes, most);
 	struct flat_vector nodes;
 	struct flat_vector extents;
 	struct flat_vector counts;
@@ -48,13 +38,13 @@ enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *mes
 	    !flat_elements(&frame->header, BATCH_EXTENTS, sizeof(struct ipc_extent), 8, &extents) ||
 	    !flat_field(&frame->header, BATCH_COMPRESSION, 4, &compression) ||
 	    !flat_elements(&frame->header, BATCH_VARIADIC_COUNTS, 8, 8, &counts))
-		return damaged(batch, "its metadata leads outside of itself");
+		return IPC_DAMAGED; /* its metadata leads outside of itself */
 	if (compression)
-		return foreign(batch, "its body is compressed");
+		return IPC_FOREIGN; /* its body is compressed */
 	if (nodes.count != layout->field_count - 1 || extents.count != layout->buffer_count || counts.count)
-		return foreign(batch, "its columns are not those of the schema");
+		return IPC_FOREIGN; /* its columns are not those of the schema */
 	if (batch->rows < 0 || batch->rows > IPC_MOST_ROWS)
-		return foreign(batch, "its number of rows is out of range");
+		return IPC_FOREIGN; /* its number of rows is out of range */
 	batch->nodes = (const struct ipc_node *)(frame->metadata.bytes + nodes.at);
 	batch->extents = (const struct ipc_extent *)(frame->metadata.bytes + extents.at);
 	return IPC_READ;
@@ -141,11 +131,11 @@ static enum ipc_read next_buffer(struct building *b, uint64_t needed, const uint
 
 	if (e->offset < 0 || e->length < 0 || (uint64_t)e->offset > body_bytes ||
 	    (uint64_t)e->length > body_bytes - (uint64_t)e->offset)
-		return damaged(b->batch, "a buffer lies outside of it");
+		return IPC_DAMAGED; /* a buffer lies outside of it */
 	if ((uint64_t)e->length < needed)
-		return damaged(b->batch, "a buffer is too short for its rows");
+		return IPC_DAMAGED; /* a buffer is too short for its rows */
 	if (e->offset % 8)
-		return foreign(b->batch, "a buffer does not begin at a multiple of 8 bytes");
+		return IPC_FOREIGN; /* a buffer does not begin at a multiple of 8 bytes */
 	*from = b->body + e->offset;
 	*bytes = (uint64_t)e->length;
 	return IPC_READ;
@@ -210,7 +200,7 @@ static enum ipc_read add_offsets(struct building *b, const struct ArrowArray *ar
 	first = ipc_offset_at(offsets, width, 0);
 	*last = ipc_offset_at(offsets, width, array->length);
 	if (first < 0 || *last < first || (b->offsets && !offsets_rise(offsets, width, array->length)))
-		return damaged(b->batch, "its offsets go backwards");
+		return IPC_DAMAGED; /* its offsets go backwards */
 	b->buffer[-1] = offsets;
 	return IPC_READ;
 }
@@ -232,7 +222,7 @@ static enum ipc_read add_children(struct building *b, struct ArrowArray *array, 
 
 		children[i] = child;
 		if (or_more ? b->node->length < length : b->node->length != length)
-			return damaged(b->batch, "a column is too short or too long");
+			return IPC_DAMAGED; /* a column is too short or too long */
 		read = add_array(b, b->node->length, child);
 		if (read != IPC_READ)
 			return read;
@@ -261,7 +251,7 @@ static enum ipc_read add_values(struct building *b, const struct ipc_field *fiel
 		return read == IPC_READ ? add_children(b, array, field, last, true) : read;
 	case VALUES_FIXED_LIST:
 		if (field->width && length > IPC_MOST_ROWS / field->width)
-			return foreign(b->batch, "its number of rows is out of range");
+			return IPC_FOREIGN; /* its number of rows is out of range */
 		return add_children(b, array, field, length * field->width, false);
 	case VALUES_STRUCT:
 		break;
@@ -282,9 +272,9 @@ static enum ipc_read add_array(struct building *b, int64_t length, struct ArrowA
 	array->n_buffers = field->buffers;
 	array->buffers = b->buffer;
 	if (length < 0 || length > IPC_MOST_ROWS)
-		return foreign(b->batch, "its number of rows is out of range");
+		return IPC_FOREIGN; /* its number of rows is out of range */
 	if (array->null_count < 0 || array->null_count > length)
-		return damaged(b->batch, "it has more nulls than rows");
+		return IPC_DAMAGED; /* it has more nulls than rows */
 	read = field->buffers ? add_validity(b, array) : IPC_READ;
 	return read == IPC_READ ? add_values(b, field, array) : read;
 }
@@ -322,7 +312,7 @@ enum ipc_read ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batc
 	enum ipc_read read;
 
 	if (every_offset && !offsets_bytes(layout, batch, &bytes))
-		return damaged(batch, "a buffer is too short for its rows");
+		return IPC_DAMAGED; /* a buffer is too short for its rows */
 	family = family_new(layout);
 	if (family && every_offset)
 		family->private_offsets = malloc(bytes);

@@ -133,29 +133,4 @@ static inline bool flat_elements(const struct flat_table *table, unsigned index,
 	return vector->at % alignment == 0 && vector->count <= (in->size - vector->at) / bytes;
 }
 
-/* Text, which has a zero behind it. NULL: there is no such field. */
-static inline bool flat_text(const struct flat_table *table, unsigned index, const char **text, uint64_t *length)
-{
-	struct flat_vector vector;
-
-	*text = NULL;
-	*length = 0;
-	if (!flat_elements(table, index, 1, 1, &vector))
-		return false;
-	if (vector.at == 0)
-		return true;
-	*text = (const char *)table->in->bytes + vector.at;
-	*length = vector.count;
-	return flat_holds(table->in, vector.at, vector.count + 1) && (*text)[vector.count] == 0;
-}
-
-/* Table `i` of a list of tables. */
-static inline bool flat_listed(const struct flat *in, const struct flat_vector *vector, uint64_t i,
-			       struct flat_table *table)
-{
-	uint64_t at;
-
-	return flat_follow(in, vector->at + 4 * i, &at) && flat_table_at(in, at, table);
-}
-
 #endif

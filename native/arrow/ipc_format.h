@@ -45,7 +45,6 @@ struct ipc_layout {
 
 enum {
 	IPC_VERSION_5 = 4,
-	IPC_HEADER_SCHEMA = 1,
 	IPC_HEADER_RECORD_BATCH = 3,
 };
 

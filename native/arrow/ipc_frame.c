@@ -17,7 +17,7 @@ enum {
 	MESSAGE_BODY_BYTES,
 };
 
-static enum ipc_read read_frame(struct ipc_frame *frame, uint8_t header_type)
+static enum ipc_read read_frame(struct ipc_frame *frame)
 {
 	struct flat_table message;
 	int16_t version = 0;
@@ -28,26 +28,22 @@ static enum ipc_read read_frame(struct ipc_frame *frame, uint8_t header_type)
 	    !flat_number(&message, MESSAGE_VERSION, sizeof version, &version) ||
 	    !flat_number(&message, MESSAGE_HEADER_TYPE, sizeof type, &type) ||
 	    !flat_number(&message, MESSAGE_BODY_BYTES, sizeof body_bytes, &body_bytes))
-		return ipc_wrong(frame, IPC_DAMAGED, "its metadata leads outside of itself");
+		return IPC_DAMAGED; /* its metadata leads outside of itself */
 	if (version != IPC_VERSION_5)
-		return ipc_wrong(frame, IPC_FOREIGN, "its metadata is of another version");
-	if (type != header_type)
-		return ipc_wrong(frame, IPC_FOREIGN,
-				 header_type == IPC_HEADER_SCHEMA
-				     ? "it does not begin with a schema"
-				     : "there is no record batch where one should be");
+		return IPC_FOREIGN; /* its metadata is of another version */
+	if (type != IPC_HEADER_RECORD_BATCH)
+		return IPC_FOREIGN;
 	if (!flat_inner(&message, MESSAGE_HEADER, &frame->header) || frame->header.at == 0)
-		return ipc_wrong(frame, IPC_DAMAGED, "its metadata leads outside of itself");
+		return IPC_DAMAGED; /* its metadata leads outside of itself */
 	if (body_bytes < 0 || (uint64_t)body_bytes > frame->message_bytes - frame->body)
-		return ipc_wrong(frame, IPC_DAMAGED, "its body is cut off");
+		return IPC_DAMAGED; /* its body is cut off */
 	frame->body_bytes = (uint64_t)body_bytes;
 	return IPC_READ;
 }
 
-/* Opens an IPC message of this type at the beginning of `bytes` bytes; its metadata has at most `most` bytes.
+/* Opens a record batch message at the beginning of `bytes` bytes; its metadata has at most `most` bytes.
  * The caller calls ipc_frame_close() in any case. */
-enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most,
-			     uint8_t header_type)
+enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most)
 {
 	struct prefix prefix = {0};
 	uint8_t *copy;
@@ -56,18 +52,18 @@ enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, ui
 	if (bytes >= sizeof prefix)
 		memcpy(&prefix, message, sizeof prefix);
 	if (prefix.continuation != IPC_CONTINUATION)
-		return ipc_wrong(frame, IPC_DAMAGED, "no IPC message begins there");
+		return IPC_DAMAGED; /* no IPC message begins there */
 	if (prefix.size > bytes - sizeof prefix)
-		return ipc_wrong(frame, IPC_DAMAGED, "its metadata is cut off");
+		return IPC_DAMAGED; /* its metadata is cut off */
 	if (prefix.size > most)
-		return ipc_wrong(frame, IPC_FOREIGN, "its metadata is larger than its columns need");
+		return IPC_FOREIGN; /* its metadata is larger than its columns need */
 	copy = malloc(prefix.size + !prefix.size);
 	if (!copy)
 		return IPC_NO_MEMORY;
 	memcpy(copy, message + sizeof prefix, prefix.size);
 	frame->metadata = (struct flat){copy, prefix.size};
 	frame->body = sizeof prefix + prefix.size;
-	return read_frame(frame, header_type);
+	return read_frame(frame);
 }
 
 void ipc_frame_close(struct ipc_frame *frame)

@@ -1,4 +1,4 @@
-/* Reading IPC messages: first the metadata of one, then the arrays of a record batch, or a schema. */
+/* Reading IPC messages: first the metadata of one, then the arrays of a record batch. */
 #ifndef SHMRING_IPC_READ_H
 #define SHMRING_IPC_READ_H
 
@@ -12,18 +12,10 @@ struct ipc_frame {
 	uint64_t message_bytes;
 	uint64_t body; /* where it begins in the message */
 	uint64_t body_bytes;
-	const char *wrong; /* in words, after IPC_DAMAGED and IPC_FOREIGN */
 };
 
-static inline enum ipc_read ipc_wrong(struct ipc_frame *frame, enum ipc_read what, const char *words)
-{
-	frame->wrong = words;
-	return what;
-}
-
 /* ipc_frame.c */
-enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most,
-			     uint8_t header_type);
+enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most);
 void ipc_frame_close(struct ipc_frame *frame);
 
 /* A record batch message whose metadata was checked against a layout. */
@@ -46,9 +38,5 @@ enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *mes
 void ipc_batch_close(struct ipc_batch *batch);
 enum ipc_read ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
 			 bool every_offset, struct ipc_owner owner, struct ArrowArray *root);
-
-/* ipc_schema.c */
-enum ipc_read ipc_schema(const uint8_t *message, uint64_t bytes, struct ArrowSchema *root,
-			 struct ipc_frame *frame);
 
 #endif

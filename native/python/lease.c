@@ -202,52 +202,6 @@ static Py_ssize_t lease_length(PyObject *op)
 	return ((struct lease *)op)->message.length;
 }
 
-static PyObject *refuse_batch(const struct lease *self, enum ipc_read read, const char *wrong)
-{
-	const struct ring *ring = lease_ring(self);
-	unsigned long long id = self->message.message_id;
-
-	if (read == IPC_DAMAGED)
-		return PyErr_Format(error_class(ring->state, SHMRING_E_DAMAGED),
-				    "ring \"%U\": message %llu holds no readable Arrow batch: %s", ring->label, id,
-				    wrong);
-	return PyErr_Format(PyExc_TypeError,
-			    "ring \"%U\": message %llu cannot be read as an Arrow array: %s; Ring.arrow_reader(), "
-			    "which needs pyarrow, reads any batch",
-			    ring->label, id, wrong);
-}
-
-/* A consumer may ask for another schema; it may be given this one. */
-static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keywords)
-{
-	static char *names[] = {"requested_schema", NULL};
-	struct lease *self = (struct lease *)op;
-	struct mapping m = {
-	    .lease = &self->handle,
-	    .message = self->message.data,
-	    .bytes = self->message.length,
-	    .every_offset = true, /* readers of capsules check none */
-	};
-	struct shmring_info info = {0};
-	enum ipc_read read = IPC_FOREIGN;
-	PyObject *requested;
-	PyObject *capsules;
-
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:__arrow_c_array__", names, &requested) ||
-	    !lease_hold(self))
-		return NULL;
-	m.wrong = "it is not an Arrow batch";
-	if (self->message.kind == SHMRING_KIND_ARROW_BATCH)
-		shmring_get_info(lease_ring(self)->core, &info);
-	capsules = info.schema || self->message.kind == SHMRING_KIND_ARROW_STREAM
-		       ? mapped_capsules(&m, info.schema, info.schema_bytes, &read)
-		       : NULL;
-	if (!capsules && !PyErr_Occurred())
-		(void)refuse_batch(self, read, m.wrong);
-	handle_let_go(&self->handle);
-	return capsules;
-}
-
 GUARDED_ARGUMENT(lease_release, consumer_of(op));
 GUARDED_ARGUMENT(lease_nack, consumer_of(op));
 GUARDED_FAST(lease_exit, consumer_of(op));
@@ -262,14 +216,6 @@ static PyMethodDef methods[] = {
      "without release().\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : it cannot be handed back now; closing the consumer does it"},
-    {"__arrow_c_array__", FASTCALL(get_arrow_array), METH_VARARGS | METH_KEYWORDS,
-     "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
-     "The message's Arrow record batch, read in place, for polars, DuckDB, pyarrow, nanoarrow and others that\n"
-     "take Arrow's capsules. The message stays leased while one of its arrays lives.\n\n"
-     "Raises\n------\n"
-     "TypeError : it is not an Arrow batch, or it has dictionaries, views, unions or compressed buffers;\n"
-     "    Ring.arrow_reader() reads those\n"
-     "Damaged : the bytes are not the Arrow data they should be"},
     DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},

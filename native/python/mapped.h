@@ -12,14 +12,11 @@ struct mapping {
 	uint64_t bytes;
 	bool copy;
 	bool every_offset; /* check each one, in a copy of the offsets */
-	const char *wrong; /* in words, after IPC_DAMAGED and IPC_FOREIGN */
 };
 
 /* mapped.c */
 bool mapped_prepare(void);
 void let_lease_go(void *lease);
 enum ipc_read mapped_batch(struct mapping *mapping, struct ArrowArray *array);
-PyObject *mapped_capsules(struct mapping *mapping, const uint8_t *header, uint64_t header_bytes,
-			  enum ipc_read *read);
 
 #endif

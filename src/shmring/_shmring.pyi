@@ -323,9 +323,6 @@ class Lease(_Leased):
     @property
     def kind(self) -> int: ...
     def nack(self) -> None: ...
-    def __arrow_c_array__(
-        self, requested_schema: object | None = None
-    ) -> tuple[object, object]: ...
 
 @final
 class Batch(_Leased):

@@ -17,15 +17,12 @@ def write(ring, count):
 
 ENDS = """
     import sys, threading
-    import polars as pl, pyarrow as pa, shmring
+    import polars as pl, shmring
 
     ring = shmring.attach(sys.argv[1])
-    inp = ring.consumer("r", start="earliest")
-    kept = []
-    for _ in range(3):
-        with inp.lease(timeout=0) as lease:
-            kept.append(pa.record_batch(lease) if len(kept) < 2 else pl.DataFrame(lease))
-            capsules = lease.__arrow_c_array__()
+    reader = ring.arrow_reader("r", start="earliest")
+    kept = [reader.read(timeout=0) for _ in range(3)]
+    kept[2] = pl.DataFrame(kept[2])
     class Late:
         def __del__(self):
             self.kept.clear()
@@ -62,14 +59,10 @@ HOLDS = """
     import polars as pl, pyarrow as pa, shmring
 
     ring = shmring.attach(sys.argv[1])
-    inp = ring.consumer("r", start="earliest")
-    with inp.lease(timeout=0) as lease:
-        here = pa.record_batch(lease)
-    with inp.lease(timeout=0) as lease:
-        sys.frame = pl.DataFrame(lease)
-    with inp.lease(timeout=0) as lease:
-        pa.capsules = lease.__arrow_c_array__()
-    del lease
+    reader = ring.arrow_reader("r", start="earliest")
+    here = reader.read(timeout=0)
+    sys.frame = pl.DataFrame(reader.read(timeout=0))
+    pa.batch = reader.read(timeout=0)
 """
 
 
@@ -89,16 +82,15 @@ READS_ON = """
         gone.wait()
     atexit.register(last)
 
-    import pyarrow as pa, shmring
+    import shmring
 
     ring = shmring.attach(sys.argv[1])
-    inp = ring.consumer("r", start="earliest")
+    reader = ring.arrow_reader("r", start="earliest")
     def read():
         go.wait()
         for _ in range(3):
-            with inp.lease(timeout=0) as lease:
-                batch = pa.record_batch(lease)
-            del lease, batch
+            batch = reader.read(timeout=0)
+            del batch
         print([branch["released"] == ring.claimed for branch in ring.branches()])
         gone.set()
     threading.Thread(target=read, daemon=True).start()
@@ -113,6 +105,7 @@ def test_a_thread_that_reads_while_python_ends_lets_go(arrow_ring, child):
 ENDS_MEANWHILE = """
     import ctypes, sys
     import shmring
+    from shmring._shmring import arrow_layout, map_batch
 
     sys.setswitchinterval(1000)
     c = ctypes.PyDLL(None)  # which keeps the GIL
@@ -133,18 +126,18 @@ ENDS_MEANWHILE = """
         return text.value.rpartition(b") ")[2][:1]
 
     ring = shmring.attach(sys.argv[1])
-    inp = ring.consumer("r", start="earliest")
-    with inp.lease(timeout=0) as lease:
-        capsules = lease.__arrow_c_array__()
+    array = ctypes.create_string_buffer(80)  # as Arrow's C interface has it
+    release = ctypes.c_void_p.from_buffer(array, 64)
+    def move(address, schema):
+        ctypes.memmove(array, address, 80)
+        ctypes.c_void_p.from_address(address + 64).value = None
+    with ring.consumer("r", start="earliest").lease(timeout=0) as lease:
+        map_batch(lease, arrow_layout(ring.schema), 0, b"", False, False, move, ring.schema)
     del lease
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    array = pointer(capsules[1], b"arrow_array")
-    release = ctypes.c_void_p.from_address(array + 64)
     thread = ctypes.c_ulong()
     before = threads()
     c.pthread_create.argtypes = [ctypes.c_void_p] * 4
-    c.pthread_create(ctypes.byref(thread), None, release.value, array)
+    c.pthread_create(ctypes.byref(thread), None, release.value, ctypes.addressof(array))
     while release.value:
         pass
     for other in threads() - before:
