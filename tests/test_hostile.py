@@ -137,7 +137,7 @@ SCRIBBLE = """
         elif how == 7 and batches:
             batch = batches.pop(rng.randrange(len(batches)))
             if rng.randrange(3) == 0:
-                batch.nack(rng.randrange(len(batch)), 1)
+                batch.nack()
             batch.release()
         elif how == 8:
             many.pop(timeout=0)

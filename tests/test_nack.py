@@ -87,35 +87,12 @@ def test_nack_in_words(ring, out):
         assert pop_all(inp) == [(b"one", True)]
 
 
-def test_any_part_of_a_batch_can_be_handed_back(ring, out):
-    with ring.consumer("a") as inp, ring.consumer("f", after="a") as follower:
-        for i in range(10):
-            out.push(b"%d" % i * (1 + 400 * (i == 4)))
-        with inp.lease_many(10) as batch:
-            batch.nack(2, 3)
-            batch.nack(9)
-            assert len(batch[3]) == 1  # still to be read
-            for wrong in ((11,), (-1,), (5, 6), (0, 11)):
-                with pytest.raises(IndexError):
-                    batch.nack(*wrong)
-        assert [bytes(m) for m, _ in pop_all(follower)] == [b"0", b"1"]
-        again = pop_all(inp)
-        assert [(m[:1], mark) for m, mark in again] == [
-            (b"2", True),
-            (b"3", True),
-            (b"4", True),
-            (b"9", True),
-        ]
-        assert len(pop_all(follower)) == 8
-
-
 def test_a_batch_left_with_an_exception_goes_back_as_a_whole(ring, out):
     with ring.consumer("a", exclusive=True) as inp:
         out.push_many([b"1", b"2", b"3"])
 
         def fail():
-            with inp.lease_many(10) as batch:
-                batch.nack(1, 1)
+            with inp.lease_many(10):
                 raise Boom
 
         with pytest.raises(Boom):

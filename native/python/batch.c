@@ -291,53 +291,26 @@ static PyType_Slot iterator_slots[] = {
 
 PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct iterator, iterator_slots);
 
-static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
-{
-	static char *names[] = {"first", "count", NULL};
-	struct lease *self = (struct lease *)op;
-	Py_ssize_t first = 0, count = -1;
-	Py_ssize_t n = (Py_ssize_t)batch_count(self);
-
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|nn:nack", names, &first, &count))
-		return NULL;
-	if (PyTuple_Size(args) == 0 && !(keywords && PyDict_Size(keywords)))
-		return lease_nack(op, NULL);
-	if (count < 0 && first <= n)
-		count = n - first;
-	if (first < 0 || count < 0 || first > n || count > n - first)
-		return PyErr_Format(PyExc_IndexError, "the batch has %zd messages", n);
-	if (!batch_messages(self))
-		return NULL;
-	if (!self->parts && !(self->parts = PyMem_Calloc((size_t)n, sizeof *self->parts)))
-		return PyErr_NoMemory();
-	for (Py_ssize_t i = first; i < first + count; i++)
-		self->parts[i] = true;
-	Py_RETURN_NONE;
-}
-
 /* --- the type ------------------------------------------------------------------------ */
 
 GUARDED_GETTER(get_column, consumer_of(op));
 GUARDED_GETTER(get_slots, consumer_of(op));
 GUARDED_GETTER(get_offsets, consumer_of(op));
 GUARDED_ARGUMENT(lease_release, consumer_of(op));
-GUARDED_KEYWORDS(batch_nack, consumer_of(op));
+GUARDED_ARGUMENT(lease_nack, consumer_of(op));
 GUARDED_FAST(lease_exit, consumer_of(op));
 GUARDED_INDEX(batch_item, consumer_of(op));
 
 static PyMethodDef methods[] = {
     {"release", GUARDED(lease_release), METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", FASTCALL(GUARDED(batch_nack)), METH_VARARGS | METH_KEYWORDS,
-     "nack($self, first=0, count=None)\n--\n\n"
-     "Hand messages back: the branch delivers them again, marked as redelivered.\n\n"
-     "Without arguments, nack() hands back all of them, now or when the last view of them is gone. With\n"
-     "arguments, it marks `count` messages from index `first` on (without `count`: all from there); releasing\n"
-     "the batch hands these back and releases the others. An exception that leaves the ``with`` hands all\n"
-     "back, and so does collecting a batch without release().\n\n"
+    {"nack", GUARDED(lease_nack), METH_NOARGS,
+     "nack($self, /)\n--\n\n"
+     "Hand all messages back, now or when the last view of them is gone: the branch delivers them again,\n"
+     "marked as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a\n"
+     "batch without release().\n\n"
      "Raises\n------\n"
-     "IndexError : the batch has fewer messages\n"
-     "Contended, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
+     "Contended, TooManyLeases : as of Lease.nack()"},
     DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},

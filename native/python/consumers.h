@@ -36,7 +36,6 @@ struct lease {
 	struct shmring_message *messages; /* a batch reads them when first asked */
 	struct shmring_message message; /* a lease's only one */
 	bool nacked; /* not released, but handed back */
-	bool *parts; /* messages of a batch that are to be handed back; NULL: none */
 	struct view *views; /* of messages of a batch */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];

@@ -121,8 +121,6 @@ struct iterator {
 	GUARDED_CALL(function, handle, (PyObject * op, PyObject * arg), (op, arg))
 #define GUARDED_GETTER(function, handle) GUARDED_CALL(function, handle, (PyObject * op, void *room), (op, room))
 #define GUARDED_INDEX(function, handle) GUARDED_CALL(function, handle, (PyObject * op, Py_ssize_t i), (op, i))
-#define GUARDED_KEYWORDS(function, handle)                                                                        \
-	GUARDED_CALL(function, handle, (PyObject * op, PyObject * args, PyObject * names), (op, args, names))
 #define GUARDED_FAST(function, handle)                                                                            \
 	GUARDED_CALL(function, handle, (PyObject * op, PyObject *const *args, Py_ssize_t nargs), (op, args, nargs))
 #define GUARDED_NAMED(function, handle)                                                                           \

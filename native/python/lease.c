@@ -19,30 +19,6 @@ int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 	return status_of_taken(status);
 }
 
-/* Hands some messages of a batch back and releases the others. The lowest come first: a
- * piece at an end of the held range needs no further entry. */
-static int settle_parts(struct lease *self)
-{
-	struct consumer *consumer = (struct consumer *)self->handle.below;
-	uint64_t first = self->range.first;
-	int failed = SHMRING_OK;
-
-	for (size_t i = 0, n = self->range.messages; i < n;) {
-		bool back = self->parts[i];
-		uint64_t end;
-		int status;
-
-		while (i < n && self->parts[i] == back)
-			i++;
-		end = i < n ? self->messages[i].message_id : self->range.end;
-		status = back ? consumer_hand_back(consumer, first, end)
-			      : status_of_taken(shmring_release(consumer->core, first, end));
-		failed = failed ? failed : status;
-		first = end;
-	}
-	return failed;
-}
-
 /* Called when the user has released the lease and no buffer over it is left. Buffers
  * may die in any thread, also without the user's doing: the guard makes that thread
  * alone with the consumer. */
@@ -55,8 +31,6 @@ static int lease_finish(struct handle *handle)
 		return SHMRING_OK;
 	if (self->nacked)
 		return consumer_hand_back(consumer, self->range.first, self->range.end);
-	if (self->parts)
-		return settle_parts(self);
 	return status_of_taken(shmring_release(consumer->core, self->range.first, self->range.end));
 }
 
@@ -70,7 +44,6 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	self->range = *range;
 	self->messages = NULL;
 	self->nacked = false;
-	self->parts = NULL;
 	self->message.data = NULL;
 	self->views = NULL;
 	self->shape[0] = range->messages;
@@ -117,7 +90,6 @@ void lease_dealloc(PyObject *op)
 
 	WITH_GUARD(self->handle.below, (void)close_nacked(self));
 	PyMem_Free(self->messages);
-	PyMem_Free(self->parts);
 	handle_free(&self->handle);
 }
 
