@@ -203,13 +203,6 @@ def mapped(path: str) -> list[tuple[int, int]]:
 # --- batches that are larger than the ring ------------------------------------------------------
 
 
-def list_views(lists: pa.ListArray) -> pa.ListViewArray:
-    sizes = lists.value_lengths().fill_null(0)
-    return pa.ListViewArray.from_arrays(
-        lists.offsets[:-1], sizes, lists.values, mask=lists.is_null()
-    )
-
-
 TEXTS = pa.array([f"{i:0100d}" for i in range(10_000)])
 LISTS = pa.array([None if i % 7 == 0 else [i] * 30 for i in range(10_000)])
 LARGE = {
@@ -218,17 +211,8 @@ LARGE = {
     "string views": TEXTS.cast(pa.string_view()),
     "binary views": TEXTS.cast(pa.binary_view()),
     "lists": LISTS,
-    "list views": list_views(LISTS),
     "structs": pa.StructArray.from_arrays([TEXTS, LISTS], ["text", "list"]),
     "dictionary": pa.array([f"{i % 100}" for i in range(300_000)]).dictionary_encode(),
-    "views in structs": pa.StructArray.from_arrays(
-        [TEXTS.cast(pa.string_view()), list_views(LISTS)],
-        ["text", "list"],
-        mask=pa.array([i % 5 == 0 for i in range(10_000)]),
-    ),
-    "views in an extension": pa.ExtensionArray.from_storage(
-        Celsius(pa.string_view()), TEXTS.cast(pa.string_view())
-    ),
 }
 
 
@@ -259,28 +243,7 @@ def test_batch_larger_than_the_ring_is_split_by_rows(name, array, thread):
 
 
 VIEWS = pa.array([None if i % 7 == 0 else f"{i:0100d}" for i in range(10_000)], pa.string_view())
-FOURS = pa.array(range(0, 10_001, 4), pa.int32())
-SLICED = {
-    "strings": VIEWS,
-    "bytes": TEXTS.cast(pa.binary_view()),
-    "structs": pa.StructArray.from_arrays([VIEWS], ["text"]),
-    "extension": pa.ExtensionArray.from_storage(
-        Celsius(pa.string_view()), TEXTS.cast(pa.string_view())
-    ),
-    "lists": pa.ListArray.from_arrays(
-        FOURS, VIEWS, mask=pa.array([i % 5 == 0 for i in range(2_500)])
-    ),
-    "large lists": pa.LargeListArray.from_arrays(FOURS.cast(pa.int64()), VIEWS),
-    "fixed lists": pa.FixedSizeListArray.from_arrays(
-        VIEWS, 4, mask=pa.array([i % 5 == 0 for i in range(2_500)])
-    ),
-    "maps": pa.MapArray.from_arrays(FOURS, pa.array(range(10_000)), VIEWS),
-    "list views": pa.ListViewArray.from_arrays(
-        FOURS[:-1], pa.array([4] * 2_500, pa.int32()), VIEWS
-    ),
-    "list views of numbers": list_views(LISTS),
-    "lists of lists": pa.ListArray.from_arrays(FOURS[:626], pa.ListArray.from_arrays(FOURS, VIEWS)),
-}
+SLICED = {"strings": VIEWS, "bytes": TEXTS.cast(pa.binary_view())}
 
 
 def written(ring):

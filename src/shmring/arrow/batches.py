@@ -55,7 +55,7 @@ class BatchEncoder:
         self.schema = schema
         self._schema_message = schema.serialize().to_pybytes()
         self._dictionaries = has_dictionaries(schema)
-        self._views = _contains(schema, _is_view)
+        self._views = any(_is_view(field.type) for field in fields_of(schema))
         if compression is not None and _contains(schema, pa.types.is_union):
             raise ValueError(
                 f"compression={compression!r} and a union do not go together: pyarrow ends the "
@@ -371,18 +371,14 @@ def _compacted(batch: pa.RecordBatch, *, tight: bool) -> pa.RecordBatch:
     """Leave out what views do not refer to, if that is most of it; or all of it (`tight`).
 
     IPC leaves out by itself what belongs to other rows, except for the values of views: a slice of
-    ten rows would carry the strings of the whole frame.
+    ten rows would carry the strings of the whole frame. Views within lists and structs carry them.
     """
     columns = [_compact(batch.column(i), tight) for i in range(batch.num_columns)]
     return _pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _is_list_view(kind: Any) -> bool:
-    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
-
-
 def _is_view(kind: Any) -> bool:
-    return kind in (pa.string_view(), pa.binary_view()) or _is_list_view(kind)
+    return kind in (pa.string_view(), pa.binary_view())
 
 
 def _pays(used: int, there: int, tight: bool) -> bool:
@@ -405,46 +401,11 @@ _VIEW_BYTES = 12
 
 def _compact(array: Any, tight: bool) -> Any:
     kind = array.type
-    nulls = array.is_null() if array.null_count else None
-    if kind in (pa.string_view(), pa.binary_view()):
-        there = sum(buffer.size for buffer in array.buffers()[2:])
-        if not _pays(0, there, tight) or not _pays(_used_bytes(array), there, tight):
-            return array
-        return array.cast(
-            pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-        ).cast(kind)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _pa.ExtensionArray.from_storage(kind, _compact(array.storage, tight))
-    if _is_list_view(kind):
-        return _compact_list_view(array, nulls, tight)
-    if not _contains(kind, _is_view):
+    if not _is_view(kind):
         return array
-    if pa.types.is_struct(kind):
-        children = [_compact(array.field(i), tight) for i in range(kind.num_fields)]
-        return _pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
-    if pa.types.is_fixed_size_list(kind) and (size := kind.list_size):  # pyarrow divides by it
-        values = array.values.slice(array.offset * size, len(array) * size)
-        return _pa.FixedSizeListArray.from_arrays(_compact(values, tight), type=kind, mask=nulls)
-    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        first, end = (array.offsets[i].as_py() for i in (0, len(array)))
-        offsets = _pa.array(array.offsets.to_numpy() - first, array.offsets.type)
-        if pa.types.is_map(kind):
-            pair = (part.slice(first, end - first) for part in (array.keys, array.items))
-            parts = [_compact(part, tight) for part in pair]
-            return _pa.MapArray.from_arrays(offsets, *parts, type=kind, mask=nulls)
-        of_kind = _pa.ListArray if pa.types.is_list(kind) else _pa.LargeListArray
-        values = _compact(array.values.slice(first, end - first), tight)
-        return of_kind.from_arrays(offsets, values, type=kind, mask=nulls)
-    return array  # unions and run-end encoded arrays
-
-
-def _compact_list_view(array: Any, nulls: Any, tight: bool) -> Any:
-    kind = array.type
-    sizes = array.value_lengths().fill_null(0).to_numpy()
-    inner = _contains(kind, _is_view)
-    if not inner and not _pays(int(sizes.sum()), len(array.values), tight):
+    there = sum(buffer.size for buffer in array.buffers()[2:])
+    if not _pays(0, there, tight) or not _pays(_used_bytes(array), there, tight):
         return array
-    offsets = np.cumsum(sizes, dtype=sizes.dtype) - sizes
-    of_kind = _pa.ListViewArray if pa.types.is_list_view(kind) else _pa.LargeListViewArray
-    values = _compact(array.flatten(), tight)
-    return of_kind.from_arrays(offsets, sizes, values, type=kind, mask=nulls)
+    return array.cast(
+        pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+    ).cast(kind)
