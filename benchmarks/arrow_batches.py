@@ -9,8 +9,6 @@ from benchmarks.harness import Question, Row, Settings, Target
 from benchmarks.oneway import ArrowBatches
 from benchmarks.payload import DEFAULT_SLOTS, MESSAGE_BYTES
 
-__all__ = ["question"]
-
 # Size of a batch, slots of its ring, and the ratios to the socket and to memcpy that are wanted.
 SIZES = {
     "64 KB": (64 << 10, DEFAULT_SLOTS, 2.5, None),

@@ -12,8 +12,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LIMIT", "Mark", "mark", "wait_until_alone"]
-
 LIMIT = 0.15  # of a core
 LEAST_SECONDS = 0.05  # in sum; see above
 WINDOW = 0.4  # seconds of a look

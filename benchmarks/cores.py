@@ -10,8 +10,6 @@ from benchmarks import native
 from benchmarks.harness import Question, Row, Sample, Settings
 from benchmarks.several import several
 
-__all__ = ["question"]
-
 SMALL, LARGE = 4_096, 65_536  # slots
 BATCH = 256
 SPIN = 1

@@ -9,8 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["PIECE", "folder", "warm"]
-
 # What a plain writer writes at once: the page cache takes less at a time with more effort, and more
 # with far more, where it looks for huge pages for it (ext4 of Linux 6.16 and later).
 PIECE = 1 << 20

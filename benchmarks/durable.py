@@ -13,8 +13,6 @@ from pathlib import Path
 from benchmarks.disk import folder
 from benchmarks.harness import Question, Row, Sample, Settings, Target
 
-__all__ = ["question"]
-
 PLAIN = "plain writes"
 SQLITE = "SQLite, WAL, synchronous=FULL"
 

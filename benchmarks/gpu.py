@@ -13,8 +13,6 @@ import shmring
 from benchmarks.harness import Question, Row, Sample, Settings, Unavailable
 from benchmarks.payload import unique_name
 
-__all__ = ["question"]
-
 TOTAL = 256 << 20  # bytes that are leased at once
 SLOTS = 1 << 21  # 629 MB, mapped twice
 SIZES = {"64 KB": 64 << 10, "1 MB": 1 << 20, "16 MB": 16 << 20}

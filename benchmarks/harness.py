@@ -18,8 +18,6 @@ from operator import itemgetter
 
 from benchmarks import company
 
-__all__ = ["Question", "Row", "Sample", "Settings", "Target", "Unavailable", "measure"]
-
 # How often a sample is taken again, and the seconds that a question spends on that and on
 # waiting for a quiet moment.
 REPEATS = 2

@@ -28,8 +28,6 @@ from benchmarks.payload import (
 )
 from benchmarks.processes import Gate, Role, run_together
 
-__all__ = ["question"]
-
 EXPECTED_BYTES = 1 << 30  # of a stream, at most
 PLAIN_COMMITS = "plain: a 300-byte write and a sync each"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from benchmarks.harness import Unavailable
 from benchmarks.native import ROOT
 
-__all__ = ["command", "need", "run"]
-
 SOURCES = ROOT / "benchmarks" / "peers" / "java"
 BUILD = ROOT / "build" / "peers"
 JARS = BUILD / "jars"

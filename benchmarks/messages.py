@@ -7,8 +7,6 @@ from benchmarks.harness import Question, Row, Settings, Target
 from benchmarks.oneway import Messages, RoundTrip
 from benchmarks.payload import BATCH
 
-__all__ = ["question"]
-
 RATE = "M msg/s"
 ZEROMQ = "ZeroMQ ipc, one at a time"
 ZEROMQ_BATCHED = f"ZeroMQ ipc, frames of {BATCH} messages"

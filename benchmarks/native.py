@@ -13,8 +13,6 @@ from typing import Any
 from benchmarks.harness import Sample, Unavailable
 from benchmarks.payload import unique_name
 
-__all__ = ["build", "limit", "line", "memcpy", "ring", "run"]
-
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
 PROBE_SECONDS = 0.01

@@ -11,8 +11,6 @@ from benchmarks.harness import Sample, Unavailable
 from benchmarks.payload import BATCH, MESSAGE_BYTES
 from benchmarks.processes import Role, run_together
 
-__all__ = ["ArrowBatches", "Blocks", "Messages", "OneWay", "RoundTrip", "peer"]
-
 
 def peer(name: str) -> ModuleType:
     """The module of a transport.

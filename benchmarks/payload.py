@@ -13,19 +13,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "BATCH",
-    "DEFAULT_SLOTS",
-    "MESSAGE",
-    "MESSAGE_BYTES",
-    "arrow_batch",
-    "block",
-    "read_batch",
-    "read_every_byte",
-    "rows",
-    "unique_name",
-]
-
 MESSAGE_BYTES = 300
 MESSAGE = bytes(i * 7 % 256 for i in range(MESSAGE_BYTES))
 

@@ -14,8 +14,6 @@ from benchmarks.oneway import Blocks, Messages, RoundTrip
 from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
 from benchmarks.sides import Sides
 
-__all__ = ["question"]
-
 RATE = "M msg/s"
 SECONDS = 0.3  # of a sample at most: there are many
 WARM_UP = 1.0  # of a JVM, which compiles

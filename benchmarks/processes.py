@@ -14,16 +14,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
-__all__ = [
-    "SPAWN",
-    "Gate",
-    "Role",
-    "cores",
-    "die_with_parent",
-    "pin",
-    "run_together",
-]
-
 SPAWN = multiprocessing.get_context("spawn")
 
 _PR_SET_PDEATHSIG = 1

@@ -26,11 +26,6 @@ from benchmarks.harness import Question, Row, Settings, Target
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    *("as_document", "machine", "merged"),
-    *("print_question", "print_summary", "write_bars", "write_json", "write_plot"),
-]
-
 PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "iceoryx2")
 
 

@@ -10,8 +10,6 @@ from benchmarks.oneway import peer
 from benchmarks.payload import BATCH, MESSAGE, read_every_byte, rows
 from benchmarks.processes import SPAWN, Gate, Role, run_together
 
-__all__ = ["several"]
-
 
 def _send(gate: Gate, name: str, batched: bool, seconds: float, working: Any) -> tuple[float, int]:
     """Push for some seconds; the last to stop pushes the end marker."""

@@ -15,8 +15,6 @@ from typing import Any
 from benchmarks.payload import MESSAGE_BYTES, unique_name
 from benchmarks.processes import die_with_parent, pin
 
-__all__ = ["Command", "Sides"]
-
 PATIENCE = 60.0
 
 Command = Callable[[str], Sequence[str]]

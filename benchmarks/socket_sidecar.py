@@ -19,8 +19,6 @@ import pyarrow as pa
 
 from benchmarks.processes import SPAWN, die_with_parent
 
-__all__ = ["SocketClient", "identity", "serve"]
-
 BUFFER_BYTES = 4 << 20
 
 

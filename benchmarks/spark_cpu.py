@@ -8,8 +8,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CpuUse", "cpu_use"]
-
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 # How the JVM begins the names of its threads; the kernel keeps 15 characters of a name.
 _KINDS = {"Executo": "of tasks", "C1 ": "of the compiler", "C2 ": "of the compiler"}

@@ -14,8 +14,6 @@ from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavaila
 from benchmarks.payload import unique_name
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
-__all__ = ["SHM", "question", "with_jar"]
-
 SHM = Path("/dev/shm")
 ROWS = 1_000_000
 ROWS_QUICK = 200_000

@@ -15,8 +15,6 @@ from typing import Any
 
 from benchmarks.harness import Unavailable
 
-__all__ = ["SESSION", "WORKERS", "find_modules_in_workers", "payload", "spark_session"]
-
 WORKERS = 2
 # Of every session, whatever starts it.
 SESSION = {

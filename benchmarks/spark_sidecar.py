@@ -19,8 +19,6 @@ from benchmarks.spark_cpu import cpu_use
 from benchmarks.spark_rings import SHM, with_jar
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
-__all__ = ["BARS", "question"]
-
 IDENTITY = "identity mapInArrow, no sidecar"
 AT_DEFAULT = f"{IDENTITY}, at Spark's default maxBytesPerBatch"
 OVER_RINGS = f"{IDENTITY}, over rings"

@@ -20,8 +20,6 @@ from benchmarks.spark_cpu import cpu_use
 from benchmarks.spark_rings import SHM, with_jar
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
-__all__ = ["question"]
-
 QUICK = 10  # a part of the rows
 RUNS = 7  # to warm up, and measured
 BEST = {

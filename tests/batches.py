@@ -6,8 +6,6 @@ import pyarrow as pa
 
 import shmring
 
-__all__ = ["BATCH", "is_released"]
-
 BATCH = pa.record_batch(
     {
         "x": pa.array([1, None, 3], pa.int32()),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LOG"]
-
 # The beginning of its source; log() ends the process with 1 if 0 to 2 can be written to.
 LOG = """
     import os, sys

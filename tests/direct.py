@@ -10,22 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "DIRECT",
-    "LOSES",
-    "ROWS",
-    "TYPES",
-    "ZONED",
-    "columns_of",
-    "is_direct",
-    "metrics_of",
-    "own_identity",
-    "plan_of",
-    "shown_of",
-    "way_fixtures",
-    "ways",
-]
-
 DIRECT = "spark.shmring.direct"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # What Spark says of a cast in which values would be lost: 4.3, and those before.

@@ -12,8 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ENDS", "ITERATORS", "SHAPES", "WRONG", "of_frames", "of_series", "sizes"]
-
 
 def counts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     total = 0

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from pyspark.sql import SparkSession
 
-__all__ = ["HERE", "PATIENCE", "STANDING", "THERE", "Clusters", "Sessions", "Sidecars", "target_of"]
-
 # Seconds that a test with Spark waits for an event: JVMs start in it, or a batch of a stream takes
 # one, and ten on a loaded machine.
 PATIENCE = 600.0

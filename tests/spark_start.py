@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SHORT_LIVED", "environment"]
-
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 DEFAULTS = Path(__file__).with_name("spark-defaults.conf")
 # These JVMs live for seconds: what the second compiler and a collector with threads of its own

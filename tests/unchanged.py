@@ -20,28 +20,6 @@ import pytest
 from direct import ROWS, TYPES, columns_of, plan_of
 from pyspark.sql import DataFrame, functions
 
-__all__ = [
-    "ADAPTIVE",
-    "FUNCTIONS",
-    "MOST_BYTES",
-    "SESSION",
-    "WHOLE_STAGE",
-    "Case",
-    "Cases",
-    "Given",
-    "adds_to",
-    "arrays",
-    "arrays_iterator",
-    "compare",
-    "for_each",
-    "outcome",
-    "said",
-    "series",
-    "series_iterator",
-    "values",
-    "way_of",
-]
-
 FUNCTIONS = "spark.shmring.functions"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"

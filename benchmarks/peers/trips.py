@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 
-__all__ = ["Trips"]
-
 
 class Trips:
     """Times single round trips until `seconds` are over.

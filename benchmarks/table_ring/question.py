@@ -36,8 +36,6 @@ from benchmarks.table_ring.queues import (
 )
 from shmring.table_ring import TableRing
 
-__all__ = ["question"]
-
 # So many misses in a row, of 20 ms each through a client and 1 ms in the server, are the end.
 DRY = {"clients": 3, "server": 50}
 NEVER = 1_000_000_000

@@ -19,8 +19,6 @@ from benchmarks.payload import MESSAGE
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
 
-__all__ = ["INVENTORS", "NAIVE", "QUEUES", "RING", "SCATTERED", "Client", "connect", "fresh"]
-
 NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
 INVENTORS = "inventors' algorithm, in a function"
 RING, SCATTERED = "TableRing", "TableRing, scattered"

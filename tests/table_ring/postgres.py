@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Postgres", "PostgresMissing", "connect", "find_bin", "postgres"]
-
 # Small and quiet. Everything that decides durability (fsync, full_page_writes) keeps its default.
 SETTINGS: dict[str, str] = {
     "listen_addresses": "",
