@@ -217,8 +217,12 @@ class Backend(ABC):
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int, timeout: float) -> list[Message]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
+
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        """Take messages as :meth:`pop_rows` does, and leave out their numbers and times."""
+        return [data for _, _, data in self.pop_rows(limit, timeout)]
 
     @abstractmethod
     def begin_claim(self, limit: int) -> list[Message]:

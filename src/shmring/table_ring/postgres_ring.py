@@ -124,19 +124,20 @@ class PostgresRing(Backend):
         than a message needs: with it a push or a pop of one message takes twice as many
         instructions of the client.
         """
+        return self._sent(self._prepare_and_run, sql, parameters)
 
-        def send() -> pq.abc.PGresult:
-            if sql in self._prepared:
-                # The driver itself forgets all statements after a DROP or ROLLBACK.
-                with contextlib.suppress(InvalidSqlStatementName):
-                    return self._run_prepared(self._prepared[sql], parameters)
-            name = self._prepared.get(sql, b"shmring_%d" % len(self._prepared))
-            self._driver.pgconn.send_prepare(name, sql.encode())
-            self._answer()
-            self._prepared[sql] = name
-            return self._run_prepared(name, parameters)
-
-        return self._sent(send)
+    def _prepare_and_run(self, sql: str, parameters: Sequence[bytes]) -> pq.abc.PGresult:
+        name = self._prepared.get(sql)
+        if name is not None:
+            try:
+                return self._run_prepared(name, parameters)
+            except InvalidSqlStatementName:
+                pass  # the driver itself forgets all statements after a DROP or ROLLBACK
+        name = name or b"shmring_%d" % len(self._prepared)
+        self._driver.pgconn.send_prepare(name, sql.encode())
+        self._answer()
+        self._prepared[sql] = name
+        return self._run_prepared(name, parameters)
 
     def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
         formats = _BINARY[: len(parameters)]
@@ -159,12 +160,12 @@ class PostgresRing(Backend):
     def _run(self, sql: str) -> None:
         self._sent(lambda: self._driver.execute(sql.encode()))
 
-    def _sent(self, send: Callable[[], R]) -> R:
+    def _sent(self, send: Callable[..., R], *parameters: Any) -> R:
         """Send in a prepared session; errors are those that SQLAlchemy would raise."""
         if self._driver.closed:
             self._reconnect()
         try:
-            return send()
+            return send(*parameters)
         except psycopg.Error as error:
             raise self._translate(error) from error
 

@@ -73,7 +73,7 @@ class PostgresBackend(PostgresRing):
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
         claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
         self._pop_one = f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
-        self._pop_many = f"SELECT * FROM {named('_pop_many')}({me}, $1, $2, {mark})"
+        self._pop_many = f"{named('_pop_many')}({me}, $1, $2, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
@@ -96,19 +96,29 @@ class PostgresBackend(PostgresRing):
         parameters = (_milliseconds(timeout).to_bytes(4),)
         return self._move(lambda: self._send(self._pop_one, parameters).get_value(0, 0))
 
-    def pop_many(self, limit: int, timeout: float) -> list[Message]:
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        return [data for _, data in self._take("message_id, message", limit, timeout)]
+
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
+        number = int.from_bytes
+        return [
+            (number(message_id), number(time, signed=True), data)
+            for message_id, time, data in self._take("message_id, time, message", limit, timeout)
+        ]
+
+    def _take(self, columns: str, limit: int, timeout: float) -> list[tuple[bytes, ...]]:
+        """Pop messages; each value that is read costs the client half as much as the message."""
+        statement = f"SELECT {columns} FROM {self._pop_many}"
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
 
-        def attempt() -> list[Message] | None:
-            result = self._send(self._pop_many, parameters)
+        def attempt() -> list[tuple[bytes, ...]] | None:
+            result = self._send(statement, parameters)
             value: Any = result.get_value
-            number = int.from_bytes
-            return [
-                (number(value(n, 0)), number(value(n, 1), signed=True), value(n, 2))
-                for n in range(result.ntuples)
-            ] or None
+            rows = range(result.ntuples)
+            found = [[value(row, column) for row in rows] for column in range(result.nfields)]
+            return list(zip(*found, strict=True)) or None
 
-        # An UPDATE mostly returns them in order, without a promise.
+        # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
         return sorted(self._move(attempt) or [])
 
     def begin_claim(self, limit: int) -> list[Message]:

@@ -21,7 +21,7 @@ from sqlalchemy import exc
 from shmring.arguments import at_least_one, integer
 from shmring.closing import Closing
 from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
-from shmring.table_ring.backend import Backend, Durability, Message, SubscriberNotFound
+from shmring.table_ring.backend import Backend, Durability, SubscriberNotFound
 from shmring.table_ring.schema import (
     MAX_SLOTS,
     MESSAGE_BYTES,
@@ -256,15 +256,14 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
         """
-        return [data for _, _, data in self._pop_many(limit, timeout)]
+        most = self._limit(limit)
+        return list(self._turns.pop(lambda backend, left: backend.pop_many(most, left), timeout))
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
-        return to_batch(self._pop_many(limit, timeout))
-
-    def _pop_many(self, limit: int, timeout: float | None) -> Sequence[Message]:
         most = self._limit(limit)
-        return self._turns.pop(lambda backend, seconds: backend.pop_many(most, seconds), timeout)
+        rows = self._turns.pop(lambda backend, left: backend.pop_rows(most, left), timeout)
+        return to_batch(rows)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None

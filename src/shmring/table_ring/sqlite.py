@@ -169,9 +169,9 @@ class SqliteBackend(Backend):
 
     def pop_one(self, timeout: float) -> bytes | None:
         found = self.pop_many(1, timeout)
-        return found[0][2] if found else None
+        return found[0] if found else None
 
-    def pop_many(self, limit: int, timeout: float) -> list[Message]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

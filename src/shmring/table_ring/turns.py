@@ -299,8 +299,8 @@ class Turns:
 
     def _count(self, taken: Sequence[bytes | Message]) -> None:
         self._counters["popped"] += len(taken)
-        data = (found if isinstance(found, bytes) else found[2] for found in taken)
-        self._counters["popped_bytes"] += sum(map(len, data))
+        sizes = [len(found if isinstance(found, bytes) else found[2]) for found in taken]
+        self._counters["popped_bytes"] += sum(sizes)
 
     def _has_messages(self) -> bool:
         with self.use() as backend:
