@@ -122,23 +122,19 @@ class DataFile:
                 self._handle = None
         return True
 
-    def discard(self) -> File | None:
-        """Remove the file, or put it aside if it holds damaged items; else the next opening does.
-
-        Returns
-        -------
-        the file, if it is still to be closed: until then the disk keeps its space
-        """
+    def discard(self) -> None:
+        """Remove the file, or put it aside if it holds damaged items."""
         with self._lock:
             handle = None if self._users else self._handle
             self._handle = None
             self._synced = self._writes
-        with suppress(PermissionRefused):
+        with suppress(PermissionRefused):  # else the next opening does it
             if self.keep_broken:
                 set_aside(self._disk, self.path)
             else:
                 self._disk.remove(self.path)
-        return handle
+        if handle is not None:  # until then the disk keeps its space
+            handle.close()
 
 
 class DataFiles:
@@ -161,7 +157,6 @@ class DataFiles:
         self._recent: dict[int, DataFile] = {}
         self._next_number = 1
         self._new_names = False
-        self._closing: list[threading.Thread] = []
         for name in disk.names(directory):
             number = _number_of(name.removesuffix(_BROKEN))
             if number is None:
@@ -306,23 +301,7 @@ class DataFiles:
             self._files.pop(file.number, None)
             self._recent.pop(file.number, None)
             self._drained = [other for other in self._drained if other is not file]
-        handle = file.discard()
-        if handle is None:
-            return
-        if not self._disk.parallel:
-            handle.close()
-            return
-        # It takes milliseconds for 32 MiB, and no caller has to wait for it.
-        closing = threading.Thread(target=handle.close, name="shmring-close", daemon=True)
-        closing.start()
-        self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
-
-    def await_space(self) -> bool:
-        """Return when the disk has the space of all discarded files; False if it had it before."""
-        closing = [thread for thread in self._closing if thread.is_alive()]
-        for thread in closing:
-            thread.join()
-        return bool(closing)
+        file.discard()
 
     def close(self, live: set[int] | None) -> None:
         """Close all files; delete those that are not in ``live``, unless it is None."""
@@ -332,7 +311,6 @@ class DataFiles:
             else:
                 with suppress(Damaged, OSError):  # what was committed was synced then
                     file.close()
-        self.await_space()
         self._files.clear()
         self._recent.clear()
         self._current = None

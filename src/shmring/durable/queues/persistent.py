@@ -410,7 +410,7 @@ class PersistentQueue(Closing):
         before = len(self.files.numbers())
         self._store.sync()
         self._store.discard_drained()
-        if self.files.await_space() or len(self.files.numbers()) < before:
+        if len(self.files.numbers()) < before:
             return True
         size = self._store.log.allocated
         self._rewrite_log()
