@@ -9,8 +9,9 @@ import pytest
 from blocks import ROOT, Page, blocks_of
 
 pytestmark = pytest.mark.slow
-# `make wheel-check` runs the first two, and the third starts two Sparks.
+# `make wheel-check` runs the first two; the others start Sparks.
 LONG = ("README.md", "docs/start/spark.md", "docs/guides/model-server.md")
+LONG += ("docs/guides/streaming.md",)
 
 
 def pages() -> list[Path]:

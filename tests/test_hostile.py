@@ -91,10 +91,11 @@ MUTATE = """
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rounds", [300, pytest.param(3000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("compression", ["-", "lz4", "plain"])
 @pytest.mark.parametrize("schema", ["stored", "in each message"])
-def test_arrow_reader_survives_any_bytes(name, child, schema, compression):
-    process = child(MUTATE, name, schema, compression, 20261121, 1500)
+def test_arrow_reader_survives_any_bytes(name, child, schema, compression, rounds):
+    process = child(MUTATE, name, schema, compression, 20261121, rounds)
     assert process.end() == "survived\n"
 
 

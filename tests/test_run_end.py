@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.long]
 
 OURS = Path(__file__).with_name("conftest.py")
 CONFTEST = f"""

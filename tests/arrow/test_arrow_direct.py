@@ -107,14 +107,15 @@ class Foreign:
 
 
 @pytest.mark.slow
-def test_what_is_written_is_what_pyarrow_reads(name):
+@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_what_is_written_is_what_pyarrow_reads(name, examples):
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,
         ring.producer() as out,
         ring.arrow_reader("r") as reader,
     ):
 
-        @settings(max_examples=400, deadline=None)
+        @settings(max_examples=examples, deadline=None)
         @given(batches())
         def check(batch):
             direct = BatchEncoder(batch.schema).direct(out, ring.slots, KIND_ARROW_STREAM)

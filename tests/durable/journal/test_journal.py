@@ -355,7 +355,7 @@ def test_the_files_have_the_mode_of_the_ring(ring: shmring.Ring, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nbytes", [300, 100_000])
+@pytest.mark.parametrize("nbytes", [300, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_reader_keeps_up_with_a_journal_that_forgets(
     ring: shmring.Ring, tmp_path: Path, thread: RunThread, until: Until, nbytes: int
 ) -> None:

@@ -24,7 +24,8 @@ from shmring.durable.journal.segments import (
 from shmring.errors import Damaged, NoSpace, VersionMismatch
 
 UUID = bytes(range(16))
-SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
+SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
+EACH = [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(len(SEEDS), 6))]
 Contents = list[tuple[int, bytes]]
 
 
@@ -141,7 +142,7 @@ class _Dry:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("arrangement", ["plain", "forgets", "rings", "both"])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", EACH)
 def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest(
     seed: int, arrangement: str
 ) -> None:

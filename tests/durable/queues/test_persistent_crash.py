@@ -15,7 +15,8 @@ from shmring.durable.queues import session, transaction_log
 from shmring.durable.queues.data_files import DataFile
 from shmring.errors import NoSpace
 
-SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
+SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
+EACH = [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(len(SEEDS), 6))]
 STATE = list[bytes]
 
 
@@ -146,7 +147,7 @@ class Workload:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", EACH)
 @pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
 def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delayed: bool) -> None:
     workload = Workload(seed, delayed=delayed, samples=6)
@@ -157,7 +158,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delaye
 @pytest.mark.crash
 @pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
 def test_crash_in_a_reset_leaves_all_or_nothing(delayed: bool) -> None:
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         workload = Workload(seed, delayed=delayed, samples=6)
         workload.run(15)
         workload.queue = queue = open_queue(workload.disk, delayed=delayed)
@@ -202,7 +203,7 @@ def test_large_flush_that_fills_several_files_is_atomic() -> None:
     assert sum(name.startswith("data.") for name in disk.names("/q")) > 3
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", EACH)
 def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) -> None:
     rng = random.Random(seed)
     disk = SimulatedDisk()
