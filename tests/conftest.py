@@ -417,20 +417,30 @@ def marker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Callable[..., str]]:
+def served(standing: Callable[[], Iterator[Callable[..., str]]]) -> Iterator[Callable[..., str]]:
     """The name of a sidecar that runs a function of functions.py, for tests that only ask.
 
     Those of a module that want equal ones have the same; tests that kill, stop or count have their
     own, of `serve`.
     """
-    sidecars = Sidecars()
-    yield sidecars.start
-    sidecars.stop()
-    wait_until(
-        lambda: not any(sidecars.prefix in file for file in os.listdir(SHM)),
-        "the end of the rings between the module's sidecars and Spark's tasks",
-        patience=PATIENCE_WITH_SPARK,
-    )
+    yield from standing()
+
+
+@pytest.fixture(scope="session")
+def standing() -> Callable[[], Iterator[Callable[..., str]]]:
+    """Makes the fixture `served`, for one scope or another."""
+
+    def serving() -> Iterator[Callable[..., str]]:
+        sidecars = Sidecars()
+        yield sidecars.start
+        sidecars.stop()
+        wait_until(
+            lambda: not any(sidecars.prefix in file for file in os.listdir(SHM)),
+            "the end of the rings between the sidecars and Spark's tasks",
+            patience=PATIENCE_WITH_SPARK,
+        )
+
+    return serving
 
 
 class Child:

@@ -134,7 +134,7 @@ def target_of(function: str) -> str:
 class Sidecars:
     """Those that run functions of the tests, and that nobody kills or stops but this."""
 
-    FEW = 4  # each has tens of megabytes of shared memory
+    FEW = 6  # each has tens of megabytes of shared memory
 
     def __init__(self) -> None:
         self.prefix = f"test-{os.getpid()}{STANDING}"

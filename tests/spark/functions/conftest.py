@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,17 +24,16 @@ def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
     return start_spark("local[2]", **{DIRECT: "false"})
 
 
+@pytest.fixture(scope="package")
+def served(standing: Callable[[], Iterator[Callable[..., str]]]) -> Iterator[Callable[..., str]]:
+    """For the files of this folder together: many ask the same, which takes a second to start."""
+    yield from standing()
+
+
 @pytest.fixture
 def reply_rings(name: str) -> Callable[[], list[str]]:
     """The reply rings of the test's sidecar that are there."""
     return lambda: [r for r in shmring.rings() if r.startswith(reply_ring_name(name, ""))]
-
-
-@pytest.fixture(params=["direct", "python"])
-def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None]) -> str:
-    """The way that the rows take."""
-    set_option(DIRECT, request.param == "direct")
-    return request.param
 
 
 @pytest.fixture

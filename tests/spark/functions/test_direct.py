@@ -32,12 +32,11 @@ def spark(start_spark):
     return start_spark("local[2]", **ZONED)
 
 
-@pytest.mark.parametrize(("rows", "nulls"), [(10_000, "some"), (10, "all")])
-def test_every_type_comes_back_as_from_sparks_own_function(spark, served, set_option, rows, nulls):
+def test_nulls_of_every_type_come_back_as_from_sparks_own_function(spark, served, set_option):
+    """Of some nulls and of none: test_direct_generated.py."""
     name = served("identity", workers=2)
-    set_option(ROWS, rows)
-    columns = columns_of(TYPES, nulls)
-    frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*columns)
+    set_option(ROWS, 10)
+    frame = spark.range(300, numPartitions=2).selectExpr(*columns_of(TYPES, "all"))
     result = frame.mapInArrow(through(name), frame.schema)
     assert is_direct(result, name)
     assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
@@ -153,7 +152,7 @@ def test_operators_in_a_row_joins_caches_and_barriers(spark, served):
     assert barrier.count() == 100
 
 
-def test_rows_go_on_into_a_python_function_which_ends_early(spark, served, path):
+def test_rows_go_on_into_a_python_function_which_ends_early(spark, served):
     """Spark may read the rows from another thread than the task's, which ends the task first."""
     name = served("identity")
 
@@ -270,7 +269,7 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(
     assert f"got {got})" in text
 
 
-def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, served, path):
+def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, served):
     name = served("identity", slots=1024)
     frame = spark.range(1).selectExpr("repeat('x', 1000000) text")
     text = failure_of(frame.mapInArrow(through(name), "text string"))

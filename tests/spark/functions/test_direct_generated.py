@@ -326,7 +326,15 @@ KEEPERS = {
     ("answered", "keeper"),
     [
         *((answer, "sort") for answer in ANSWERS),
-        *((ANSWERS[i % len(ANSWERS)], keeper) for i, keeper in enumerate(KEEPERS) if i),
+        *(
+            pytest.param(
+                ANSWERS[i % len(ANSWERS)],
+                keeper,
+                marks=[] if keeper in ("groups", "broadcast", "explode") else pytest.mark.long,
+            )
+            for i, keeper in enumerate(KEEPERS)
+            if i
+        ),
     ],
     indirect=["answered"],
 )
@@ -358,7 +366,9 @@ def check_another_thread(spark, through_sidecar, plain):
     assert sorted(through_sidecar.collect()) == sorted(plain.collect())
 
 
-@pytest.mark.parametrize("answered", ["map", "beside udf"], indirect=True)
+@pytest.mark.parametrize(
+    "answered", ["map", pytest.param("beside udf", marks=pytest.mark.long)], indirect=True
+)
 def test_another_thread_reads_the_answers(spark, answered):
     check_another_thread(spark, *answered)
 
@@ -375,7 +385,8 @@ def test_many_columns(spark, served, columns):
     assert ("RowsToArrow" in lines_of(result, name)[1]) == (columns <= 100)
 
 
-@pytest.mark.parametrize("columns", [101, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("columns", [101, 2000])
 def test_udf_of_many_columns(spark, served, columns):
     """All of them are its arguments, and stay beside its result."""
     name = served("total")
@@ -387,7 +398,8 @@ def test_udf_of_many_columns(spark, served, columns):
     assert result.collect() == [(*row, sum(row)) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1000, 10_000])
 def test_row_of_thousands_of_fields(spark, served, count):
     name = served("identity")
     fields = ", ".join(f"id + {i} f{i}" for i in range(count))
@@ -400,6 +412,7 @@ def test_row_of_thousands_of_fields(spark, served, count):
         assert ends.collect() == [(i, i + count - 1) for i in range(3)]
 
 
+@pytest.mark.long
 def test_threads_of_pipelined_workers_read_the_answers(start_spark, serve, name):
     options = {**ZONED, ROWS: "50", "spark.python.udf.pipelined.enabled": "true"}
     spark = start_spark("local[2]", **options)

@@ -224,6 +224,7 @@ def test_results_that_are_larger_than_the_ring_for_them(spark, served):
     ]
 
 
+@pytest.mark.long
 def test_more_calls_than_a_request_may_have(spark, served):
     name = served("double", workers=2)
     double = arrow_udf(name, "long")

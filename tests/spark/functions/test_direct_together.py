@@ -21,7 +21,7 @@ def spark(start_spark):
     return start_spark("local[4]", **{DIRECT: "true"})
 
 
-@pytest.fixture(params=["map", "udf"])
+@pytest.fixture(params=["map", pytest.param("udf", marks=pytest.mark.long)])
 def double(request):
     """Doubles a frame's numbers by this sidecar, by each of the two operators."""
 

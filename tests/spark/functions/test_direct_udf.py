@@ -35,26 +35,15 @@ def numbers(spark, count=2000, parts=3):
     )
 
 
-@pytest.mark.parametrize("nulls", ["none", "all"])
-def test_every_type_comes_back(spark, served, set_option, nulls):
-    """Of some nulls: test_direct_several.py."""
+def test_every_type_comes_back(spark, served, set_option):
+    """Of some nulls: test_direct_several.py; and of nulls alone test_direct.py."""
     name = served("identity", workers=2)
     set_option(ROWS, 70)
-    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, nulls))
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "none"))
     same = [arrow_udf(name, frame.schema[c].dataType)(c).alias(c) for c in TYPES]
     ours = frame.select("id", *same)
     assert plan_of(ours).count(f"Sidecar {name} udf, through(") == 1
     assert ours.collect() == frame.collect()
-
-
-def test_columns_beside_the_arguments_stay_with_their_rows(spark, served):
-    name = served("total", workers=2)
-    frame = numbers(spark)
-    total = arrow_udf(name, "long")
-    rows = frame.select("*", total("tens", "gaps").alias("t")).collect()
-    expected = [(i, 10 * i, i if i % 3 else None, "x" * (i % 50)) for i in range(2000)]
-    assert [tuple(row)[:4] for row in rows] == expected
-    assert [row.t for row in rows] == [10 * i + (i if i % 3 else 0) for i in range(2000)]
 
 
 def test_function_sees_names_and_types_of_its_arguments(spark, served):
@@ -62,16 +51,19 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served):
     frame = numbers(spark, 10).selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
     types = arrow_udf(name, "string")
 
-    def seen(*columns, **named):
-        rows = frame.select(types(*columns, **named)).distinct().collect()
-        assert len(rows) == 1
-        return rows[0][0]
-
-    at = "timestamp[us, tz=Europe/Berlin]"
-    assert seen("id", col("gaps"), frame.s) == "id int64, gaps int64, s string"
-    assert seen(col("id") + 1, "pair.s", "id") == "_0 int64, _1 string, id int64"
-    assert seen("id", "id") == "id int64, _1 int64"
-    assert seen("tens", sum=col("id") + 1, at="at") == f"tens int64, sum int64, at {at}"
+    calls = [
+        types("id", col("gaps"), frame.s),
+        types(col("id") + 1, "pair.s", "id"),
+        types("id", "id"),
+        types("tens", sum=col("id") + 1, at="at"),
+    ]
+    (seen,) = frame.select(*calls).distinct().collect()
+    assert tuple(seen) == (
+        "id int64, gaps int64, s string",
+        "_0 int64, _1 string, id int64",
+        "id int64, _1 int64",
+        "tens int64, sum int64, at timestamp[us, tz=Europe/Berlin]",
+    )
     renamed = frame.withColumnRenamed("id", "price").select(types("price"))
     assert renamed.first()[0] == "price int64"
 
@@ -80,14 +72,15 @@ def test_no_two_arguments_have_one_name(spark, served):
     """A keyword stays what it is: the function may have an argument of that name."""
     types = arrow_udf(served("types"), "string")
     frame = spark.range(3, numPartitions=1).selectExpr("id a", "cast(id as string) b", "id _1")
-    for columns, named, seen in (
-        (("b",), {"b": "a"}, "_0 string, b int64"),
-        (("a", "b"), {"b": "b", "a": "a"}, "_0 int64, _1 string, b string, a int64"),
-        ((col("a") + 1,), {"_0": "b"}, "__0 int64, _0 string"),
-        (("_1", col("a") + 1), {}, "_1 int64, __1 int64"),
-        (("_1", "_1"), {}, "_1 int64, __1 int64"),
-    ):
-        assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
+    calls = {
+        "_0 string, b int64": types("b", b="a"),
+        "_0 int64, _1 string, b string, a int64": types("a", "b", b="b", a="a"),
+        "__0 int64, _0 string": types(col("a") + 1, _0="b"),
+        "_1 int64, __1 int64": types("_1", col("a") + 1),
+    }
+    twice = types("_1", "_1")
+    (seen,) = frame.select(*calls.values(), twice).distinct().collect()
+    assert tuple(seen) == (*calls, "_1 int64, __1 int64")
 
 
 def test_large_offsets_where_the_session_wants_them(spark, served, set_option):
@@ -137,21 +130,6 @@ def test_answer_that_would_lose_its_values_fails_the_job(spark, served):
         frame.select(own_identity("long")("x")).collect()
 
 
-def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served):
-    name = served("double", workers=2)
-    double = arrow_udf(name, "long")
-    frame = numbers(spark)
-    many = frame.select(double("id"), double("tens"), double(double("id")), double("gaps"), "s")
-    assert [tuple(row) for row in many.collect()] == [
-        (2 * i, 20 * i, 4 * i, 2 * i if i % 3 else None, "x" * (i % 50)) for i in range(2000)
-    ]
-    found = frame.where(double("id") > 3990).select(double("tens"))
-    assert [row[0] for row in found.collect()] == [20 * i for i in range(1996, 2000)]
-    assert is_direct(found, name)
-    grouped = frame.groupBy(double(col("id") % 2)).agg(functions.sum(double("id")))
-    assert sorted(map(tuple, grouped.collect())) == [(0, 1998000), (2, 2000000)]
-
-
 def test_udf_beside_other_columns_and_in_sql(spark, served):
     name = served("double")
     numbers(spark).createOrReplaceTempView("numbers")
@@ -167,6 +145,8 @@ def test_udf_wherever_spark_takes_an_expression(spark, served):
     sums = few.groupBy(functions.col("id") % 4).agg(functions.sum("id").alias("s"))
     over = few.groupBy().agg(double(functions.max("id")).alias("d"), functions.max(double("id")))
     assert tuple(over.first()) == (78, 78)
+    grouped = few.groupBy(double(functions.col("id") % 2)).agg(functions.sum(double("id")))
+    assert sorted(map(tuple, grouped.collect())) == [(0, 760), (2, 800)]
     having = sums.where(double("s") > 400).select("s")
     assert sorted(row.s for row in having.collect()) == [210]
     ordered = few.orderBy(double(-functions.col("id"))).select("id").limit(3)
@@ -235,16 +215,6 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served):
     assert metrics_of(result)["requests"] > 20
 
 
-def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
-    name = served("identity")
-    frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
-    assert f"Sidecar {name} udf, through({name}, in_flight=2" in plan_of(frame)
-    frame.collect()
-    found = metrics_of(frame)
-    assert found["numInputRows"] == found["numOutputRows"] == 30_000
-    assert found["requests"] == found["answers"] == 3
-
-
 def test_functions_of_others_are_left_to_spark(spark, served):
     """A function around ours has its name, and does something else."""
     name = served("identity")
@@ -297,6 +267,7 @@ def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served):
 
 
 @pytest.mark.kill
+@pytest.mark.long
 def test_workers_that_are_killed_under_load_cost_nothing(
     spark, serve, name, set_option, outcome_under_kills
 ):

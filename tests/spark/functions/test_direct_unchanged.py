@@ -32,7 +32,7 @@ def expected_of(frame):
     return frame.select(lit(7).cast("long").alias("new"), *names, col(names[0]).alias("again"))
 
 
-@pytest.mark.parametrize("generated", [True, False])
+@pytest.mark.parametrize("generated", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_columns_of_each_type_go_nowhere(spark, serve, name, frame, set_option, generated):
     serve("passed_on", workers=2)
     set_option("spark.sql.codegen.wholeStage", generated)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 JOB = """
     import sys
     from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ JOB = """
 """
 
 
+@pytest.mark.long
 def test_log_says_once_what_is_left_to_spark_and_again_and_again_who_works_on_a_request(
     name, serve, marker, tmp_path
 ):
