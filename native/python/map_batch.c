@@ -1,9 +1,81 @@
-/* map_batch(): a leased record batch, for pyarrow. */
+/* map_batch(): a leased record batch as Arrow arrays over its slots, or over a copy of them, for pyarrow. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "arrow.h"
-#include "mapped.h"
 #include "consumers.h"
+#include "ipc_read.h"
+#include "mapped.h"
+
+#define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
+
+struct mapping {
+	struct handle *lease; /* pinned for as long as the mapping is made */
+	const struct ipc_layout *layout;
+	const uint8_t *message;
+	uint64_t bytes;
+	bool copy;
+	bool every_offset; /* check each one, in a copy of the offsets */
+};
+
+/* --- the bytes under the arrays -------------------------------------------------------------- */
+
+static uint8_t *copy_body(const uint8_t *body, uint64_t bytes)
+{
+	uint8_t *copy = aligned_alloc(BODY_ALIGNMENT, (bytes / BODY_ALIGNMENT + 1) * BODY_ALIGNMENT);
+
+	if (!copy || bytes < GIL_FREE_BYTES)
+		return copy ? memcpy(copy, body, bytes) : NULL;
+	Py_BEGIN_ALLOW_THREADS memcpy(copy, body, bytes);
+	Py_END_ALLOW_THREADS return copy;
+}
+
+static enum ipc_read over_copy(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+			       struct ArrowArray *array)
+{
+	uint8_t *copy = copy_body(body, batch->frame.body_bytes);
+	enum ipc_read read;
+
+	if (!copy)
+		return IPC_NO_MEMORY;
+	read = ipc_arrays(m->layout, batch, copy, m->every_offset, (struct ipc_owner){free, copy}, array);
+	if (read != IPC_READ)
+		free(copy);
+	return read;
+}
+
+static enum ipc_read over_slots(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+				struct ArrowArray *array)
+{
+	struct ipc_owner owner = {let_lease_go, m->lease};
+	enum ipc_read read = ipc_arrays(m->layout, batch, body, m->every_offset, owner, array);
+
+	if (read == IPC_READ) {
+		handle_pin(m->lease);
+		Py_INCREF((PyObject *)m->lease);
+	}
+	return read;
+}
+
+/* Makes the arrays, which the caller releases. They pin the lease, unless they lie over a copy. Raises only when
+ * memory is short. */
+static enum ipc_read map_message(struct mapping *m, struct ArrowArray *array)
+{
+	struct ipc_batch batch;
+	enum ipc_read read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
+	const uint8_t *body = m->message + batch.frame.body;
+
+	/* Not every library reads numbers at unaligned addresses. */
+	if (read == IPC_READ)
+		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
+						      : over_slots(m, &batch, body, array);
+	ipc_batch_close(&batch);
+	if (read == IPC_NO_MEMORY)
+		PyErr_NoMemory();
+	return read;
+}
+
+/* --- the call ------------------------------------------------------------------------------------ */
 
 /* Hands the arrays to an importer of pyarrow. */
 static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObject *schema)
@@ -58,7 +130,7 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	m.message = lease->message.data;
 	m.bytes = lease->message.length;
 	if (step_over(&m, skip, &head))
-		read = mapped_batch(&m, &array);
+		read = map_message(&m, &array);
 	handle_let_go(&lease->handle);
 	PyBuffer_Release(&head);
 	if (read == IPC_READ)

@@ -1,16 +1,12 @@
-/* A leased message as Arrow arrays over its slots, or over a copy of them. */
+/* How arrays over a leased message let it go: in any thread, also while Python ends. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "handle.h"
 #include "mapped.h"
-
-#define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
-
-/* --- letting go ------------------------------------------------------------------------ */
 
 /* The thread that ends Python; 0: Python has not begun to end. */
 static _Atomic unsigned long ending_thread;
@@ -111,61 +107,4 @@ void let_lease_go(void *context)
 	atomic_fetch_sub_explicit(&threads_inside, 1, memory_order_release);
 	if (ending && may_go_on(ending))
 		unpin(context);
-}
-
-/* --- the bytes under the arrays -------------------------------------------------------------- */
-
-static uint8_t *copy_body(const uint8_t *body, uint64_t bytes)
-{
-	uint8_t *copy = aligned_alloc(BODY_ALIGNMENT, (bytes / BODY_ALIGNMENT + 1) * BODY_ALIGNMENT);
-
-	if (!copy || bytes < GIL_FREE_BYTES)
-		return copy ? memcpy(copy, body, bytes) : NULL;
-	Py_BEGIN_ALLOW_THREADS memcpy(copy, body, bytes);
-	Py_END_ALLOW_THREADS return copy;
-}
-
-static enum ipc_read over_copy(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
-			       struct ArrowArray *array)
-{
-	uint8_t *copy = copy_body(body, batch->frame.body_bytes);
-	enum ipc_read read;
-
-	if (!copy)
-		return IPC_NO_MEMORY;
-	read = ipc_arrays(m->layout, batch, copy, m->every_offset, (struct ipc_owner){free, copy}, array);
-	if (read != IPC_READ)
-		free(copy);
-	return read;
-}
-
-static enum ipc_read over_slots(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
-				struct ArrowArray *array)
-{
-	struct ipc_owner owner = {let_lease_go, m->lease};
-	enum ipc_read read = ipc_arrays(m->layout, batch, body, m->every_offset, owner, array);
-
-	if (read == IPC_READ) {
-		handle_pin(m->lease);
-		Py_INCREF((PyObject *)m->lease);
-	}
-	return read;
-}
-
-/* Makes the arrays, which the caller releases. They pin the lease, unless they lie over a copy. Raises only when
- * memory is short. */
-enum ipc_read mapped_batch(struct mapping *m, struct ArrowArray *array)
-{
-	struct ipc_batch batch;
-	enum ipc_read read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
-	const uint8_t *body = m->message + batch.frame.body;
-
-	/* Not every library reads numbers at unaligned addresses. */
-	if (read == IPC_READ)
-		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
-						      : over_slots(m, &batch, body, array);
-	ipc_batch_close(&batch);
-	if (read == IPC_NO_MEMORY)
-		PyErr_NoMemory();
-	return read;
 }
