@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -221,6 +222,41 @@ def test_what_cannot_be_written_is_not_taken(name: str, tmp_path: Path) -> None:
     assert good("consume", name, "--until", "empty") == "a\n"
     assert result.exit_code == 1
     assert f"{tmp_path}/none/file: No such file or directory" in result.stderr
+
+
+def limit_files(process: subprocess.Popen[bytes], nbytes: int) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (nbytes, most))
+
+
+@pytest.mark.parametrize("is_freed", [True, False])
+def test_a_file_for_which_there_is_no_space_waits_for_it(
+    name: str,
+    tmp_path: Path,
+    start: Callable[..., subprocess.Popen[bytes]],
+    until: Until,
+    is_freed: bool,
+) -> None:
+    file = tmp_path / "out.parquet"
+    with shmring.create(name) as ring, ring.producer() as out:
+        consumer = start("consume", name, "--parquet", file)
+        until(lambda: consumers(name), "the consumer")
+        limit_files(consumer, 100)
+        sent = [os.urandom(1000) for _ in range(100)]
+        for data in sent:
+            out.push(data)
+        out.push_end()
+        assert consumer.stderr is not None
+        assert b"out.parquet: File too large: waiting" in consumer.stderr.readline()
+        if is_freed:
+            limit_files(consumer, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
+            assert consumer.communicate(timeout=PATIENCE) == (b"", b"")
+            assert pa.parquet.read_table(file)["message"].to_pylist() == sent
+        else:
+            consumer.send_signal(signal.SIGTERM)
+            _, said = consumer.communicate(timeout=PATIENCE)
+            assert b"all that was put into it is lost" in said
+            assert consumer.returncode == 1
 
 
 def test_a_file_does_not_mix_batches_with_messages(name: str, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from shmring.cli.errors import give_up_stdout
+from shmring.cli.errors import complain, give_up_stdout
 from shmring.cli.output import message_fields, to_json
+from shmring.durable.base.files import is_full
 from shmring.extras import need_pyarrow, pyarrow
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _ROWS = 65_536  # messages of one row group
 # Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
 _LINES, _LINE_BYTES = 32, 1 << 16
+_RETRY = 0.25  # seconds until the next try on a full disk
 
 
 class Sink:
@@ -97,6 +100,30 @@ def _line(document: object) -> bytes:
     return to_json(document).encode(errors="surrogateescape") + b"\n"
 
 
+class _Patient(io.FileIO):
+    """A file whose writes wait while the disk is full: no ring has what they have any more."""
+
+    _waits = True
+
+    def write(self, data: Any) -> int:
+        """Write some of it; after an error, or a signal that ended a wait, none waits again."""
+        told = False
+        try:
+            while True:
+                try:
+                    return super().write(data)
+                except OSError as error:
+                    if not (self._waits and is_full(error)):
+                        raise
+                    if not told:
+                        complain(f"{self.name}: {error.strerror}: waiting until it can be written")
+                    told = True
+                    time.sleep(_RETRY)
+        except BaseException:
+            self._waits = False
+            raise
+
+
 class Parquet(Sink):
     """A Parquet file: the rows of the batches, or a row a message.
 
@@ -120,7 +147,8 @@ class Parquet(Sink):
         self._rows: list[tuple[int, int | None, bytes]] = []
 
     def __enter__(self) -> Self:
-        self._out = open(self._file, "wb")  # before a message is taken that could not be written
+        # Before a message is taken that could not be written.
+        self._out = io.BufferedWriter(_Patient(self._file, "wb"))
         return self
 
     def message(self, message: Lease) -> None:
@@ -156,10 +184,14 @@ class Parquet(Sink):
         return pyarrow("parquet", "Parquet").ParquetWriter(self._out, schema)
 
     def __exit__(self, *_: object) -> None:
-        with self._out:
-            try:
-                self._write_rows()
-            finally:
-                if self._writer is None:
-                    self._writer = self._open(self._schema)
-                self._writer.close()
+        try:
+            with self._out:
+                try:
+                    self._write_rows()
+                finally:
+                    if self._writer is None:
+                        self._writer = self._open(self._schema)
+                    self._writer.close()
+        except OSError as error:
+            lost = f"{error.strerror}: the file has no end, so all that was put into it is lost"
+            raise OSError(error.errno, lost, self._file) from error

@@ -35,7 +35,8 @@ _WRITE_BYTES = 1 << 20
 _POLL_SECONDS = 0.01  # between two looks at a lock
 
 
-def _is_full(error: OSError) -> bool:
+def is_full(error: OSError) -> bool:
+    """Whether a write may succeed once there is space, or a higher limit."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -60,7 +61,7 @@ def _in_words(what: str) -> Generator[None]:
             f"{what}: {error.filename} is a directory, where a file has to be: use another path"
         ) from error
     except OSError as error:
-        if _is_full(error):
+        if is_full(error):
             raise _no_space(error, what) from error
         if error.errno == errno.ELOOP:
             raise NotARing(f"{what}: its links lead to each other: use another path") from error
@@ -176,7 +177,7 @@ class File:
                         rest = rest[os.pwrite(self._fd, rest, end - len(rest)) :]
                 offset = end
         except OSError as error:
-            if _is_full(error):
+            if is_full(error):
                 raise _no_space(error, self.path) from error
             raise
 
