@@ -157,7 +157,7 @@ CMAKE := $(BIN)/cmake
 # Quiet unless it fails. A build that was killed, for want of memory for one, has not written why.
 # Ninja would speak of make's job server, which recipes without a + do not get.
 BUILD = build() { \
-	MAKEFLAGS= $(CMAKE) --build $$1 > $$1.log || \
+	MAKEFLAGS= $(CMAKE) --build "$$@" > $$1.log || \
 		{ status=$$?; cat $$1.log; echo "cmake --build $$1: exit status $$status" >&2; exit 1; }; \
 	}; build
 $(BIN)/cmake: $(VENV)/bin/python
@@ -174,14 +174,15 @@ ctest: build/ctest ## the core's C tests
 	@$(BIN)/ctest --test-dir build/ctest --output-on-failure -j 4
 
 .PHONY: sanitize
-sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSanitizer
+sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer and UBSan, those with threads under ThreadSanitizer
 	@for s in address,undefined thread; do \
 		dir=build/sanitize-$${s%%,*}; \
+		only=; [ $$s != thread ] || only=with_threads; \
 		$(CMAKE) -S . -B $$dir -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON -DSHMRING_SANITIZE=$$s > /dev/null; \
-		$(BUILD) $$dir; \
+		$(BUILD) $$dir --target $${only:-all}; \
 		echo "== $$s"; \
-		$(BIN)/ctest --test-dir $$dir --output-on-failure -j 4; \
+		$(BIN)/ctest --test-dir $$dir --output-on-failure -j 4 $${only:+-L $$only}; \
 	done
 
 .PHONY: lint
