@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
-from shmring.arguments import integer, seconds_of
+from shmring.arguments import branch_name, integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
@@ -74,6 +74,8 @@ class Retention:
             seconds_of("max_age", self.max_age)
         if isinstance(self.consumed_by, str):
             raise TypeError(f"consumed_by must be a tuple of names, not {self.consumed_by!r}")
+        for name in self.consumed_by:
+            branch_name(name)
 
 
 class Journal(Closing):
@@ -119,6 +121,8 @@ class Journal(Closing):
         allow_gap: bool = False,
         disk: Disk | None = None,
     ) -> None:
+        if not isinstance(retention, Retention | None):
+            raise TypeError(f"retention must be a Retention, not {retention!r}")
         self.path = os.fspath(path)
         self.syncs = self.records = self.messages = self.bytes_written = 0
         self.error: Exception | None = None
