@@ -53,7 +53,7 @@ static void drop_capsule(PyObject *capsule)
 	}
 }
 
-static PyObject *tensor_over(PyObject *op, const Py_buffer *view)
+static PyObject *tensor_over(PyObject *op, const Py_buffer *view, int device)
 {
 	struct export *export = calloc(1, sizeof *export);
 	PyObject *capsule = export ? PyCapsule_New(export, "dltensor_versioned", drop_capsule) : PyErr_NoMemory();
@@ -68,7 +68,7 @@ static PyObject *tensor_over(PyObject *op, const Py_buffer *view)
 	    .deleter = drop_tensor,
 	    .flags = READ_ONLY,
 	    .data = view->buf,
-	    .device = {DEVICE_CPU, 0},
+	    .device = {device, 0},
 	    .ndim = view->ndim,
 	    .dtype = {CODE_UINT, 8, 1},
 	    .shape = export->sizes,
@@ -86,6 +86,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
 	PyObject *stream = NULL, *version = Py_None, *wanted = Py_None, *copy = Py_None;
+	const struct ring *ring = lease_ring((struct lease *)op);
 	int major = 0, minor = 0, id = 0;
 	int device = DEVICE_CPU;
 	PyObject *capsule;
@@ -96,7 +97,8 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	    (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
 	    (wanted != Py_None && !PyArg_ParseTuple(wanted, "ii", &device, &id)))
 		return NULL;
-	if (major < 1 || copy == Py_True || id || device != DEVICE_CPU) {
+	if (major < 1 || copy == Py_True || id ||
+	    (device != DEVICE_CPU && !(ring_is_pinned(ring) && device == ring->pinned_as))) {
 		PyErr_SetString(PyExc_BufferError,
 				"a lease is host memory that must not be written: it is exported as DLPack 1.0 "
 				"or later (max_version), where it lies and without a copy");
@@ -104,7 +106,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	}
 	if (PyObject_GetBuffer(op, &view, PyBUF_STRIDES))
 		return NULL;
-	capsule = tensor_over(op, &view);
+	capsule = tensor_over(op, &view, device);
 	PyBuffer_Release(&view);
 	return capsule;
 }

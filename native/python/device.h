@@ -23,7 +23,7 @@ PyObject *lease_to_device(PyObject *self, PyObject *args, PyObject *keywords);
 	    {"__dlpack__", FASTCALL(lease_dlpack), METH_VARARGS | METH_KEYWORDS,                                  \
 	     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"             \
 	     "Its bytes, read in place, for numpy and others that take DLPack 1.0. They stay leased while the\n"  \
-	     "array over them lives."},                                                                           \
+	     "array over them lives. Those of a ring that Ring.pin() has pinned are memory of kDLCUDAHost."},     \
 	    {"__dlpack_device__", lease_dlpack_device, METH_NOARGS, "__dlpack_device__($self)\n--\n\n"}
 
 #endif

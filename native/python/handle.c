@@ -184,6 +184,11 @@ bool ring_hold(struct ring *ring)
 	return !closed || raise_closed(&ring->handle, "handle");
 }
 
+bool ring_is_pinned(const struct ring *ring)
+{
+	return ring->unregister && ring->pinned_in == getpid();
+}
+
 PyObject *handle_get_closed(PyObject *self, void *Py_UNUSED(closure))
 {
 	bool closed;

@@ -77,6 +77,7 @@ struct ring {
 	/* Of a GPU's runtime, which has pinned the memory; `unregister` is NULL: it has not. */
 	int (*unregister)(void *);
 	int (*last_error)(void);
+	int pinned_as; /* a DLPack device */
 	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
 
@@ -162,6 +163,7 @@ PyObject *handle_get_closed(PyObject *self, void *closure);
 PyObject *iterator_new(PyTypeObject *type, PyObject *over, uint64_t number);
 void iterator_dealloc(PyObject *self);
 bool ring_hold(struct ring *ring);
+bool ring_is_pinned(const struct ring *ring);
 PyObject *raise_closed(const struct handle *handle, const char *what);
 int64_t deadline_after(int64_t timeout);
 void handle_pause(struct handle *handle);

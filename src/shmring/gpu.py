@@ -36,6 +36,7 @@ _DISABLE_TIMING = 2  # an event
 _NOT_READY = 600
 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
+_HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
 # Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
 _GAP = 4096
@@ -97,24 +98,15 @@ class _Runtime:
         return event.value or 0
 
 
-def _candidates() -> list[tuple[str, str]]:
-    """The runtimes that this process has loaded, and then those that the loader may find."""
-    maps = ""
-    with suppress(OSError):
-        maps = Path("/proc/self/maps").read_text()
-    loaded: list[tuple[str, str]] = re.findall(rf"(/.*/({'|'.join(_LIBRARIES)})\.so.*)", maps)
-    return [(path, _LIBRARIES[name]) for path, name in dict.fromkeys(loaded)] + [
-        (f"{name}.so{version}", prefix)
-        for name, prefix in _LIBRARIES.items()
-        for version in _VERSIONS
-    ]
-
-
 @cache
 def _runtime() -> _Runtime:
-    for path, prefix in _candidates():
+    """The first runtime that this process has loaded, or else that the loader finds."""
+    maps = Path("/proc/self/maps").read_text()
+    paths = re.findall(rf"/.*/(?:{'|'.join(_LIBRARIES)})\.so.*", maps)
+    paths += [f"{name}.so{version}" for name in _LIBRARIES for version in _VERSIONS]
+    for path in paths:
         with suppress(OSError, AttributeError):
-            return _Runtime(path, prefix)
+            return _Runtime(path, _LIBRARIES[Path(path).name.partition(".")[0]])
     raise GpuError(
         "no runtime of a GPU is loaded or found here (libcudart.so of CUDA, libamdhip64.so of "
         "HIP): import torch or cupy first, or add its folder to LD_LIBRARY_PATH"
@@ -153,6 +145,7 @@ def pin(ring: Ring) -> Pinned:
             runtime.address(runtime.host_unregister),
             runtime.address(runtime.last_error),
             _PORTABLE | (_READ_ONLY if ring.read_only else 0),
+            _HOST_DEVICES[runtime.prefix],
         )
         if error:
             raise GpuError(f"cannot pin {ring!r}: {runtime.words(error)}")
