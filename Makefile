@@ -96,7 +96,7 @@ test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's includ
 	$(BIN)/pytest $(DIVIDED)
 
 .PHONY: test-long
-test-long: $(VENV)/installed $(VENV)/spark.jsa postgresql ## what `make test` leaves out: clusters, two hosts, speculation, a /dev/shm of 64 MB, many kills
+test-long: $(VENV)/installed $(VENV)/spark.jsa postgresql ## what `make test` leaves out: clusters, two hosts, speculation, a /dev/shm of 64 MB, many kills, seeds and variants
 	$(BIN)/pytest $(DIVIDED) -m long
 
 .PHONY: check

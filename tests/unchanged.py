@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,22 +171,31 @@ def adds_to(cases: Cases) -> Callable[..., Callable[[Case], Case]]:
     return case
 
 
-def for_each(cases: Cases, newer: str = "") -> Callable[[Any], Any]:
+def for_each(cases: Cases, newer: str = "", rare: Iterable[str] = ()) -> Any:
     """Let a test take the name of each case, and whether Spark is to run it live, which takes long.
 
     Parameters
     ----------
     newer : the case that Spark has since 4.2, if there is one
+    rare : how those begin that `make test` leaves to `make test-long` with a Spark whose own
+        results are recorded: variants of others
     """
-    marks = {newer: pytest.mark.spark_version(since="4.2")}
-    names = [pytest.param(name, marks=marks.get(name, ())) for name in cases]
-    live = [False, pytest.param(True, marks=pytest.mark.long)]
+    is_recorded = pyspark.__version__ in json.loads(RECORDED.read_text())
 
-    def taking(test: Any) -> Any:
-        by_name = pytest.mark.parametrize("name", names)(test)
-        return pytest.mark.parametrize("live", live, ids=["", "live"])(by_name)
+    def marks(name: str, live: bool) -> Iterator[Any]:
+        if live or (is_recorded and name.startswith(tuple(rare))):
+            yield pytest.mark.long
+        if name == newer:
+            yield pytest.mark.spark_version(since="4.2")
 
-    return taking
+    each = [(name, live) for live in (False, True) for name in cases]
+    return pytest.mark.parametrize(
+        ("name", "live"),
+        [
+            pytest.param(name, live, marks=[*marks(name, live)], id=f"{name}-{'live' * live}")
+            for name, live in each
+        ],
+    )
 
 
 def way_of(

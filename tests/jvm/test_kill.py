@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
-pytestmark = [pytest.mark.kill, pytest.mark.spark]
+pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 def batch(k: int) -> pa.RecordBatch:
@@ -146,7 +146,6 @@ def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: Spa
         assert beside(name) == []
 
 
-@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again_loses_no_row_and_doubles_none(
     name: str,
     spark_program: Callable[..., subprocess.Popen[str]],

@@ -235,6 +235,7 @@ def test_of_workers_that_end_at_once_the_last_one_removes_the_ring(child, name):
     assert request_ring_name(name) not in shmring.rings()
 
 
+@pytest.mark.long
 def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(serve, name, until):
     sidecar = serve("identity")
     sidecar._supervisor.target = "functions:FailsToLoad"

@@ -150,6 +150,7 @@ print(shmring.spark.configure(SparkSession.builder)._options["spark.jars"])
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_spark_submit_was_given_stays(tmp_path):
     (tmp_path / "job.py").write_text(SUBMITTED)
     (tmp_path / "a.jar").write_bytes(b"PK\5\6" + bytes(18))

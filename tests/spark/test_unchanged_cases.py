@@ -930,6 +930,14 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-@for_each(CASES, newer="aggregates_of_iterators")
+RARE = (
+    *("answers_for_", "kinds_with_", "groups_by_k", "every_type_without", "every_type_all"),
+    *("sizes_of_rows_0", "sizes_of_nested", "sizes_of_file_0", "udf_that_gives", "udf_that_e"),
+    *("iterators_gives", "iterators_l", "values_that", "profiled", "zone"),
+    *("aggregates_of", "columns_of_groups", "gives_", "keeps_f", "raises_at_t", "ends_", "exits"),
+)
+
+
+@for_each(CASES, newer="aggregates_of_iterators", rare=RARE)
 def test_case(spark, set_option, tmp_path, name, live):
     compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)

@@ -534,7 +534,15 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-@for_each(CASES)
+RARE = (
+    *("tables_of_values_o", "tables_of_values_in_one", "tables_of_values_not"),
+    *("tables_of_tables_", "tables_of_nothing_", "tables_of_wrong_types"),
+    *("tables_that_fail_", "tables_that_skip_", "tables_of_every_type_", "tables_of_batches_in"),
+    *("tables_of_batches_of", "tables_of_large", "tables_that_spark", "tables_with_nulls"),
+)
+
+
+@for_each(CASES, rare=RARE)
 def test_case(spark, set_option, tmp_path, name, live):
     set_option(SHUFFLED, 3)
     compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)

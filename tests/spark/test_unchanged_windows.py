@@ -267,7 +267,13 @@ def spark(start_spark):
     return start_spark("local[2]", **SESSION)
 
 
-@for_each(CASES, newer="windows_that_spark_refuses")
+RARE = (
+    *("window_g", "window_s", "window_b", "window_range_of", "window_w", "window_that_gives"),
+    *("window_that_ex", "windows_one", "windows_small", "windows_of_other", "windows_of_nulls"),
+)
+
+
+@for_each(CASES, newer="windows_that_spark_refuses", rare=RARE)
 def test_case(spark, set_option, tmp_path, name, live):
     set_option(SHUFFLED, 3)
     compare(name, way_of(spark, set_option, tmp_path, *CASES[name]), live=live)
