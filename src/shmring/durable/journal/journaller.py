@@ -121,8 +121,6 @@ class Journal(Closing):
         allow_gap: bool = False,
         disk: Disk | None = None,
     ) -> None:
-        if not isinstance(retention, Retention | None):
-            raise TypeError(f"retention must be a Retention, not {retention!r}")
         self.path = os.fspath(path)
         self.syncs = self.records = self.messages = self.bytes_written = 0
         self.error: Exception | None = None
