@@ -84,6 +84,5 @@ enum ipc_read {
 /* ipc_fields.c */
 bool ipc_layout_of(struct ipc_layout *layout, const struct ArrowSchema *schema);
 void ipc_layout_free(struct ipc_layout *layout);
-bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema);
 
 #endif

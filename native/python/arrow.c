@@ -1,25 +1,6 @@
 /* Arrays of the Arrow C data interface. */
 #include "arrow.h"
 
-/* The capsules that keep schema and array alive, or NULL with an exception. */
-PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, const struct ArrowArray **array)
-{
-	PyObject *capsules = PyObject_CallMethod(object, "__arrow_c_array__", NULL);
-
-	if (!capsules)
-		return NULL;
-	if (!PyTuple_Check(capsules) || PyTuple_Size(capsules) != 2) {
-		PyErr_SetString(PyExc_TypeError, "__arrow_c_array__() must return two capsules");
-		Py_DECREF(capsules);
-		return NULL;
-	}
-	*schema = PyCapsule_GetPointer(PyTuple_GetItem(capsules, 0), "arrow_schema");
-	*array = *schema ? PyCapsule_GetPointer(PyTuple_GetItem(capsules, 1), "arrow_array") : NULL;
-	if (!*array)
-		Py_CLEAR(capsules);
-	return capsules;
-}
-
 /* Exports a batch of pyarrow without its schema, which would cost as much again; the caller releases it. */
 bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 {

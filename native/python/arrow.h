@@ -12,7 +12,6 @@ struct arrow_layout {
 	struct ipc_layout layout;
 };
 
-PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, const struct ArrowArray **array);
 bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array);
 PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *arrow_layout(PyObject *module, PyObject *schema);

@@ -177,9 +177,10 @@ static PyMethodDef functions[] = {
     {"arrow_layout", arrow_layout, METH_O,
      "arrow_layout(schema) -> ArrowLayout, or None if it has types that push_batch() does not write"},
     {"push_batch", FASTCALL(push_batch), METH_FASTCALL,
-     "push_batch(producer, layout, head, kind, limit, data, known, timeout): publish `head` and an Arrow record "
-     "batch as one message. Returns its number, or None if `data` is not one batch of the layout, or takes more "
-     "than `limit` bytes. `known`: the batch is pyarrow's and has the layout's schema"},
+     "push_batch(producer, layout, head, kind, limit, batch, timeout): publish `head` and a record batch of "
+     "pyarrow, "
+     "which has the layout's schema, as one message. Returns its number, or None if it takes more than `limit` "
+     "bytes"},
     {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
      "map_batch(lease, layout, skip, head, copy, every_offset, import_batch, schema): return "
      "import_batch(address, "

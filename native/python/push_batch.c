@@ -52,59 +52,30 @@ static PyObject *push_arrays(struct producer *self, const struct ipc_layout *lay
 	return result;
 }
 
-static PyObject *push_known(struct producer *self, const struct ipc_layout *layout, PyObject *data,
-			    const struct wanted *wanted)
-{
-	const struct state *state = ring_of(&self->handle)->state;
-	struct ArrowArray array;
-	PyObject *result;
-
-	if (!arrow_export(data, state->names.export_to_c, &array))
-		return NULL;
-	result = push_arrays(self, layout, &array, wanted);
-	array.release(&array);
-	return result;
-}
-
-static PyObject *push_foreign(struct producer *self, const struct ipc_layout *layout, PyObject *data,
-			      const struct wanted *wanted)
-{
-	const struct ArrowSchema *schema;
-	const struct ArrowArray *array;
-	PyObject *capsules = arrow_import(data, &schema, &array);
-	PyObject *result;
-
-	if (!capsules)
-		return NULL;
-	result = ipc_agrees(layout, schema) ? push_arrays(self, layout, array, wanted) : Py_NewRef(Py_None);
-	Py_DECREF(capsules);
-	return result;
-}
-
-/* push_batch(producer, layout, head, kind, limit, data, known, timeout): returns the message's number. It
- * returns None and publishes nothing if `data` is not one batch of that layout, or takes more than `limit`
+/* push_batch(producer, layout, head, kind, limit, batch, timeout): returns the message's number. It returns None
+ * and publishes nothing if the batch, which is pyarrow's and has the layout's schema, takes more than `limit`
  * bytes. */
 PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);
 	struct wanted wanted = {0};
-	PyObject *result;
-	bool known;
+	struct ArrowArray array;
+	PyObject *result = NULL;
 
-	if (nargs != 8 || !Py_IS_TYPE(args[0], state->producer) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
-		PyErr_SetString(PyExc_TypeError, "push_batch() wants a Producer, an ArrowLayout and six more");
+	if (nargs != 7 || !Py_IS_TYPE(args[0], state->producer) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "push_batch() wants a Producer, an ArrowLayout and five more");
 		return NULL;
 	}
 	if (!parse_kind(args[3], &wanted.kind) || !parse_count(args[4], "limit", INT64_MAX, &wanted.limit) ||
-	    !parse_flag(args[6], &known) || !parse_timeout(args[7], &wanted.timeout) ||
-	    PyObject_GetBuffer(args[2], &wanted.head, PyBUF_SIMPLE))
+	    !parse_timeout(args[6], &wanted.timeout) || PyObject_GetBuffer(args[2], &wanted.head, PyBUF_SIMPLE))
 		return NULL;
-	if (wanted.head.len % 4)
-		result = PyErr_Format(PyExc_ValueError, "head must have a multiple of 4 bytes, not %zd",
-				      wanted.head.len);
-	else
-		result = (known ? push_known : push_foreign)(
-		    (struct producer *)args[0], &((const struct arrow_layout *)args[1])->layout, args[5], &wanted);
+	if (wanted.head.len % 4) {
+		PyErr_Format(PyExc_ValueError, "head must have a multiple of 4 bytes, not %zd", wanted.head.len);
+	} else if (arrow_export(args[5], state->names.export_to_c, &array)) {
+		result = push_arrays((struct producer *)args[0], &((const struct arrow_layout *)args[1])->layout,
+				     &array, &wanted);
+		array.release(&array);
+	}
 	PyBuffer_Release(&wanted.head);
 	return result;
 }

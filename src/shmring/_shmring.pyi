@@ -88,13 +88,6 @@ def give_up(handle: Consumer | Producer, timeout: float | None, /) -> NoReturn: 
 def should_try(handle: Consumer | Producer, /) -> bool: ...
 def has_tried(handle: Consumer | Producer, found: bool, /) -> None: ...
 
-class ArrowArray(Protocol):
-    """Anything with the Arrow C data interface."""
-
-    def __arrow_c_array__(
-        self, requested_schema: object | None = None
-    ) -> tuple[object, object]: ...
-
 class ArrowSchema(Protocol):
     def __arrow_c_schema__(self) -> object: ...
 
@@ -108,8 +101,7 @@ def push_batch(
     head: Buffer,
     kind: int,
     limit: int,
-    data: ArrowArray,
-    known: bool,
+    batch: Any,
     timeout: float | None,
     /,
 ) -> int | None: ...

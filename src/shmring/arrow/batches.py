@@ -36,7 +36,7 @@ _pa: Any = pa
 ArrowData: TypeAlias = Any
 # A batch and its size in bytes of IPC.
 Piece: TypeAlias = "tuple[pa.RecordBatch, int]"
-Direct: TypeAlias = "Callable[[ArrowData, bool, float | None], int | None]"
+Direct: TypeAlias = "Callable[[pa.RecordBatch, float | None], int | None]"
 
 
 class BatchEncoder:
@@ -75,9 +75,9 @@ class BatchEncoder:
 
         Returns
         -------
-        a function of a batch, of whether the batch is pyarrow's and has this schema (if not, its
-        schema is checked), and of the timeout. The function returns the message_id, or None if the
-        batch needs :meth:`pieces` and :meth:`push`. None if every batch of the schema needs them
+        a function of a batch of this schema and of the timeout. The function returns the
+        message_id, or None if the batch needs :meth:`pieces` and :meth:`push`. None if every batch
+        of the schema needs them
         """
         if self._layout is None:
             return None
@@ -197,7 +197,7 @@ class BatchEncoder:
         if self._layout is None:
             return None
         head, kind = self._frame(prefix, kind)
-        return push_batch(producer, self._layout, head, kind, most, batch, True, timeout)
+        return push_batch(producer, self._layout, head, kind, most, batch, timeout)
 
     def _frame(self, prefix: bytes, kind: int | None) -> tuple[bytes, int]:
         """Return the bytes before a record batch message, and the kind of the whole message."""
@@ -327,7 +327,10 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             reader = pa.RecordBatchReader.from_stream(data)
             return reader.schema, iter(reader)
         if hasattr(data, "__arrow_c_array__"):
-            batch = pa.record_batch(data)
+            array = _pa.array(data)  # pa.record_batch() takes no slice of a struct
+            if not pa.types.is_struct(array.type) or array.null_count:
+                raise pa.ArrowInvalid(f"{array.type}, with {array.null_count} nulls")
+            batch = pa.RecordBatch.from_struct_array(array)
             return batch.schema, iter((batch,))
     except pa.ArrowInvalid as error:  # a single column
         raise TypeError(f"{type(data).__name__} is no record batch or table: {error}") from error

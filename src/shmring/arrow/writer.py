@@ -97,11 +97,6 @@ class ArrowWriter(Closing):
         MessageTooLarge : one row alone can never fit
         SchemaMismatch : the data's schema is not the writer's
         """
-        if self._direct is not None and hasattr(data, "__arrow_c_array__"):
-            known = type(data) is pa.RecordBatch and data.schema.equals(self.schema)
-            message_id = self._direct(data, known, timeout)
-            if message_id is not None:
-                return message_id
         schema, batches = batches_of(data)
         cast = not schema.equals(self.schema)
         if cast and not _differ_in_layout_only(schema, self.schema):
@@ -122,7 +117,7 @@ class ArrowWriter(Closing):
 
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
         """Publish the batch, in pieces if necessary; yield the number of each message."""
-        whole = self._direct and self._direct(batch, True, timeout)
+        whole = self._direct and self._direct(batch, timeout)
         if whole is not None:
             yield whole
             return
