@@ -15,7 +15,6 @@ import select
 import struct
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
 _VERSION = 1
-_STRUCT, _ITERATOR, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8, 16
+_STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 
 _head = struct.Struct("<QQQII")
@@ -116,8 +115,6 @@ class _Exchange:
         self._is_grouped = False
         self._first: pa.RecordBatch | None = None  # of the next group, which has been looked for
         self._flags = 0  # of the last request
-        # Rows of the requests that are not answered yet, where answers end with them.
-        self._due: deque[int] | None = deque() if flags & _ITERATOR else None
         self._comes_together = bool(flags & _TOGETHER)
         self._held: list[Any] = []  # batches that are sent with the next ones
         self._held_bytes = 0
@@ -149,8 +146,6 @@ class _Exchange:
         if batch is None:
             batch = self._next()
         while batch is not None:
-            if self._due is not None:
-                self._due.append(batch.num_rows)
             is_last = self._is_grouped and not self._flags & _GOES_ON
             yield batch
             batch = self._request = None
@@ -284,16 +279,6 @@ class _Exchange:
         batch = self._unwrapped(batch)
         if batch is None:
             return
-        while self._due and batch.num_rows >= self._due[0]:
-            rows = self._due.popleft()
-            self._send(batch.slice(0, rows))
-            batch = batch.slice(rows)
-        if batch.num_rows or self._due is None:
-            self._send(batch)
-            if self._due:
-                self._due[0] -= batch.num_rows
-
-    def _send(self, batch: Any) -> None:
         flags = _BATCH
         if self._request is not None and batch.num_rows == self._request.num_rows:
             own = self._unchanged.without(self._request, batch)

@@ -22,11 +22,9 @@ final class ArrayCells implements RootWriter.Cells {
   private final ListVector vector;
   private final FlatCells elements;
   private final int column;
-  private int capacity;
+  private final FlatCells.Validity validity = new FlatCells.Validity();
   private int room; // elements
   private int end; // of the elements that were written
-  private boolean nulls;
-  private long validity;
   private long offsets;
 
   /** Whether arrays of this type are written here. */
@@ -51,8 +49,7 @@ final class ArrayCells implements RootWriter.Cells {
   @Override
   public void write(InternalRow row, int at) {
     if (row.isNullAt(column)) {
-      FlatCells.clear(validity, at);
-      nulls = true;
+      validity.setNull(at);
     } else {
       append(row.getArray(column));
     }
@@ -124,10 +121,8 @@ final class ArrayCells implements RootWriter.Cells {
       vector.setLastSet(rows - 1); // all offsets are written here
       vector.setValueCount(rows); // reAlloc() would double the elements, however few come
     }
-    validity = vector.getValidityBufferAddress();
+    validity.grow(vector.getValidityBufferAddress(), rows);
     offsets = vector.getOffsetBufferAddress();
-    Platform.setMemory(null, validity + capacity / 8, (rows - capacity) / 8, (byte) 0xff);
-    capacity = rows;
   }
 
   @Override
@@ -145,9 +140,6 @@ final class ArrayCells implements RootWriter.Cells {
   public void reset() {
     elements.reset();
     end = 0;
-    if (nulls) {
-      Platform.setMemory(null, validity, capacity / 8, (byte) 0xff);
-      nulls = false;
-    }
+    validity.reset();
   }
 }

@@ -19,9 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** RootWriter.Cells that are written by their addresses. */
 abstract class FlatCells implements RootWriter.Cells {
   private final int column;
-  private int capacity;
-  private boolean nulls;
-  private long validity;
+  private final Validity validity = new Validity();
 
   private FlatCells(int column) {
     this.column = column;
@@ -73,13 +71,7 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   final void setNull(int at) {
-    clear(validity, at);
-    nulls = true;
-  }
-
-  static void clear(long bits, int at) {
-    long address = bits + (at >> 3);
-    Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
+    validity.setNull(at);
   }
 
   @Override
@@ -88,16 +80,40 @@ abstract class FlatCells implements RootWriter.Cells {
       enlarge();
     }
     locate();
-    validity = vector().getValidityBufferAddress();
-    Platform.setMemory(null, validity + capacity / 8, (rows - capacity) / 8, (byte) 0xff);
-    capacity = rows;
+    validity.grow(vector().getValidityBufferAddress(), rows);
   }
 
   @Override
   public void reset() {
-    if (nulls) {
-      Platform.setMemory(null, validity, capacity / 8, (byte) 0xff);
-      nulls = false;
+    validity.reset();
+  }
+
+  /** Which values of a vector are null: a bit each, which is set unless one is. */
+  static final class Validity {
+    private long bits;
+    private int capacity;
+    private boolean nulls;
+
+    void setNull(int at) {
+      long address = bits + (at >> 3);
+      Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
+      nulls = true;
+    }
+
+    /**
+     * @param bits where they are now, those that were written included
+     */
+    void grow(long bits, int rows) {
+      this.bits = bits;
+      Platform.setMemory(null, bits + capacity / 8, (rows - capacity) / 8, (byte) 0xff);
+      capacity = rows;
+    }
+
+    void reset() {
+      if (nulls) {
+        Platform.setMemory(null, bits, capacity / 8, (byte) 0xff);
+        nulls = false;
+      }
     }
   }
 

@@ -253,16 +253,13 @@ public final class Batches implements AutoCloseable {
     count += batches;
     vectors.writer.finish();
     memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
-    if (memoryIsShort && call instanceof Call.SidecarCall) {
+    if (memoryIsShort && call.needsMemory()) {
       throw memory.refused();
     }
     return vectors;
   }
 
-  /**
-   * Whether Spark gives the task no memory for the last one. Its own functions' batches are not counted:
-   * so it goes, but alone.
-   */
+  /** Whether Spark gives the task no memory for the last one, which goes all the same, but alone. */
   boolean isMemoryShort() {
     return memoryIsShort;
   }

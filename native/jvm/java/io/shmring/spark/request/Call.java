@@ -33,16 +33,27 @@ public sealed interface Call extends Serializable {
   int inFlight();
 
   /** Whether the functions see that a partition has no rows. */
-  boolean isCalledWithNothing();
+  default boolean isCalledWithNothing() {
+    return false; // an empty partition troubles nobody
+  }
 
   /** Bytes of vectors with which a batch is whole, though it may have more rows. */
-  long wholeBytes();
+  default long wholeBytes() {
+    return Long.MAX_VALUE;
+  }
 
   /** Whether each so many rows as a batch may have end one, though it began later because of bytes. */
-  boolean isCutByRows();
+  default boolean isCutByRows() {
+    return false;
+  }
 
   /** Whether Spark's own batches have all columns as the fields of one. */
-  boolean isStruct();
+  default boolean isStruct() {
+    return false;
+  }
+
+  /** Whether its batches count with what Spark's operators take, so that it fails where memory is short. */
+  boolean needsMemory();
 
   /**
    * What a function that shmring.spark.through() made says of itself: in its name.
@@ -103,25 +114,9 @@ public sealed interface Call extends Serializable {
       return "Sidecar " + sidecar;
     }
 
-    /** An empty partition troubles nobody. */
     @Override
-    public boolean isCalledWithNothing() {
-      return false;
-    }
-
-    @Override
-    public long wholeBytes() {
-      return Long.MAX_VALUE;
-    }
-
-    @Override
-    public boolean isCutByRows() {
-      return false;
-    }
-
-    @Override
-    public boolean isStruct() {
-      return false;
+    public boolean needsMemory() {
+      return true;
     }
 
     Timeouts waits() {
@@ -251,6 +246,12 @@ public sealed interface Call extends Serializable {
     @Override
     public boolean isCutByRows() {
       return udtf.isDefined();
+    }
+
+    /** Those of Spark's own functions do not count. */
+    @Override
+    public boolean needsMemory() {
+      return false;
     }
 
     @Override

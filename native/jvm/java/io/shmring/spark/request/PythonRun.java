@@ -45,10 +45,9 @@ final class PythonRun implements WorkerClient.Control {
   private static final int MAGIC = 0x53484d52;
   private static final int VERSION = 1;
   private static final int STRUCT = 1;
-  private static final int ITERATOR = 2;
-  private static final int GIVES_STRUCT = 4;
-  private static final int COGROUPS = 8;
-  private static final int TOGETHER = 16;
+  private static final int GIVES_STRUCT = 2;
+  private static final int COGROUPS = 4;
+  private static final int TOGETHER = 8;
   private static final String LACKS_SHMRING =
       "the executors' Python (%s) lacks shmring, or has an old one: install the driver's version"
           + " there, or set spark.shmring.functions to off";
@@ -309,7 +308,6 @@ final class PythonRun implements WorkerClient.Control {
           out.writeLong(stream);
           out.writeInt(
               (call.isStruct() ? STRUCT : 0)
-                  | (call.isIterator() ? ITERATOR : 0)
                   | (call.givesStruct() ? GIVES_STRUCT : 0)
                   | (call.isOfCogroups() ? COGROUPS : 0)
                   | (call.comesTogether() ? TOGETHER : 0));
