@@ -5,8 +5,6 @@ package io.shmring;
  * gets this once, after the messages that it took before; its next call continues after the end.
  */
 public final class EndOfStreamException extends RuntimeException {
-  private static final long serialVersionUID = 1;
-
   EndOfStreamException(String ring) {
     super(String.format("ring \"%s\": the stream has ended", ring));
   }

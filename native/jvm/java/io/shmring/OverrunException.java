@@ -2,8 +2,6 @@ package io.shmring;
 
 /** A branch with dropOldest fell behind and lost messages; the next take continues after them. */
 public final class OverrunException extends RingException {
-  private static final long serialVersionUID = 1L;
-
   private final long first;
   private final long end;
 

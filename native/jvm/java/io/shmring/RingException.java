@@ -4,8 +4,6 @@ import java.nio.charset.StandardCharsets;
 
 /** An error of a ring, or of how it is used; the message says what to do. */
 public class RingException extends RuntimeException {
-  private static final long serialVersionUID = 1L;
-
   private final Status status;
 
   /** Thrown by the native code, whose text is UTF-8. */

@@ -11,8 +11,6 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
  * whenever {@link #end} says so. Its own values are those of columns that Spark's writer takes.
  */
 public final class RowSink extends GenericInternalRow {
-  private static final long serialVersionUID = 1L;
-
   private final transient FlatCells[] flat; // null: Spark's writer takes the column
   private final transient long[] values;
   private final transient Queue<Written> full = new ArrayDeque<>(); // oldest first

@@ -69,8 +69,6 @@ public final class RingReads {
 
   /** A partition as the driver keeps it. */
   static final class PlannedPartition implements ReadPlan.PlacedPartition {
-    private static final long serialVersionUID = 1L;
-
     private final transient RingPlace place;
     private final transient RingReads.RingRead read;
 

@@ -23,8 +23,6 @@ import scala.runtime.AbstractFunction1;
  */
 public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>>
     implements Serializable {
-  private static final long serialVersionUID = 1L;
-
   /** What becomes of the answers. */
   @FunctionalInterface
   public interface Output<R> extends Serializable {

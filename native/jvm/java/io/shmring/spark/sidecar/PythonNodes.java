@@ -43,8 +43,6 @@ final class PythonNodes {
 
   /** mapInArrow or mapInPandas of any function. */
   public static final class PythonMapExec extends SidecarNode.Mapping {
-    private static final long serialVersionUID = 1L;
-
     private final String name;
     private final PythonUDF function;
     private final Option<String> artifacts;
@@ -89,8 +87,6 @@ final class PythonNodes {
 
   /** A function of groups, or of cogroups of two children. */
   public static final class PythonGroupsExec extends SidecarNode.Groups {
-    private static final long serialVersionUID = 1L;
-
     private final String name;
     private final Option<String> artifacts;
 
@@ -166,8 +162,6 @@ final class PythonNodes {
 
   /** UDFs: the child's columns, and the results beside them. */
   public static final class PythonUdfExec extends SidecarNode.Udfs {
-    private static final long serialVersionUID = 1L;
-
     private final Seq<PythonUDF> udfs;
     private final Option<String> artifacts;
 
@@ -224,8 +218,6 @@ final class PythonNodes {
 
   /** A UDTF: some of the child's columns, and its own beside them. */
   public static final class PythonUdtfExec extends SidecarNode.Unary {
-    private static final long serialVersionUID = 1L;
-
     private final PythonUDTF function;
     private final Seq<Attribute> kept;
     private final Seq<Attribute> results;
@@ -288,8 +280,6 @@ final class PythonNodes {
 
   /** Aggregates of groups: the keys, and the results beside them. */
   public static final class PythonAggregateExec extends SidecarNode.Unary {
-    private static final long serialVersionUID = 1L;
-
     private final Seq<NamedExpression> keys;
     private final Seq<AggregateExpression> aggregates;
     private final Option<String> artifacts;
@@ -389,8 +379,6 @@ final class PythonNodes {
 
   /** Aggregates of windows: the child's columns, and the results beside them. */
   public static final class PythonWindowExec extends SidecarNode.Unary {
-    private static final long serialVersionUID = 1L;
-
     private final Seq<NamedExpression> windows;
     private final Seq<Expression> partition;
     private final Seq<SortOrder> order;

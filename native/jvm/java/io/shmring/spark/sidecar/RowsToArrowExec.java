@@ -43,7 +43,6 @@ import scala.runtime.AbstractFunction1;
  * rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
-  private static final long serialVersionUID = 1L;
   private static final String SINK = RowSink.class.getName();
 
   private final SparkPlan child;

@@ -47,8 +47,6 @@ import scala.runtime.AbstractFunction2;
  * arguments are the product's elements: the node's {@link #own}, whether it gives columns, its children.
  */
 abstract class SidecarNode extends SparkPlan {
-  private static final long serialVersionUID = 1L;
-
   private final String name;
   final boolean givesColumns;
   private final Seq<SparkPlan> children;
@@ -238,8 +236,6 @@ abstract class SidecarNode extends SparkPlan {
 
   /** A node over one child, whose rows or columns go. */
   abstract static class Unary extends SidecarNode {
-    private static final long serialVersionUID = 1L;
-
     Unary(String name, boolean givesColumns, Seq<SparkPlan> children) {
       super(name, givesColumns, children);
     }
@@ -312,8 +308,6 @@ abstract class SidecarNode extends SparkPlan {
 
   /** A function of batches: the child's rows go, and the answer's come instead of them. */
   abstract static class Mapping extends Unary {
-    private static final long serialVersionUID = 1L;
-
     final Seq<Attribute> output;
     final boolean isBarrier;
 
@@ -356,8 +350,6 @@ abstract class SidecarNode extends SparkPlan {
 
   /** UDFs: the child's columns, and the results beside them. */
   abstract static class Udfs extends Unary {
-    private static final long serialVersionUID = 1L;
-
     private static final Integer ABSENT = -1; // computed from them
 
     final Seq<Attribute> results;
@@ -432,8 +424,6 @@ abstract class SidecarNode extends SparkPlan {
 
   /** A function of groups, or of cogroups of two children. */
   abstract static class Groups extends SidecarNode {
-    private static final long serialVersionUID = 1L;
-
     final PythonUDF function;
     final Seq<Seq<Attribute>> keys;
     final Seq<Attribute> output;
@@ -487,8 +477,6 @@ abstract class SidecarNode extends SparkPlan {
     private static final class Together<R>
         extends AbstractFunction2<Iterator<InternalRow>, Iterator<InternalRow>, Iterator<R>>
         implements Serializable {
-      private static final long serialVersionUID = 1L;
-
       private final SidecarTask<Iterator<InternalRow>, R> task;
 
       Together(SidecarTask<Iterator<InternalRow>, R> task) {

@@ -32,8 +32,6 @@ final class SidecarNodes {
 
   /** mapInArrow of a sidecar. */
   public static final class SidecarExec extends SidecarNode.Mapping {
-    private static final long serialVersionUID = 1L;
-
     private final SidecarCall call;
 
     public SidecarExec(
@@ -70,8 +68,6 @@ final class SidecarNodes {
 
   /** applyInArrow of groups, or of cogroups, by a sidecar. */
   public static final class SidecarGroupsExec extends SidecarNode.Groups {
-    private static final long serialVersionUID = 1L;
-
     private final SidecarCall call;
 
     /**
@@ -156,8 +152,6 @@ final class SidecarNodes {
 
   /** UDFs of a sidecar: the child's columns, and the results beside them. */
   public static final class SidecarUdfExec extends SidecarNode.Udfs {
-    private static final long serialVersionUID = 1L;
-
     private final SidecarCall call;
     private final List<UdfSignature.Use> uses;
     private final Seq<Expression> arguments;

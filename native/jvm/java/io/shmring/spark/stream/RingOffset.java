@@ -24,8 +24,6 @@ final class RingOffset extends Offset {
    * @param rows number of rows read behind it: a real-time batch may end inside a message
    */
   record Position(UUID uuid, long sequence, long rows) implements Serializable {
-    private static final long serialVersionUID = 1L;
-
     Position(UUID uuid, long sequence) {
       this(uuid, sequence, 0);
     }
