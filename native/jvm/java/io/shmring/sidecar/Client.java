@@ -40,9 +40,6 @@ public interface Client {
   /** The functions, for the text of an error. */
   String function();
 
-  /** Returns the counters since the last call of this method. */
-  Counters takeCounters();
-
   /**
    * A batch of a sidecar's answer. It lies in the reply ring, so close it before asking for the
    * next one.
@@ -61,74 +58,12 @@ public interface Client {
   }
 
   /**
-   * Counters of a client for one task. The times are those that the client waited, and that the
-   * sidecar's workers worked on its requests.
+   * Where a client counts for its task: "requests", "requestBytes", "answers", "answerBytes", and
+   * "retries", which are requests sent again because a worker had died or the sidecar was restarted; the
+   * nanoseconds that it waited, "roomTime" and "answerTime", and that the sidecar worked, "workedTime".
    */
-  public static final class Counters {
-    private long requests;
-    private long requestBytes;
-    private long answers;
-    private long answerBytes;
-    private long retries;
-    private long roomNanos;
-    private long answerNanos;
-    private long workedNanos;
-
-    void sent(long bytes) {
-      requests++;
-      requestBytes += bytes;
-    }
-
-    void answered(long bytes, long worked) {
-      answers++;
-      answerBytes += bytes;
-      workedNanos += worked;
-    }
-
-    void retried() {
-      retries++;
-    }
-
-    void waitedForRoom(long nanos) {
-      roomNanos += nanos;
-    }
-
-    void waitedForAnswers(long nanos) {
-      answerNanos += nanos;
-    }
-
-    public long requests() {
-      return requests;
-    }
-
-    public long requestBytes() {
-      return requestBytes;
-    }
-
-    public long answers() {
-      return answers;
-    }
-
-    public long answerBytes() {
-      return answerBytes;
-    }
-
-    /** Requests sent to another worker, because one had died or the sidecar was restarted. */
-    public long retries() {
-      return retries;
-    }
-
-    public long roomNanos() {
-      return roomNanos;
-    }
-
-    public long answerNanos() {
-      return answerNanos;
-    }
-
-    public long workedNanos() {
-      return workedNanos;
-    }
+  public interface Counters {
+    void add(String name, long more);
   }
 
   /**

@@ -65,7 +65,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   private Work work = Work.NOBODYS;
   private TaskCheck taskCheck;
   private Optional<AnswerDecoder> decoder = Optional.empty();
-  private Counters counters = new Counters();
+  private Counters counters = (name, more) -> {};
 
   /**
    * Joins the sidecar's ring and makes a reply ring.
@@ -108,6 +108,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       int inFlight,
       Timeouts timeouts,
       TaskCheck taskCheck,
+      Counters counters,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.work = work;
@@ -115,7 +116,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
     this.decoder = Optional.of(new AnswerDecoder(allocator, check));
-    this.counters = new Counters();
+    this.counters = counters;
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();
   }
@@ -123,14 +124,8 @@ public final class SidecarClient implements Client, AutoCloseable {
   /** Ends the work for a task, and forgets the task. */
   public void end() {
     taskCheck = () -> {};
+    counters = (name, more) -> {};
     decoder = Optional.empty();
-  }
-
-  @Override
-  public Counters takeCounters() {
-    Counters taken = counters;
-    counters = new Counters();
-    return taken;
   }
 
   /** Whether nothing is under way, and the sidecar's ring is still the one of its name. */
@@ -179,7 +174,8 @@ public final class SidecarClient implements Client, AutoCloseable {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
     checkSize(batch.rows(), batch.length());
-    counters.sent(Head.BYTES + batch.length());
+    counters.add("requests", 1);
+    counters.add("requestBytes", Head.BYTES + batch.length());
     wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
     lastHeard = System.nanoTime();
     while (!request.isSent()) {
@@ -234,7 +230,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       while (!head.isComplete()) {
         advance();
       }
-      counters.waitedForAnswers(System.nanoTime() - begun);
+      counters.add("answerTime", System.nanoTime() - begun);
     }
     Optional<Client.Answer> next = head.next();
     if (next.isEmpty()) {
@@ -278,7 +274,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       long begun = System.nanoTime();
       // The workers may be waiting for room in our reply ring: so wait only for a short time.
       sent = push(request, head, SLICE);
-      counters.waitedForRoom(System.nanoTime() - begun);
+      counters.add("roomTime", System.nanoTime() - begun);
     }
     if (sent) {
       request.sent();
@@ -346,7 +342,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
     Request request = found.get();
     if (head.has(Head.AGAIN)) {
-      counters.retried();
+      counters.add("retries", 1);
       request.begin();
       if (request.died() >= DEATHS) {
         throw new SidecarException(
@@ -358,7 +354,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       return false;
     }
     if (head.has(Head.LARGER) && replySlots == 0 && head.batches() > replies.slots()) {
-      counters.retried();
+      counters.add("retries", 1);
       request.askAgain();
       needed = Math.max(needed, head.batches());
       largest = Math.max(largest, needed / 2);
@@ -381,7 +377,9 @@ public final class SidecarClient implements Client, AutoCloseable {
               "ring \"%s\": piece %d of answer %d came where piece %d was due",
               replies.name(), head.piece(), head.number(), request.received()));
     }
-    counters.answered(message.length(), head.workedNanos());
+    counters.add("answers", 1);
+    counters.add("answerBytes", message.length());
+    counters.add("workedTime", head.workedNanos());
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(Head.LAST)) {
       request.completed();
@@ -509,7 +507,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     for (Request request : waiting) {
       if (!request.isComplete()) {
         request.askAgain();
-        counters.retried();
+        counters.add("retries", 1);
       }
     }
   }

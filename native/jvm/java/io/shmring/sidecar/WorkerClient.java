@@ -134,11 +134,11 @@ public final class WorkerClient implements Client {
   private final long stream;
   private final Control control;
   private final Runnable taskCheck;
+  private final Counters counters;
   private final AnswerDecoder decoder;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in order
   private final ArrayDeque<Request> unsent = new ArrayDeque<>(); // the last of these
   private Optional<ByteBuffer> rest = Optional.empty(); // of the first of them, which goes in parts
-  private Counters counters = new Counters();
   private long bytesUnderWay;
   private long number;
   private long unneeded; // requests, as the worker has said
@@ -160,12 +160,14 @@ public final class WorkerClient implements Client {
       long stream,
       Control control,
       Runnable taskCheck,
+      Counters counters,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.rings = rings;
     this.stream = stream;
     this.control = control;
     this.taskCheck = taskCheck;
+    this.counters = counters;
     this.decoder = new AnswerDecoder(allocator, check);
   }
 
@@ -183,7 +185,8 @@ public final class WorkerClient implements Client {
     waiting.add(request);
     unsent.add(request);
     bytesUnderWay += batch.length();
-    counters.sent(HEAD_BYTES + batch.length());
+    counters.add("requests", 1);
+    counters.add("requestBytes", HEAD_BYTES + batch.length());
     push();
   }
 
@@ -210,13 +213,6 @@ public final class WorkerClient implements Client {
   @Override
   public String function() {
     return "a Python worker";
-  }
-
-  @Override
-  public Counters takeCounters() {
-    Counters taken = counters;
-    counters = new Counters();
-    return taken;
   }
 
   @Override
@@ -269,7 +265,7 @@ public final class WorkerClient implements Client {
       if (!take(push() ? SLICE : SHORT)) {
         look();
       }
-      counters.waitedForAnswers(System.nanoTime() - begun);
+      counters.add("answerTime", System.nanoTime() - begun);
       begun = System.nanoTime();
     }
   }
@@ -409,7 +405,8 @@ public final class WorkerClient implements Client {
     if (!head.has(BATCH)) {
       return false;
     }
-    counters.answered(message.length(), 0);
+    counters.add("answers", 1);
+    counters.add("answerBytes", message.length());
     if (!head.has(PART) && parts.isEmpty()) {
       piece = Optional.of(new Piece(head, Optional.of(lease), NONE));
       return true;

@@ -122,6 +122,7 @@ public final class AnsweredBatches implements AutoCloseable {
               allocator,
               context.taskMemoryManager(),
               task.rowsPerBatch,
+              task.metrics,
               this::meet);
     }
     if (client.isEmpty() && !batches.hasNext() && !task.call.isCalledWithNothing()) {
@@ -197,6 +198,7 @@ public final class AnsweredBatches implements AutoCloseable {
         call.inFlight(),
         call.waits(),
         this::checkTask,
+        task.metrics::add,
         allocator,
         schema -> refuse(handler.objection(schema)));
     batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
@@ -214,6 +216,7 @@ public final class AnsweredBatches implements AutoCloseable {
                 run.stream(),
                 run,
                 this::checkSelf,
+                task.metrics::add,
                 allocator,
                 schema -> refuse(handler.objection(schema))));
     if (first.isPresent()) {
@@ -262,14 +265,10 @@ public final class AnsweredBatches implements AutoCloseable {
     answer = Optional.empty();
   }
 
-  /** Lets Spark's UI show what the task has done so far: its end may be far. */
+  /** Lets Spark's UI show what the task has given so far: its end may be far. */
   private void tell() {
-    SidecarTask.Metrics metrics = task.metrics;
-    metrics.add(client.orElseThrow().takeCounters());
-    metrics.add("numOutputRows", given);
+    task.metrics.add("numOutputRows", given);
     given = 0;
-    metrics.add("numInputRows", batches.takeRows());
-    metrics.add("batches", batches.takeCount());
   }
 
   private void finish() {
@@ -285,9 +284,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     closed = true;
     finished = true;
-    if (client.isPresent()) {
-      tell();
-    }
+    tell();
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {
       release();

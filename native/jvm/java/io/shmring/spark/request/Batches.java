@@ -148,11 +148,10 @@ public final class Batches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
+  private final SidecarTask.Metrics metrics;
   private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
-  private long rows; // since they were taken
-  private long count; // of batches, the same
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
   private boolean memoryIsShort;
@@ -169,6 +168,7 @@ public final class Batches implements AutoCloseable {
       BufferAllocator allocator,
       TaskMemoryManager taskMemory,
       int mostRows,
+      SidecarTask.Metrics metrics,
       Runnable met) {
     this.input = input;
     this.call = call;
@@ -176,6 +176,7 @@ public final class Batches implements AutoCloseable {
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
     this.mostRows = Math.min(mostRows, MOST_ROWS);
+    this.metrics = metrics;
     input.writeTo(
         () -> {
           met.run();
@@ -198,20 +199,6 @@ public final class Batches implements AutoCloseable {
 
   boolean hasNext() {
     return input.hasNext();
-  }
-
-  /** How many rows there were since the last call of this. */
-  long takeRows() {
-    long taken = rows;
-    rows = 0;
-    return taken;
-  }
-
-  /** How many batches, the same. */
-  long takeCount() {
-    long taken = count;
-    count = 0;
-    return taken;
   }
 
   /** Rows that the function gets at a time; 0: all of a request. */
@@ -249,8 +236,8 @@ public final class Batches implements AutoCloseable {
     input.cut(vectors.writer);
     vectors.filled = filled;
     vectors.goesOn = input.goesOn();
-    rows += filled;
-    count += batches;
+    metrics.add("numInputRows", filled);
+    metrics.add("batches", batches);
     vectors.writer.finish();
     memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
     if (memoryIsShort && call.needsMemory()) {

@@ -1,6 +1,5 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.Client.Counters;
 import java.io.Serializable;
 import java.util.LinkedHashMap;
 import org.apache.spark.SparkContext;
@@ -110,19 +109,9 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
       return VectorMap.from(CollectionConverters.asScala(all));
     }
 
+    /** Spark's UI shows it while the task runs. */
     void add(String name, long more) {
       all.get(name).add(more);
-    }
-
-    void add(Counters counters) {
-      add("requests", counters.requests());
-      add("requestBytes", counters.requestBytes());
-      add("answers", counters.answers());
-      add("answerBytes", counters.answerBytes());
-      add("retries", counters.retries());
-      add("roomTime", counters.roomNanos());
-      add("answerTime", counters.answerNanos());
-      add("workedTime", counters.workedNanos());
     }
   }
 }
