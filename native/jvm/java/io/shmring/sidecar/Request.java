@@ -46,16 +46,16 @@ final class Request {
     }
   }
 
-  private final long number;
-  private final EncodedBatch batch;
-  private final int rows;
+  final long number;
+  final EncodedBatch batch;
+  final int rows;
   private final Runnable answered;
   private final ArrayDeque<Piece> pieces = new ArrayDeque<>();
-  private int received;
-  private int deaths;
-  private boolean sent;
-  private boolean complete;
-  private Optional<String> failure = Optional.empty();
+  int received; // pieces of the answer that have come
+  int deaths; // of workers over this request
+  boolean sent;
+  boolean complete;
+  Optional<String> failure = Optional.empty(); // the text of the function's error, after the last piece
 
   /**
    * @param rows number of rows that the function gets at a time; 0: all
@@ -67,18 +67,6 @@ final class Request {
     this.answered = answered;
   }
 
-  long number() {
-    return number;
-  }
-
-  EncodedBatch batch() {
-    return batch;
-  }
-
-  int rows() {
-    return rows;
-  }
-
   /** A text about its content, for errors. */
   String describe() {
     int all = batch.rows();
@@ -87,41 +75,10 @@ final class Request {
         : String.format("batch of %d rows", all);
   }
 
-  boolean isSent() {
-    return sent;
-  }
-
-  void sent() {
-    sent = true;
-  }
-
-  boolean isComplete() {
-    return complete;
-  }
-
-  void completed() {
-    complete = true;
-  }
-
   /** Notes that the function has raised; pieces that were answered before come first. */
   void failed(String text) {
     failure = Optional.of(text);
     complete = true;
-  }
-
-  /** The text of the function's error, after the last piece. */
-  Optional<String> failure() {
-    return failure;
-  }
-
-  /** Counts a worker that died over this request; returns the count. */
-  int died() {
-    return ++deaths;
-  }
-
-  /** Number of pieces of the answer that have come. */
-  int received() {
-    return received;
   }
 
   void add(Lease lease, Message message, AnswerDecoder decoder) {

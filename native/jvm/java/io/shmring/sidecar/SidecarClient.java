@@ -135,7 +135,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   @Override
   public boolean isAnswered() {
-    return !waiting.isEmpty() && waiting.element().isComplete();
+    return !waiting.isEmpty() && waiting.element().complete;
   }
 
   @Override
@@ -178,7 +178,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     counters.add("requestBytes", Head.BYTES + batch.length());
     wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
     lastHeard = System.nanoTime();
-    while (!request.isSent()) {
+    while (!request.sent) {
       advance();
     }
   }
@@ -224,17 +224,17 @@ public final class SidecarClient implements Client, AutoCloseable {
   @Override
   public Optional<Client.Answer> next() throws InterruptedException {
     Request head = waiting.element();
-    if (!head.isComplete()) {
+    if (!head.complete) {
       long begun = System.nanoTime();
       lastHeard = begun;
-      while (!head.isComplete()) {
+      while (!head.complete) {
         advance();
       }
       counters.add("answerTime", System.nanoTime() - begun);
     }
     Optional<Client.Answer> next = head.next();
     if (next.isEmpty()) {
-      head.failure()
+      head.failure
           .ifPresent(
               text -> {
                 throw new SidecarException(
@@ -254,7 +254,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
     Duration wait = SLICE;
     for (Request request : waiting) {
-      if (!request.isSent() && wished <= replies.slots()) {
+      if (!request.sent && wished <= replies.slots()) {
         wait = Duration.ZERO;
         if (!push(request)) {
           break;
@@ -268,7 +268,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   private boolean push(Request request) throws InterruptedException {
-    byte[] head = Head.request(request.number(), replies.name(), work, request.rows()).pack();
+    byte[] head = Head.request(request.number, replies.name(), work, request.rows).pack();
     boolean sent = push(request, head, Duration.ZERO);
     if (!sent) {
       long begun = System.nanoTime();
@@ -277,18 +277,18 @@ public final class SidecarClient implements Client, AutoCloseable {
       counters.add("roomTime", System.nanoTime() - begun);
     }
     if (sent) {
-      request.sent();
+      request.sent = true;
     }
     return sent;
   }
 
   private boolean push(Request request, byte[] head, Duration wait) throws InterruptedException {
-    return request.batch().push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
+    return request.batch.push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
   }
 
   /** Whether there are requests without an answer. */
   private boolean isAwaited() {
-    return waiting.stream().anyMatch(request -> request.isSent() && !request.isComplete());
+    return waiting.stream().anyMatch(request -> request.sent && !request.complete);
   }
 
   /** Takes the messages that have arrived; waits only for the first one. */
@@ -335,7 +335,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     Head head = Head.of(message, replies.name());
     Optional<Request> found =
         waiting.stream()
-            .filter(each -> each.number() == head.number() && !each.isComplete())
+            .filter(each -> each.number == head.number() && !each.complete)
             .findFirst();
     if (found.isEmpty()) {
       return false; // a second worker has done it again after the first one's death
@@ -344,7 +344,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     if (head.has(Head.AGAIN)) {
       counters.add("retries", 1);
       request.begin();
-      if (request.died() >= DEATHS) {
+      if (++request.deaths >= DEATHS) {
         throw new SidecarException(
             String.format(
                 "%d workers of sidecar \"%s\" have died over the same %s; see what the sidecar says of"
@@ -370,19 +370,19 @@ public final class SidecarClient implements Client, AutoCloseable {
     if (head.piece() == 0) {
       request.begin(); // begun again by another worker
     }
-    if (head.piece() != request.received()) {
+    if (head.piece() != request.received) {
       throw new RingException(
           Status.DAMAGED,
           String.format(
               "ring \"%s\": piece %d of answer %d came where piece %d was due",
-              replies.name(), head.piece(), head.number(), request.received()));
+              replies.name(), head.piece(), head.number(), request.received));
     }
     counters.add("answers", 1);
     counters.add("answerBytes", message.length());
     counters.add("workedTime", head.workedNanos());
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(Head.LAST)) {
-      request.completed();
+      request.complete = true;
       batchesWanted = Math.max(1, head.batches());
     }
     return true;
@@ -505,7 +505,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     wished = 0;
     batchesWanted = 1;
     for (Request request : waiting) {
-      if (!request.isComplete()) {
+      if (!request.complete) {
         request.askAgain();
         counters.add("retries", 1);
       }

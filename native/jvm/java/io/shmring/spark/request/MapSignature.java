@@ -72,9 +72,6 @@ public record MapSignature(
     }
 
     @Override
-    public void sent(Batches.Vectors vectors) {}
-
-    @Override
     public Optional<String> objection(Schema got) {
       return difference(got.getFields())
           .map(
@@ -121,11 +118,6 @@ public record MapSignature(
     }
 
     @Override
-    public Optional<String> ended() {
-      return Optional.empty();
-    }
-
-    @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
       return piece.numRows() == 0 ? Collections.emptyIterator() : answers.of(piece);
     }
@@ -147,11 +139,6 @@ public record MapSignature(
     @Override
     public UnsafeRow send(InternalRow row) {
       return send.apply(row);
-    }
-
-    @Override
-    public int kept() {
-      return 0;
     }
   }
 

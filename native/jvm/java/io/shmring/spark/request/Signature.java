@@ -51,7 +51,9 @@ public interface Signature extends Serializable {
       UnsafeRow send(InternalRow row);
 
       /** Bytes of the last of these rows that stay here until its answer comes. */
-      int kept();
+      default int kept() {
+        return 0;
+      }
 
       /** Makes rows of these types what most of Spark's operators give already. */
       static Function<InternalRow, UnsafeRow> unsafe(StructType types) {
@@ -61,7 +63,7 @@ public interface Signature extends Serializable {
     }
 
     /** This became a request, and keeps its values until that is answered. */
-    void sent(Batches.Vectors vectors);
+    default void sent(Batches.Vectors vectors) {}
 
     /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
     Optional<String> objection(Schema got);
@@ -70,7 +72,9 @@ public interface Signature extends Serializable {
     default void begun(int[] batches) {}
 
     /** A piece of the oldest request's answer has come; why it cannot be taken. */
-    Optional<String> answered(VectorSchemaRoot piece);
+    default Optional<String> answered(VectorSchemaRoot piece) {
+      return Optional.empty();
+    }
 
     /** That piece, with such columns as {@link #objection} was asked about last. */
     default ColumnarBatch columns(VectorSchemaRoot piece) {
@@ -81,6 +85,8 @@ public interface Signature extends Serializable {
     Iterator<UnsafeRow> receive(ColumnarBatch piece);
 
     /** The oldest request's answer has no more pieces; why that cannot be. */
-    Optional<String> ended();
+    default Optional<String> ended() {
+      return Optional.empty();
+    }
   }
 }

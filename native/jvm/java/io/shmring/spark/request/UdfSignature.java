@@ -416,21 +416,8 @@ public record UdfSignature(
       }
 
       @Override
-      public void sent(Batches.Vectors vectors) {}
-
-      @Override
       public Optional<String> objection(Schema got) {
         return ResultSchema.difference(got, results);
-      }
-
-      @Override
-      public Optional<String> answered(VectorSchemaRoot piece) {
-        return Optional.empty();
-      }
-
-      @Override
-      public Optional<String> ended() {
-        return Optional.empty();
       }
 
       @Override

@@ -3,13 +3,13 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RowSink;
 import java.util.List;
-import java.util.Optional;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
@@ -19,18 +19,9 @@ import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
-import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.IntegerType;
-import org.apache.spark.sql.types.LongType;
-import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.TimestampNTZType;
-import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -138,40 +129,22 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
       return "%1$s.put(%2$d, %3$s, %4$s.BYTE_ARRAY_OFFSET, %3$s.length);"
           .formatted(sink, column, value, Platform.class.getName());
     }
-    Optional<String> java = number(type);
-    if (java.isEmpty()) {
-      return "%s.put(%d, %s);".formatted(sink, column, boxed(type, value));
+    if (type instanceof BooleanType || type instanceof DayTimeIntervalType) {
+      return "%s.put(%d, %s.valueOf(%s));"
+          .formatted(sink, column, CodeGenerator.boxedType(type), value);
+    }
+    if (!CodeGenerator.isPrimitiveType(type)) {
+      return "%s.put(%d, %s);".formatted(sink, column, value);
     }
     return "%s.put%s(null, %s.values(%d) + %dL * %s, %s);"
         .formatted(
-            Platform.class.getName(), java.get(), sink, column, type.defaultSize(), at, value);
-  }
-
-  /** How Platform calls a type whose values are written by their address; empty if they are not. */
-  private static Optional<String> number(DataType type) {
-    if (type instanceof ByteType) {
-      return Optional.of("Byte");
-    } else if (type instanceof ShortType) {
-      return Optional.of("Short");
-    } else if (type instanceof IntegerType || type instanceof DateType) {
-      return Optional.of("Int");
-    } else if (type instanceof FloatType) {
-      return Optional.of("Float");
-    } else if (type instanceof DoubleType) {
-      return Optional.of("Double");
-    } else if (type instanceof LongType
-        || type instanceof TimestampType
-        || type instanceof TimestampNTZType) {
-      return Optional.of("Long");
-    }
-    return Optional.empty();
-  }
-
-  private static String boxed(DataType type, String value) {
-    if (type instanceof BooleanType) {
-      return "Boolean.valueOf(%s)".formatted(value);
-    }
-    return type instanceof DayTimeIntervalType ? "Long.valueOf(%s)".formatted(value) : value;
+            Platform.class.getName(),
+            CodeGenerator.primitiveTypeName(type),
+            sink,
+            column,
+            type.defaultSize(),
+            at,
+            value);
   }
 
   @Override
