@@ -31,7 +31,6 @@ import org.apache.spark.sql.execution.python.HybridRowQueue;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -221,14 +220,9 @@ public record UdfSignature(
 
     Rows(UdfSignature signature, int partition) {
       super(signature);
-      int columns = signature.rows().size();
       this.unsafe = AnswerHandler.OfRows.unsafe(signature.rows());
       this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
-      this.joined =
-          new JoinedRows(
-              signature.rows(),
-              signature.results(),
-              signature.lags() ? Waiting.spilling(columns) : new RetainedRows(columns));
+      this.joined = new JoinedRows(signature.rows(), signature.results());
       arguments.initialize(partition);
     }
 
@@ -254,12 +248,12 @@ public record UdfSignature(
   /** Rows that wait, each with a row of results behind its columns. */
   static final class JoinedRows {
     private final UnsafeProjection results;
-    private final Waiting waiting;
+    private final HybridRowQueue waiting;
     private final UnsafeRowJoiner joiner;
 
-    JoinedRows(StructType rows, StructType results, Waiting waiting) {
+    JoinedRows(StructType rows, StructType results) {
       this.results = UnsafeProjection.create(results);
-      this.waiting = waiting;
+      this.waiting = waiting(rows.size());
       this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
     }
 
@@ -284,102 +278,20 @@ public record UdfSignature(
     }
   }
 
-  /** Rows that wait for their answers, first in, first out. */
-  interface Waiting {
-    void add(UnsafeRow row);
-
-    /** The oldest row, until the next call of either method. */
-    UnsafeRow remove();
-
-    /** That go to a file where memory is short, until the task ends. */
-    static Waiting spilling(int columns) {
-      TaskContext context = TaskContext.get();
-      HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
-      context.addTaskCompletionListener((TaskCompletionListener) ended -> rows.close());
-      return new Waiting() {
-        @Override
-        public void add(UnsafeRow row) {
-          rows.add(row);
-        }
-
-        @Override
-        public UnsafeRow remove() {
-          return rows.remove();
-        }
-      };
-    }
-  }
-
-  /** The requests under way bound how many they are. Their memory is used again. */
-  private static final class RetainedRows implements Waiting {
-    private static final int CHUNK_BYTES = 1 << 18;
-    private static final int HEAD_BYTES = 8; // a row's size; rows stay aligned
-
-    private static final class Chunk {
-      private final byte[] bytes;
-      private int begin;
-      private int end;
-
-      Chunk(int size) {
-        this.bytes = new byte[size];
-      }
-    }
-
-    private final UnsafeRow row;
-    private final ArrayDeque<Chunk> chunks = new ArrayDeque<>();
-    private final ArrayDeque<Chunk> free = new ArrayDeque<>(); // all of the usual size
-
-    RetainedRows(int columns) {
-      this.row = new UnsafeRow(columns);
-    }
-
-    @Override
-    public void add(UnsafeRow added) {
-      int needed = HEAD_BYTES + added.getSizeInBytes();
-      Chunk last = chunks.peekLast();
-      if (last == null || last.bytes.length - last.end < needed) {
-        last = needed > CHUNK_BYTES ? new Chunk(needed) : usual();
-        chunks.add(last);
-      }
-      long at = (long) Platform.BYTE_ARRAY_OFFSET + last.end;
-      Platform.putInt(last.bytes, at, added.getSizeInBytes());
-      added.writeToMemory(last.bytes, at + HEAD_BYTES);
-      last.end += needed;
-    }
-
-    private Chunk usual() {
-      Chunk used = free.poll();
-      return used == null ? new Chunk(CHUNK_BYTES) : used;
-    }
-
-    @Override
-    public UnsafeRow remove() {
-      Chunk first = chunks.element();
-      while (first.begin == first.end) {
-        chunks.remove();
-        if (first.bytes.length == CHUNK_BYTES) {
-          first.begin = 0;
-          first.end = 0;
-          free.push(first);
-        }
-        first = chunks.element();
-      }
-      long at = (long) Platform.BYTE_ARRAY_OFFSET + first.begin;
-      int size = Platform.getInt(first.bytes, at);
-      row.pointTo(first.bytes, at + HEAD_BYTES, size);
-      first.begin += HEAD_BYTES + size;
-      return row;
-    }
+  /** Rows that wait for their answers, first in, first out; in a file where memory is short. */
+  static HybridRowQueue waiting(int columns) {
+    TaskContext context = TaskContext.get();
+    HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
+    context.addTaskCompletionListener((TaskCompletionListener) ended -> rows.close());
+    return rows;
   }
 
   /**
    * Arguments of aggregates go, group by group, and rows of results come: each stands beside one that
    * waits for it, which is the group's key, or one of its rows.
-   *
-   * @param spills whether many wait
    */
   public record AggregateSignature(
-      StructType arguments, StructType rows, StructType results, boolean spills, SparkTypes types)
+      StructType arguments, StructType rows, StructType results, SparkTypes types)
       implements Signature {
     @Override
     public Schema columns() {
@@ -403,10 +315,7 @@ public record UdfSignature(
 
       Answers(AggregateSignature signature) {
         this.results = signature.results;
-        int columns = signature.rows.size();
-        Waiting waiting =
-            signature.spills ? Waiting.spilling(columns) : new RetainedRows(columns);
-        this.joined = new JoinedRows(signature.rows, signature.results, waiting);
+        this.joined = new JoinedRows(signature.rows, signature.results);
       }
 
       /** A group follows, or a row of one. */

@@ -3,7 +3,6 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.MapSignature.PythonMapSignature;
-import io.shmring.spark.request.UdfSignature.Waiting;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -14,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.python.HybridRowQueue;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -53,7 +53,7 @@ public record UdtfSignature(
   private static final class Rows extends PythonMapSignature.Rows {
     private final UnsafeProjection kept;
     private final UnsafeProjection output;
-    private final Waiting rows;
+    private final HybridRowQueue rows;
     private long waiting; // so many of them
     private int[] batches; // the rows of each
     private InternalRow[] left; // what these stand beside
@@ -63,7 +63,7 @@ public record UdtfSignature(
       super(FrameSide.types(CollectionConverters.asJava(signature.results)), sent::apply);
       List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(signature.kept));
       this.kept = projection(output, signature.input);
-      this.rows = Waiting.spilling(output.size());
+      this.rows = UdfSignature.waiting(output.size());
       output.addAll(CollectionConverters.asJava(signature.results));
       this.output = projection(output, CollectionConverters.asScala(output).toList());
     }

@@ -317,7 +317,6 @@ final class PythonNodes {
           side.sent(),
           UdfSignature.types(side.keys()),
           UdfSignature.types(seq(results())),
-          false,
           types);
     }
 
@@ -438,7 +437,7 @@ final class PythonNodes {
     @Override
     Signature signature(SparkTypes types) {
       return new AggregateSignature(
-          side().sent(), child().schema(), UdfSignature.types(seq(produced())), true, types);
+          side().sent(), child().schema(), UdfSignature.types(seq(produced())), types);
     }
 
     @Override
