@@ -2,11 +2,12 @@ package io.shmring.spark.job;
 
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
-import java.util.OptionalLong;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.sql.catalyst.util.IntervalUtils;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.CalendarInterval;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /** Parses options; errors name the option and its value. */
 public record Options(CaseInsensitiveStringMap given) {
@@ -41,71 +42,32 @@ public record Options(CaseInsensitiveStringMap given) {
     return number;
   }
 
+  /** A time: a number of seconds, or what Spark reads: 500ms, 2 minutes, interval 1 hour 30 minutes. */
   public long millis(String name, long otherwise) {
-    String text = text(name);
-    return text.isEmpty()
-        ? otherwise
-        : Durations.millis(text)
-            .orElseThrow(
-                () -> wrong(name, "a time: seconds, or a number with its unit such as 500ms, 2 minutes"));
+    String text = text(name).toLowerCase(Locale.ROOT);
+    if (text.isEmpty()) {
+      return otherwise;
+    }
+    try {
+      if (text.matches("\\d{1,15}(\\.\\d{0,9})?")) {
+        return Math.round(Double.parseDouble(text) * 1000);
+      }
+      if (text.matches("\\d+[a-z]{1,3}")) {
+        return JavaUtils.timeStringAs(text, TimeUnit.MILLISECONDS);
+      }
+      CalendarInterval interval = IntervalUtils.stringToInterval(UTF8String.fromString(text));
+      if (interval.months == 0 && interval.days >= 0 && interval.microseconds >= 0) {
+        return TimeUnit.DAYS.toMillis(interval.days)
+            + TimeUnit.MICROSECONDS.toMillis(interval.microseconds);
+      }
+    } catch (IllegalArgumentException error) {
+      // it is no time
+    }
+    throw wrong(name, "a time: seconds, or a number with its unit such as 500ms, 2 minutes");
   }
 
   public IllegalArgumentException wrong(String name, String wanted) {
     return new IllegalArgumentException(
         String.format("option %s must be %s, not \"%s\"", name, wanted, given.get(name)));
-  }
-
-  /** Times in options: a number of seconds, or Spark's notation. */
-  static final class Durations {
-    private static final String NUMBER = "\\d{1,15}(?:\\.\\d{0,9})?";
-    private static final Pattern SECONDS = Pattern.compile(NUMBER);
-    private static final Pattern PART = Pattern.compile("(" + NUMBER + ")\\s*([a-z]+)\\s*");
-    private static final Map<String, Double> MILLIS =
-        Map.ofEntries(
-            Map.entry("us", 0.001),
-            Map.entry("microsecond", 0.001),
-            Map.entry("ms", 1.0),
-            Map.entry("millisecond", 1.0),
-            Map.entry("s", 1e3),
-            Map.entry("sec", 1e3),
-            Map.entry("second", 1e3),
-            Map.entry("m", 60e3),
-            Map.entry("min", 60e3),
-            Map.entry("minute", 60e3),
-            Map.entry("h", 3600e3),
-            Map.entry("hour", 3600e3),
-            Map.entry("d", 86400e3),
-            Map.entry("day", 86400e3));
-
-    private Durations() {}
-
-    /** Milliseconds of 10, 0.5, 10s, 500ms, 2 minutes, interval 1 hour 30 minutes; else empty. */
-    static OptionalLong millis(String text) {
-      String rest = text.strip().toLowerCase(Locale.ROOT);
-      if (SECONDS.matcher(rest).matches()) {
-        return OptionalLong.of(Math.round(Double.parseDouble(rest) * 1000));
-      }
-      if (rest.startsWith("interval ")) {
-        rest = rest.substring("interval ".length()).strip();
-      }
-      Matcher part = PART.matcher(rest);
-      double millis = 0;
-      int end = 0;
-      while (part.find() && part.start() == end) {
-        String unit = part.group(2);
-        Double one = MILLIS.get(unit);
-        if (one == null && unit.length() > 3 && unit.endsWith("s")) {
-          one = MILLIS.get(unit.substring(0, unit.length() - 1));
-        }
-        if (one == null) {
-          return OptionalLong.empty();
-        }
-        millis += Double.parseDouble(part.group(1)) * one;
-        end = part.end();
-      }
-      return end > 0 && end == rest.length()
-          ? OptionalLong.of(Math.round(millis))
-          : OptionalLong.empty();
-    }
   }
 }
