@@ -254,9 +254,9 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
 @pytest.mark.parametrize(
     ("function", "schema", "why", "got"),
     [
-        ("with_pid", "id long", "it has 2 columns, not 1", "id int64, pid int64"),
+        ("with_pid", "id long", "it has 2 columns, not 1", "id bigint, pid bigint"),
         ("as_text", "x long", "x is string, not bigint", "x string"),
-        ("double", "x struct<a: long>", "x is int64, not struct<a:bigint>", "x int64"),
+        ("double", "x struct<a: long>", "x is bigint, not struct<a:bigint>", "x bigint"),
     ],
 )
 def test_answer_that_spark_does_not_expect_is_told_with_both(

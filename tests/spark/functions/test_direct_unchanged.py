@@ -79,7 +79,7 @@ def test_type_of_a_column_that_is_passed_on_is_checked(spark, serve, name, frame
     wrong = frame.select(
         col("id"), *(col(name).cast("string").alias(name) for name in TYPES if name in ("big",))
     )
-    with pytest.raises(Exception, match="big is int64, not string"):
+    with pytest.raises(Exception, match="big is bigint, not string"):
         frame.select("id", "big").mapInArrow(through(name), wrong.schema).collect()
 
 

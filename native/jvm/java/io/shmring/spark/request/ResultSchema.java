@@ -5,7 +5,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Optional;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -24,11 +23,11 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: a new type between Spark and Arrow
 /**
- * Whether a sidecar's answers are what Spark's function was declared with. It is what
- * spark/functions/expected.py asks in Python workers, in the same words; here a column of another type
+ * Whether a sidecar's answers are what Spark's function was declared with: a column of another type
  * would be read by its address.
  */
 public final class ResultSchema {
@@ -53,7 +52,7 @@ public final class ResultSchema {
         return Optional.of(
             String.format(
                 "%s is %s, not %s",
-                got.get(i).getName(), arrowName(got.get(i)), type.simpleString()));
+                got.get(i).getName(), typeName(got.get(i)), type.simpleString()));
       }
     }
     return Optional.empty();
@@ -63,7 +62,7 @@ public final class ResultSchema {
   static String inWords(Schema got) {
     String columns =
         got.getFields().stream()
-            .map(field -> field.getName() + " " + arrowName(field))
+            .map(field -> field.getName() + " " + typeName(field))
             .collect(Collectors.joining(", "));
     return columns.isEmpty() ? "none" : columns;
   }
@@ -147,80 +146,20 @@ public final class ResultSchema {
     return type instanceof ArrowType.FloatingPoint number && number.getPrecision() == precision;
   }
 
-  /** As pyarrow calls it, which is where the user sees it otherwise. */
-  private static String arrowName(Field field) {
-    ArrowType type = field.getType();
-    List<Field> children = field.getChildren();
-    if (field.getDictionary() != null) {
-      return "dictionary";
+  /** Spark's name for its type, or Arrow's where Spark has none that it would be taken for. */
+  private static String typeName(Field field) {
+    try {
+      DataType type = ArrowUtils.fromArrowField(field);
+      if (isTakenFor(field, type, ColumnMapping.BY_PLACE)) {
+        return type.simpleString();
+      }
+    } catch (RuntimeException error) {
+      // Spark has none
     }
-    if (type instanceof ArrowType.Int number) {
-      return (number.getIsSigned() ? "int" : "uint") + number.getBitWidth();
-    }
-    if (type instanceof ArrowType.FloatingPoint number) {
-      return switch (number.getPrecision()) {
-        case HALF -> "halffloat";
-        case SINGLE -> "float";
-        case DOUBLE -> "double";
-      };
-    }
-    if (type instanceof ArrowType.Decimal decimal) {
-      return String.format(
-          "decimal%d(%d, %d)", decimal.getBitWidth(), decimal.getPrecision(), decimal.getScale());
-    }
-    if (type instanceof ArrowType.Timestamp time) {
-      String zone = time.getTimezone() == null ? "" : ", tz=" + time.getTimezone();
-      return String.format("timestamp[%s%s]", unit(time.getUnit()), zone);
-    }
-    if (type instanceof ArrowType.Duration duration) {
-      return String.format("duration[%s]", unit(duration.getUnit()));
-    }
-    if (type instanceof ArrowType.Date date) {
-      return date.getUnit() == DateUnit.DAY ? "date32[day]" : "date64[ms]";
-    }
-    if (type instanceof ArrowType.List) {
-      return "list<" + inWords(children) + ">";
-    }
-    if (type instanceof ArrowType.Struct) {
-      return "struct<" + inWords(children) + ">";
-    }
-    if (type instanceof ArrowType.Map) {
-      List<Field> entry = children.get(0).getChildren();
-      return "map<" + arrowName(entry.get(0)) + ", " + arrowName(entry.get(1)) + ">";
-    }
-    return simpleName(type);
+    return field.toString().substring((field.getName() + ": ").length());
   }
 
-  private static String simpleName(ArrowType type) {
-    return switch (type.getTypeID()) {
-      case Utf8 -> "string";
-      case LargeUtf8 -> "large_string";
-      case Utf8View -> "string_view";
-      case LargeBinary -> "large_binary";
-      case BinaryView -> "binary_view";
-      default -> type.getTypeID().name().toLowerCase(Locale.ROOT);
-    };
-  }
-
-  private static String inWords(List<Field> fields) {
-    return fields.stream()
-        .map(field -> field.getName() + ": " + arrowName(field))
-        .collect(Collectors.joining(", "));
-  }
-
-  private static String unit(TimeUnit unit) {
-    return switch (unit) {
-      case SECOND -> "s";
-      case MILLISECOND -> "ms";
-      case MICROSECOND -> "us";
-      case NANOSECOND -> "ns";
-    };
-  }
-
-  /**
-   * Which of an answer's columns become which of the declared ones: what Spark's method does.
-   * spark/functions/expected.py says the same for mapInArrow.
-   */
+  /** Which of an answer's columns become which of the declared ones: what Spark's method does. */
   public enum ColumnMapping {
     BY_PLACE,
     BY_NAME,
