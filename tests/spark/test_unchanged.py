@@ -257,3 +257,16 @@ def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):
     assert _reasons(frame.select(series("int", lambda x: x * 2)("half"))) == []
     set_option(FUNCTIONS, "off")
     assert _reasons(frame.select(pickled("half"))) == []
+
+
+def test_batch_has_as_many_rows_as_sparks_own(spark, set_option):
+    set_option(ROWS, 0)
+    set_option("spark.sql.execution.arrow.maxBytesPerBatch", 2**31 - 1)
+    set_option(FUNCTIONS, "on")
+
+    def rows(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+
+    frame = spark.range(2**24 + 1, numPartitions=1).selectExpr("cast(id % 100 as byte) x")
+    assert frame.mapInArrow(rows, "rows long").collect() == [(2**24 + 1,)]

@@ -32,9 +32,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * memory.
  */
 public final class Batches implements AutoCloseable {
-  // Rows without columns have no bytes that would bound them.
-  private static final int MOST_ROWS = 1 << 24;
-
   // A limit that no batch reaches; twice that is a number, too.
   private static final long UNLIMITED = Long.MAX_VALUE / 2;
 
@@ -175,7 +172,7 @@ public final class Batches implements AutoCloseable {
     this.sides = signature.sides().stream().map(Side::new).toList();
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
-    this.mostRows = Math.min(mostRows, MOST_ROWS);
+    this.mostRows = Math.min(mostRows, call.mostRows());
     this.metrics = metrics;
     input.writeTo(
         () -> {

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.shmring.sidecar.Client.Timeouts;
+import io.shmring.spark.columns.RootWriter;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.Arrays;
@@ -50,6 +51,11 @@ public sealed interface Call extends Serializable {
   /** Whether Spark's own batches have all columns as the fields of one. */
   default boolean isStruct() {
     return false;
+  }
+
+  /** The most rows of a batch: without columns they have no bytes that would bound them. */
+  default int mostRows() {
+    return 1 << 24;
   }
 
   /** Whether its batches count with what Spark's operators take, so that it fails where memory is short. */
@@ -246,6 +252,12 @@ public sealed interface Call extends Serializable {
     @Override
     public boolean isCutByRows() {
       return udtf.isDefined();
+    }
+
+    /** Spark's own have no such bound. */
+    @Override
+    public int mostRows() {
+      return RootWriter.MOST_ROWS;
     }
 
     /** Those of Spark's own functions do not count. */
