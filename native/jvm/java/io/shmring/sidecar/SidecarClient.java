@@ -486,12 +486,6 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /** A text about who works on what, and since when, as it was last seen. */
-  public String workers() {
-    String workers = watch.describe(requests.ring());
-    return workers.isEmpty() ? "it has no living worker" : workers;
-  }
-
   /** Joins the ring of a restarted sidecar, and sends the requests again, with a new reply ring. */
   private void follow() throws InterruptedException {
     RequestRing found = Connector.await(sidecar, timeouts, taskCheck);

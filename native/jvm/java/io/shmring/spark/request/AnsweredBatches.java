@@ -13,11 +13,9 @@ import java.util.Collections;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Optional;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
@@ -25,8 +23,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A task's answers, piece by piece. Requests are sent as they are needed, so many ahead as the user
@@ -42,7 +38,6 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Supplier<Batches.Input> child;
   private final BufferAllocator allocator;
   private final Signature.AnswerHandler handler;
-  private final WaitLog waits;
   private Optional<Client> client = Optional.empty();
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
@@ -58,7 +53,6 @@ public final class AnsweredBatches implements AutoCloseable {
     this.context = context;
     this.handler = task.signature.begin(context.partitionId());
     this.child = () -> task.kind.of(child, handler);
-    this.waits = new WaitLog(context, task.call.name(), SparkEnv.get().conf());
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + task.call.name(), 0, Long.MAX_VALUE);
   }
@@ -146,7 +140,6 @@ public final class AnsweredBatches implements AutoCloseable {
       finish();
       return;
     }
-    waits.begin();
     int underWay = answering.underWay();
     answer = answering.next();
     tell();
@@ -182,7 +175,6 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   private void begin() throws InterruptedException {
-    waits.begin();
     if (task.call instanceof SidecarCall sidecar) {
       begin(sidecar);
     } else if (task.call instanceof PythonCall functions) {
@@ -226,7 +218,6 @@ public final class AnsweredBatches implements AutoCloseable {
 
   private void send(Batches.Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
-    waits.begin();
     EncodedBatch request = batches.request(vectors);
     if (client.orElseThrow() instanceof WorkerClient worker) {
       worker.send(request, vectors.side(), vectors.goesOn(), vectors::leave);
@@ -245,11 +236,6 @@ public final class AnsweredBatches implements AutoCloseable {
     if (context.isInterrupted() || context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a sidecar");
     }
-    waits.check(
-        () ->
-            client
-                .map(sidecar -> ((SidecarClient) sidecar).workers())
-                .orElse("it has no room, or has not started"));
   }
 
   /** Another thread than the task's may read the answers. */
@@ -402,54 +388,6 @@ public final class AnsweredBatches implements AutoCloseable {
       ColumnarBatch batch = pending.get();
       pending = Optional.empty();
       return batch;
-    }
-  }
-
-  /** Writes to the executor's log what a task waits for, as long as it waits for it. */
-  private static final class WaitLog {
-    /** How often. */
-    static final String INTERVAL = "spark.shmring.waitLogInterval";
-
-    private static final Logger LOG = LoggerFactory.getLogger(WaitLog.class);
-
-    private final String task;
-    private final String sidecar;
-    private final long intervalNanos;
-    private long begun;
-    private long said;
-
-    WaitLog(TaskContext context, String sidecar, SparkConf conf) {
-      this.task =
-          String.format(
-              "task %d.%d in stage %d",
-              context.partitionId(), context.attemptNumber(), context.stageId());
-      this.sidecar = sidecar;
-      this.intervalNanos =
-          TimeUnit.MILLISECONDS.toNanos(conf.getTimeAsMs(INTERVAL, "1min"));
-    }
-
-    /** A wait begins. */
-    void begin() {
-      begun = System.nanoTime();
-      said = begun;
-    }
-
-    /**
-     * To be called again and again while it lasts.
-     *
-     * @param what is asked who works on what
-     */
-    void check(Supplier<String> what) {
-      long now = System.nanoTime();
-      if (now - said >= intervalNanos) {
-        said = now;
-        LOG.warn(
-            "{} has waited for sidecar \"{}\" for {} s: {}",
-            task,
-            sidecar,
-            TimeUnit.NANOSECONDS.toSeconds(now - begun),
-            what.get());
-      }
     }
   }
 }
