@@ -45,7 +45,7 @@ IN_JVM = (
     *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_cogroups.py"),
     "tests/spark/functions/test_direct_memory.py",
 )
-IN_PYTHON = (*("tests/spark/functions/test_through.py", "tests/spark/functions/test_expected.py"),)
+IN_PYTHON = ("tests/spark/functions/test_through.py",)
 
 
 @dataclass(frozen=True)

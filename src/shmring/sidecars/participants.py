@@ -144,14 +144,6 @@ def _is_served(sidecar: str) -> bool:
     return False
 
 
-def functions(sidecar: str) -> str:
-    """What a sidecar's workers serve, as the ring says."""
-    return (
-        " or ".join(sorted({participant["name"] for participant in serving(sidecar)}))
-        or "the function"
-    )
-
-
 class _Task(NamedTuple):
     """What a worker holds, as it was seen first."""
 

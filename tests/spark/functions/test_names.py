@@ -91,7 +91,9 @@ def test_columns_are_assigned_as_by_sparks_own_method(
         stricter = stricter or (
             not by_name and kind in ("swapped", "reordered", "no rows, swapped")
         )
-        if theirs[kind] is None or stricter:
+        if path == "python":  # Spark itself looks at what comes
+            assert isinstance(ours, str) if theirs[kind] is None else ours == theirs[kind], kind
+        elif theirs[kind] is None or stricter:
             assert isinstance(ours, str), (kind, ours)
             assert REFUSED in ours, (kind, ours)
         else:
@@ -126,10 +128,12 @@ def test_each_batch_of_an_answer_has_an_order_of_its_own(spark, served, path, me
 def test_fields_of_a_struct_have_the_declared_names(spark, served, path, method):
     declared = "s struct<risk: double, score: double>"
     told = outcome(asked(spark, method, through(served("nested")), "", declared))
-    assert "s is struct<risk_v2: double, score: double>, not struct<risk:double,score" in told
+    assert "s is struct<risk_v2:double,score:double>, not struct<risk:double,score" in told
 
 
-@pytest.mark.parametrize("way", ways("mapInArrow", "applyInArrow"), ids="-".join)
+@pytest.mark.parametrize(
+    "way", [("direct", "mapInArrow"), ("direct", "applyInArrow")], ids="-".join
+)
 def test_rows_without_columns_are_no_answer(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("rows_without_columns")), ""))
     assert isinstance(told, str)

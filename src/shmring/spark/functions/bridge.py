@@ -6,17 +6,16 @@ Spark ships only a name and a few numbers to the workers.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, astuple, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring.arguments import seconds_of
-from shmring.errors import SchemaMismatch, ShmringError
+from shmring.errors import ShmringError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -28,22 +27,18 @@ class Through:
     timeout: float
     connect_timeout: float
     reply_slots: int | None
-    schema: StructType | None = None  # as given to Spark's method, in the worker
 
     def __post_init__(self) -> None:
         seconds_of("timeout", self.timeout)
         seconds_of("connect_timeout", self.connect_timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from shmring.spark.functions.expected import declared_with
-
-        values = [getattr(self, field.name) for field in fields(self)]
-        return Through, (*values[:-1], declared_with(self) or self.schema)
+        return Through, astuple(self)
 
     @property
     def described(self) -> str:
         """The options as Call.java reads them."""
-        return f"shmring.through{json.dumps(self._options())}"
+        return f"shmring.through{json.dumps(asdict(self))}"
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:
@@ -61,8 +56,8 @@ class Through:
         batches = map(self._batch, chain((first,), given))
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
-        with SidecarClient(**self._options()) as client:
-            yield from self._checked(client.map(batches))
+        with SidecarClient(**asdict(self)) as client:
+            yield from client.map(batches)
 
     def _batch(self, given: Any) -> pa.RecordBatch:
         import pyarrow as pa
@@ -70,32 +65,6 @@ class Through:
         if not isinstance(given, pa.RecordBatch):
             raise refused(self.name, given)
         return given
-
-    def _checked(self, answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        seen: pa.Schema | None = None
-        for answer in answers:
-            if seen is None or not answer.schema.equals(seen):
-                self._check(answer.schema)
-                seen = answer.schema
-            yield answer
-
-    def _check(self, got: pa.Schema) -> None:
-        from shmring.sidecars.participants import functions
-        from shmring.spark.functions.expected import difference, in_words
-
-        if self.schema is not None and (why := difference(got, self.schema)):
-            columns = ", ".join(
-                f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
-            )
-            raise SchemaMismatch(
-                f'{functions(self.name)} of sidecar "{self.name}" answered with other columns than '
-                f"mapInArrow was declared with: {why} (expected {in_words(self.schema)}; got "
-                f"{columns or 'none'})"
-            )
-
-    def _options(self) -> dict[str, Any]:
-        names = ("name", "in_flight", "timeout", "connect_timeout", "reply_slots")
-        return {name: getattr(self, name) for name in names}
 
 
 def refused(sidecar: str, given: object) -> ShmringError:
@@ -124,7 +93,10 @@ def through(
 
     With the jar ``applyInArrow`` takes it, too: it calls the sidecar's function with each group as
     one batch, or with each cogroup as two batches, one for each side. An error fails the task, and
-    so the job. Methods for pandas do not take it: the sidecar's function may call ``to_pandas()``.
+    so the job; so does an answer with other columns or types than the schema that Spark's method
+    was given. ``mapInArrow`` takes columns by position: other names are ignored, but with the jar a
+    declared name at another place is refused. ``applyInArrow`` takes them by name. Methods for
+    pandas do not take it: the sidecar's function may call ``to_pandas()``.
 
     Parameters
     ----------
@@ -144,13 +116,9 @@ def through(
     SidecarUnavailable : no sidecar of this name answered in time
     SidecarError : the sidecar's function raised; the text has its traceback
     ShmringError : it was given to another method, or without the jar
-    SchemaMismatch : an answer has other columns or types than the schema that Spark's method was
-        given. Columns are assigned as by Spark's own method: ``mapInArrow`` takes them by position
-        and ignores other names, but refuses a declared name at another place; ``applyInArrow``
-        takes them by name
     """
     run = Through(name, in_flight, timeout, connect_timeout, reply_slots)
     # Spark's JVM sees a function's name, which is the class's where an object has none. What wraps
     # the object, and does something else, does not take that over.
     kind = type(run.described, (Through,), {})
-    return kind(*(getattr(run, field.name) for field in fields(run)))
+    return kind(*astuple(run))
