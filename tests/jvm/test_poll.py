@@ -122,11 +122,6 @@ def test_producers_and_consumers_wait_by_the_strategy_they_are_given(name: str, 
     }
 
 
-def test_one_thread_waits_for_several_consumers(name: str, java: Java) -> None:
-    with shmring.create(name, slots=1024, temporary=True):
-        check(java("PollCheck", "several", name, 300))
-
-
 def test_end_that_one_thread_is_told_of_ends_the_wait_of_another(name: str, java: Java) -> None:
     with shmring.create(name, slots=1024, temporary=True):
         check(java("PollCheck", "shared", name, 0))

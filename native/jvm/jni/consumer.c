@@ -204,32 +204,6 @@ NATIVE(jint, waitMessage, jlong consumer, jlong deadline, jint strategy)
 	return answer(env, shmring_wait_message(from_handle(consumer), deadline, (uint8_t)strategy));
 }
 
-/* Where the core finds the consumers; a Java array could move. */
-static int wait_any(JNIEnv *env, jlongArray consumers, struct shmring_wait *waits, jsize n, jlong deadline,
-		    jint strategy)
-{
-	jlong *handles = (*env)->GetLongArrayElements(env, consumers, NULL);
-
-	if (!handles)
-		return SHMRING_E_NO_MEMORY;
-	for (jsize i = 0; i < n; i++)
-		waits[i].consumer = from_handle(handles[i]);
-	(*env)->ReleaseLongArrayElements(env, consumers, handles, JNI_ABORT);
-	return shmring_wait_any(waits, (uint32_t)n, NULL, 0, deadline, (uint8_t)strategy);
-}
-
-NATIVE(jint, waitAny, jlongArray consumers, jbooleanArray ready, jlong deadline, jint strategy)
-{
-	jsize n = (*env)->GetArrayLength(env, consumers);
-	struct shmring_wait *waits = calloc((size_t)n, sizeof *waits);
-	int status = waits ? wait_any(env, consumers, waits, n, deadline, strategy) : SHMRING_E_NO_MEMORY;
-
-	for (jsize i = 0; status == SHMRING_OK && i < n; i++)
-		(*env)->SetBooleanArrayRegion(env, ready, i, 1, &(jboolean){waits[i].ready});
-	free(waits);
-	return answer(env, status);
-}
-
 NATIVE(jlong, available, jlong consumer)
 {
 	return (jlong)shmring_consumer_reach(from_handle(consumer));

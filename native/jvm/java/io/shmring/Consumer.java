@@ -12,7 +12,6 @@ public final class Consumer implements AutoCloseable {
   private final Ring ring;
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
-  private final long number;
   private final WaitStrategy wait;
   private final ByteBuffer taken; // by the last poll
   private final long takenAddress;
@@ -28,7 +27,6 @@ public final class Consumer implements AutoCloseable {
     this.taken = taken;
     this.takenAddress = Native.address(taken);
     this.handle = new Handle(handle, Native::interruptConsumer);
-    this.number = handle;
   }
 
   /**
@@ -307,27 +305,9 @@ public final class Consumer implements AutoCloseable {
 
   /** For who holds the monitor. */
   long handle() {
-    checkOpen();
-    if (handle.address() == 0) {
+    if (!handle.isOpen()) {
       throw ring.closed("consumer");
     }
     return handle.address();
-  }
-
-  /** Without the monitor. */
-  void checkOpen() {
-    if (handle.isClosing()) {
-      throw ring.closed("consumer");
-    }
-  }
-
-  /** Of how many ends of the stream its threads have been told. */
-  long ends() {
-    return ends;
-  }
-
-  /** Another one than that of any other consumer that is open in this process. */
-  long number() {
-    return number;
   }
 }

@@ -42,9 +42,4 @@ final class Handle {
     how.accept(address);
     address = 0;
   }
-
-  /** Whether somebody has begun to close it; any thread may ask. */
-  boolean isClosing() {
-    return closing;
-  }
 }

@@ -97,8 +97,6 @@ final class Native {
 
   static native int waitMessage(long consumer, long deadline, int strategy);
 
-  static native int waitAny(long[] consumers, boolean[] ready, long deadline, int strategy);
-
   static native long available(long consumer);
 
   static native byte[] explainEmpty(long consumer);
