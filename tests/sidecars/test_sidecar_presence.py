@@ -102,8 +102,8 @@ def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread
         marker.touch()
         assert asking.outcome() == [numbers(0)]
     assert (
-        f"worker {pid} (functions:wait_for_marker) has been at request 0 of process {os.getpid()} "
-        "for at least "
+        f"worker {pid} serves functions:wait_for_marker, and has been at request 0 of process "
+        f"{os.getpid()} for up to "
     ) in str(caught.value)
 
 

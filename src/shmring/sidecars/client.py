@@ -24,7 +24,8 @@ from shmring.errors import (
     SidecarError,
     SidecarUnavailable,
 )
-from shmring.sidecars.participants import Watch, await_entry
+from shmring.sidecars.health import check
+from shmring.sidecars.participants import await_entry, lives
 from shmring.sidecars.sizes import REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -105,7 +106,6 @@ class SidecarClient(Closing):
         self._known: Known | None = None  # the schema of the last answer
         self._last_heard = self._last_look = time.monotonic()
         self._dead_since: float | None = None
-        self._watch = Watch()
         self._requests, self._producer = await_entry(
             self.name, self._timeout, self._connect_timeout
         )
@@ -252,13 +252,13 @@ class SidecarClient(Closing):
         if now - self._last_look < _LOOK_EVERY:
             return
         self._last_look = now
-        if self._watch.look(self._requests):
+        if lives(self._requests):
             self._dead_since = None
             if now - self._last_heard > self._timeout:
                 raise SidecarUnavailable(
                     f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
-                    f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more "
-                    f"time (timeout=...) or more workers"
+                    f"{self._timeout:g} s: {'; '.join(check(self.name).words)}; give it more time "
+                    f"(timeout=...) or more workers"
                 )
         elif self._dead_since is None:
             self._dead_since = now

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 import shmring
 from shmring.errors import (
@@ -140,75 +139,16 @@ def others() -> str:
 
 def _is_served(sidecar: str) -> bool:
     with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-        return Watch().look(ring)
+        return lives(ring)
     return False
 
 
-class _Task(NamedTuple):
-    """What a worker holds, as it was seen first."""
-
-    sequence: int | None
-    since: float
-
-
-class Watch:
-    """What a client sees of a sidecar's other processes while it waits for them."""
-
-    def __init__(self) -> None:
-        self._participants: list[ParticipantRecord] = []
-        self._tasks: dict[tuple[int, int], _Task] = {}
-
-    def look(self, ring: shmring.Ring) -> bool:
-        """Whether a worker or a supervisor lives."""
-        now = time.monotonic()
-        self._participants = [
-            participant for participant in ring.participants() if participant["alive"]
-        ]
-        before, self._tasks = self._tasks, {}
-        for participant in self._workers():
-            task = before.get(_key(participant))
-            if task is None or task.sequence != participant["hold"]:
-                task = _Task(participant["hold"], now)
-            self._tasks[_key(participant)] = task
-        return bool(self._tasks) or bool(self._named(SUPERVISOR))
-
-    def describe(self, ring: shmring.Ring) -> str:
-        """What each process was at when :meth:`look` saw it, and for how long."""
-        said = [self._describe_worker(participant, ring) for participant in self._workers()]
-        for participant in self._named(LOADING):
-            function = participant["name"].removeprefix(LOADING)
-            said.append(
-                f"worker {participant['pid']} has been loading {function} for {age_of(participant)}"
-            )
-        if not said:
-            said = [
-                f"supervisor {participant['pid']}, there for {age_of(participant)}, has no worker "
-                f"just now"
-                for participant in self._named(SUPERVISOR)
-            ]
-        return "; ".join(said)
-
-    def _workers(self) -> list[ParticipantRecord]:
-        return [
-            participant for participant in self._participants if participant["role"] == "consumer"
-        ]
-
-    def _named(self, name: str) -> list[ParticipantRecord]:
-        return [
-            s for s in self._participants if s["role"] == "producer" and s["name"].startswith(name)
-        ]
-
-    def _describe_worker(self, participant: ParticipantRecord, ring: shmring.Ring) -> str:
-        worker = f"worker {participant['pid']} ({participant['name']})"
-        task = self._tasks[_key(participant)]
-        age = in_words(time.monotonic() - task.since)
-        if task.sequence is None:
-            return f"{worker} has waited for requests for at least {age}"
-        return f"{worker} has been at {request_at(ring, task.sequence)[0]} for at least {age}"
-
-
-def _key(participant: ParticipantRecord) -> tuple[int, int]:
-    return participant["seat"], participant["joined_ns"]
+def lives(ring: shmring.Ring) -> bool:
+    """Whether a worker or a supervisor of a sidecar lives, by its request ring."""
+    return any(
+        each["alive"] and (each["role"] == "consumer" or each["name"] == SUPERVISOR)
+        for each in ring.participants()
+    )
 
 
 def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
