@@ -36,7 +36,6 @@ RESTART_SECONDS = 300
 
 _SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
 _PAUSE = 1.0  # the longest between two of these
-_NAMED = 5  # of many clients, those that have been there longest
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
@@ -92,31 +91,12 @@ def await_entry(
             if left <= 0:
                 raise SidecarUnavailable(
                     f'sidecar "{sidecar}" has had no room for another client for '
-                    f"{timeout:g} s: {_crowd(sidecar)}; let fewer tasks run at a time "
-                    f"on a host, share their work between sidecars of several names, or wait "
-                    f"longer (timeout=...)"
+                    f"{timeout:g} s: `shmring stat {request_ring_name(sidecar)}` shows who takes "
+                    f"part; let fewer tasks run at a time on a host, share their work between "
+                    f"sidecars of several names, or wait longer (timeout=...)"
                 ) from error
             time.sleep(min(left, random.uniform(pause / 2, pause)))
             pause = min(2 * pause, _PAUSE)
-
-
-def _crowd(sidecar: str) -> str:
-    """Who takes part in a sidecar's request ring."""
-    try:
-        with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            participants = ring.participants()
-    except ShmringError as error:
-        return str(error)
-    clients = sorted(
-        (s for s in participants if s["name"] == CLIENT and s["alive"]),
-        key=lambda s: s["joined_ns"],
-    )
-    workers = sum(s["alive"] and s["role"] == "consumer" for s in participants)
-    longest = ", ".join(f"{s['pid']} for {age_of(s)}" for s in clients[:_NAMED])
-    return (
-        f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
-        f"longest are the processes {longest}"
-    )
 
 
 def serving(sidecar: str) -> list[ParticipantRecord]:

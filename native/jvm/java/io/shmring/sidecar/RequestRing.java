@@ -1,31 +1,36 @@
 package io.shmring.sidecar;
 
-import io.shmring.Producer;
-import io.shmring.Ring;
-import io.shmring.RingException;
+import io.shmring.Message;
 import io.shmring.Participant;
 import io.shmring.Participant.Role;
+import io.shmring.Producer;
+import io.shmring.Range;
+import io.shmring.Ring;
+import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.List;
+import java.util.Locale;
+import java.util.NoSuchElementException;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 
 /** A client in a sidecar's request ring; sidecars/participants.py describes the other participants. */
 final class RequestRing implements AutoCloseable {
-  static final String SUPERVISOR = "supervisor";
-  static final String LOADING = "loading ";
+  private static final String SUPERVISOR = "supervisor";
+  private static final String LOADING = "loading ";
   private static final String CLIENT = "client";
   private static final String FILES = "shmring.sidecar.*";
 
   /** Clients leave so many places free, or an eighth: a new worker must find one. */
   private static final int FOR_WORKERS = 16;
 
-  private static final int NAMED = 5;
+  private static final long PAUSE_MILLIS = 50;
+  private static final long LONGEST_PAUSE_MILLIS = 1000;
 
   private final Ring ring;
   private final Producer producer;
@@ -44,7 +49,7 @@ final class RequestRing implements AutoCloseable {
    *
    * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no room left
    */
-  static RequestRing enter(String sidecar) {
+  private static RequestRing enter(String sidecar) {
     Ring ring = Ring.attach(name(sidecar));
     try {
       Producer producer = ring.producer(CLIENT);
@@ -58,6 +63,50 @@ final class RequestRing implements AutoCloseable {
     } catch (RuntimeException error) {
       ring.close();
       throw error;
+    }
+  }
+
+  /**
+   * Joins as a client: at once, or when the sidecar has started or has room.
+   *
+   * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
+   */
+  static RequestRing await(
+      String sidecar, Client.Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
+      throws InterruptedException {
+    long begun = System.nanoTime();
+    long pause = PAUSE_MILLIS;
+    while (true) {
+      taskCheck.check();
+      long waited = System.nanoTime() - begun;
+      try {
+        return enter(sidecar);
+      } catch (RingException error) {
+        if (error.status() == Status.NOT_FOUND) {
+          if (waited >= timeouts.connectNanos()) {
+            throw new SidecarException(
+                String.format(
+                    "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not"
+                        + " start); %s; start it with `shmring sidecar module:function --name %s`, or"
+                        + " see in the log of what should have started it why it is not there",
+                    sidecar, timeouts.connectText(), others(), sidecar));
+          }
+          Thread.sleep(PAUSE_MILLIS);
+        } else if (error.status() == Status.LIMIT) {
+          if (waited >= timeouts.timeoutNanos()) {
+            throw new SidecarException(
+                String.format(
+                    "sidecar \"%s\" has had no room for another client for %s s: `shmring stat %s`"
+                        + " shows who takes part; let fewer tasks run at a time on a host, share their"
+                        + " work between sidecars of several names, or wait longer (timeout=...)",
+                    sidecar, timeouts.timeoutText(), name(sidecar)));
+          }
+          Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
+          pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
+        } else {
+          throw error;
+        }
+      }
     }
   }
 
@@ -90,31 +139,6 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** A text about the participants of a sidecar's request ring. */
-  static String crowd(String sidecar) {
-    List<Participant> participants;
-    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      participants = ring.participants();
-    } catch (RingException error) {
-      return error.getMessage();
-    }
-    List<Participant> clients =
-        participants.stream()
-            .filter(participant -> participant.alive() && participant.name().equals(CLIENT))
-            .sorted(Comparator.comparingLong(Participant::joinedNanos))
-            .toList();
-    long workers = participants.stream().filter(RequestRing::isWorker).count();
-    String longest =
-        clients.stream()
-            .limit(NAMED)
-            .map(participant -> participant.pid() + " for " + LivenessMonitor.ageOf(participant))
-            .collect(Collectors.joining(", "));
-    return String.format(
-        "%d clients and %d workers have them; the clients that have been there longest are the"
-            + " processes %s",
-        clients.size(), workers, longest);
-  }
-
   /** A text about the sidecars on this host. */
   static String others() {
     List<String> names = new ArrayList<>();
@@ -135,7 +159,7 @@ final class RequestRing implements AutoCloseable {
 
   private static boolean isServed(String sidecar) {
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      return new LivenessMonitor().look(ring);
+      return isServed(ring);
     } catch (RingException error) {
       return false;
     }
@@ -158,8 +182,59 @@ final class RequestRing implements AutoCloseable {
     return names.isEmpty() ? "the function" : names;
   }
 
-  static boolean isWorker(Participant participant) {
+  private static boolean isWorker(Participant participant) {
     return participant.alive() && participant.role() == Role.CONSUMER;
+  }
+
+  /** Whether a worker or a supervisor lives. */
+  boolean isServed() {
+    return isServed(ring);
+  }
+
+  private static boolean isServed(Ring ring) {
+    return ring.participants().stream()
+        .anyMatch(each -> isWorker(each) || each.alive() && each.name().equals(SUPERVISOR));
+  }
+
+  /** A text about what each of the sidecar's processes does, and for how long. */
+  String describe() {
+    List<String> said = new ArrayList<>();
+    for (Participant each : ring.participants()) {
+      long pid = each.pid();
+      if (isWorker(each)) {
+        String serves = String.format("worker %d serves %s", pid, each.name());
+        said.add(each.hold().isEmpty() ? serves + ", and waits for requests" : serves + at(each));
+      } else if (each.alive() && each.name().startsWith(LOADING)) {
+        String function = each.name().substring(LOADING.length());
+        String age = age(each.joinedNanos());
+        said.add(String.format("worker %d has been loading %s for %s", pid, function, age));
+      }
+    }
+    return said.isEmpty() ? "its supervisor has no worker just now" : String.join("; ", said);
+  }
+
+  /** What a worker holds, and since when at the earliest. */
+  private String at(Participant worker) {
+    long sequence = worker.hold().getAsLong();
+    String request = "message " + sequence;
+    long since = worker.joinedNanos();
+    try (Range range = ring.range(sequence, ring.claimed())) {
+      Message message = range.iterator().next();
+      String found = Head.of(message, ring.name()).describe();
+      range.confirm(message.id());
+      if (message.id() == sequence) {
+        request = found;
+        since = Math.max(since, message.time());
+      }
+    } catch (RingException | NoSuchElementException error) {
+      // it was answered just now, or it is not ours
+    }
+    return String.format(", and has been at %s for up to %s", request, age(since));
+  }
+
+  private static String age(long nanos) {
+    double seconds = Math.max(0, System.currentTimeMillis() / 1e3 - nanos / 1e9);
+    return String.format(Locale.ROOT, seconds >= 10 ? "%.0f s" : "%.1f s", seconds);
   }
 
   /** Leaves the ring, and closes the producer. */

@@ -48,7 +48,6 @@ public final class SidecarClient implements Client, AutoCloseable {
   private final long replySlots;
   private final Spare spare;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in the order of the batches
-  private LivenessMonitor watch = new LivenessMonitor();
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
@@ -83,7 +82,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.spare = spare;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.requests = Connector.await(sidecar, timeouts, taskCheck);
+    this.requests = RequestRing.await(sidecar, timeouts, taskCheck);
     try {
       this.replies = makeReplies(ReplyRing.FIRST_SLOTS);
     } catch (RuntimeException | InterruptedException error) {
@@ -459,7 +458,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       return;
     }
     lastLook = now;
-    if (watch.look(requests.ring())) {
+    if (requests.isServed()) {
       deadSince = OptionalLong.empty();
     } else if (deadSince.isEmpty()) {
       deadSince = OptionalLong.of(now);
@@ -482,16 +481,15 @@ public final class SidecarClient implements Client, AutoCloseable {
               sidecar,
               ProcessHandle.current().pid(),
               timeouts.timeoutText(),
-              watch.describe(requests.ring())));
+              requests.describe()));
     }
   }
 
   /** Joins the ring of a restarted sidecar, and sends the requests again, with a new reply ring. */
   private void follow() throws InterruptedException {
-    RequestRing found = Connector.await(sidecar, timeouts, taskCheck);
+    RequestRing found = RequestRing.await(sidecar, timeouts, taskCheck);
     requests.close();
     requests = found;
-    watch = new LivenessMonitor();
     copyOut();
     long slots = replies.slots();
     replies.close();
