@@ -85,7 +85,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
                   + " schema out, select the columns behind it, and cast them",
               String.join("\", \"", rings), schema.treeString(), given.treeString()));
     }
-    return new ShmringScanBuilder(schema, ReadOptions.of(with(query)), reads);
+    return new ShmringScanBuilder(ReadOptions.of(with(query)));
   }
 
   @Override
@@ -106,21 +106,12 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
   }
 
   /** Leaves out the columns that the query does not use. */
-  static final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
-    private final StructType schema;
-    private final ReadOptions options;
-    private final RingReads reads;
-    private int[] columns;
+  private final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
+    private final ReadOptions read;
+    private int[] columns = IntStream.range(0, schema.length()).toArray();
 
-    /**
-     * @param reads of the DataFrame so far
-     */
-    ShmringScanBuilder(StructType schema, ReadOptions options, RingReads reads) {
-      this.schema = schema;
-      this.options = options;
-      this.reads = reads;
-      this.columns = new int[schema.length()];
-      Arrays.setAll(columns, i -> i);
+    ShmringScanBuilder(ReadOptions read) {
+      this.read = read;
     }
 
     /** Leaves out whole columns only: a struct keeps all its fields, whichever Spark wants. */
@@ -137,7 +128,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
 
     @Override
     public Scan build() {
-      return new ShmringScan(new ReadPlan(schema, columns, options), reads);
+      return new ShmringScan(new ReadPlan(schema, columns, read), reads);
     }
   }
 }

@@ -30,13 +30,18 @@ import org.slf4j.LoggerFactory;
  * a task that fails hands them back, and its next attempt reads all of them again.
  */
 final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
+  private static final Logger LOG = LoggerFactory.getLogger(BatchReader.class);
+  private static final BranchOptions TURN =
+      BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
+  private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
 
   private final RingPartition partition;
   private final ReadOptions options;
   private final TaskContext task = TaskContext.get();
   private final Consumer consumer;
-  private Consumer participant; // of a named branch, see AttemptParticipant
+  private Consumer turn; // of a named branch: this attempt's, see takeTurn()
+  private boolean hasAwaitedTurn;
   private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
   private final boolean untilSuccess; // leases are kept until the task has succeeded
   private final long end;
@@ -69,7 +74,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
     if (options.branch().isEmpty()) {
       return new TaskRing.OwnBranch(ring.ring(), branch, who).consumer();
     }
-    participant = new AttemptParticipant(ring.ring(), partition, options, task).take();
+    turn = takeTurn();
     try {
       Consumer joined = ring.ring().consumer(options.branch(), branch, who);
       if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
@@ -77,7 +82,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
       }
       return joined;
     } catch (RuntimeException error) {
-      participant.close();
+      turn.close();
       throw error;
     }
   }
@@ -184,127 +189,104 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
     } else {
       consumer.close();
     }
-    if (participant != null) {
-      participant.close(); // last: the next attempt checks what was released
+    if (turn != null) {
+      turn.close(); // last: the next attempt checks what was released
     }
     ring.close();
   }
 
   /**
-   * A lock that one attempt of a read has at a time. Without it, two attempts (a speculative one,
-   * or one that was started while a lost one still runs) would share the branch's messages, and
-   * each would miss those of the other.
+   * Takes a lock that one attempt of a read has at a time, and waits until another attempt ends, as long
+   * as it lives: Spark ends the wait when the other attempt has succeeded. If it has failed, its messages
+   * are there again. Without the lock, two attempts (a speculative one, or one that was started while a
+   * lost one still runs) would share the branch's messages, and each would miss those of the other.
    *
    * <p>The lock is the only consumer's place in a branch that nobody reads. The ring gives it to
    * one attempt of any process, and takes it back when that process dies.
+   *
+   * @throws IllegalStateException if some of this attempt's messages were released before
    */
-  static final class AttemptParticipant {
-    private static final Logger LOG = LoggerFactory.getLogger(AttemptParticipant.class);
-    private static final BranchOptions PLACE =
-        BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
-    private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
-
-    private final Ring ring;
-    private final RingPartition partition;
-    private final ReadOptions options;
-    private final TaskContext task;
-    private boolean waited;
-
-    AttemptParticipant(Ring ring, RingPartition partition, ReadOptions options, TaskContext task) {
-      this.ring = ring;
-      this.partition = partition;
-      this.options = options;
-      this.task = task;
+  private Consumer takeTurn() {
+    Consumer taken = awaitTurn();
+    try {
+      if (isIncomplete()) {
+        awaitKill();
+        throw incomplete();
+      }
+      return taken;
+    } catch (RuntimeException error) {
+      taken.close();
+      throw error;
     }
+  }
 
-    /**
-     * Waits until another attempt ends, as long as it lives: Spark ends the wait when the other
-     * attempt has succeeded. If it has failed, its messages are there again.
-     *
-     * @throws IllegalStateException if some of this attempt's messages were released before
-     */
-    Consumer take() {
-      Consumer participant = join();
+  private Consumer awaitTurn() {
+    while (true) {
       try {
-        if (isIncomplete()) {
-          awaitKill();
-          throw incomplete();
+        return ring.ring().consumer(
+            "spark-read-" + partition.read(), TURN, "spark attempt " + task.taskAttemptId());
+      } catch (RingException error) {
+        if (error.status() != Status.SECOND_CONSUMER) {
+          throw error;
         }
-        return participant;
-      } catch (RuntimeException error) {
-        participant.close();
-        throw error;
       }
-    }
-
-    private Consumer join() {
-      while (true) {
-        try {
-          return ring.consumer(
-              "spark-read-" + partition.read(), PLACE, "spark attempt " + task.taskAttemptId());
-        } catch (RingException error) {
-          if (error.status() != Status.SECOND_CONSUMER) {
-            throw error;
-          }
-        }
-        if (!waited) {
-          LOG.info(
-              "ring \"{}\": another attempt of this task reads branch \"{}\"; waiting for its end",
-              ring.name(),
-              options.branch());
-        }
-        waited = true;
-        TaskWait.pause(task);
+      if (!hasAwaitedTurn) {
+        LOG.info(
+            "ring \"{}\": another attempt of this task reads branch \"{}\"; waiting for its end",
+            ring.ring().name(),
+            options.branch());
       }
+      hasAwaitedTurn = true;
+      TaskWait.pause(task);
     }
+  }
 
-    /** Fails if an earlier attempt has released messages: they cannot be read again. */
-    private boolean isIncomplete() {
-      if (partition.launch() == 1) {
-        return false;
-      }
-      if (partition.released() >= 0) {
-        return released() > partition.released();
-      }
-      return isRunAgain() || !options.releaseAtEnd();
+  /** Fails if an earlier attempt has released messages: they cannot be read again. */
+  private boolean isIncomplete() {
+    if (partition.launch() == 1) {
+      return false;
     }
+    if (partition.released() >= 0) {
+      return released() > partition.released();
+    }
+    return isRunAgain() || !options.releaseAtEnd();
+  }
 
-    /**
-     * Ends this attempt after another one has succeeded: Spark is about to end it, without counting
-     * it.
-     */
-    private void awaitKill() {
-      if (waited || (task.attemptNumber() > 0 && !isRunAgain())) {
-        TaskWait.sleep(task, UNTIL_SPARK_KILLS);
-      }
+  /**
+   * Ends this attempt after another one has succeeded: Spark is about to end it, without counting
+   * it.
+   */
+  private void awaitKill() {
+    if (hasAwaitedTurn || (task.attemptNumber() > 0 && !isRunAgain())) {
+      TaskWait.sleep(task, UNTIL_SPARK_KILLS);
     }
+  }
 
-    /** Whether another stage, of this plan or of another one, has run this task before. */
-    private boolean isRunAgain() {
-      return partition.launch() > task.attemptNumber() + 1;
-    }
+  /** Whether another stage, of this plan or of another one, has run this task before. */
+  private boolean isRunAgain() {
+    return partition.launch() > task.attemptNumber() + 1;
+  }
 
-    private IllegalStateException incomplete() {
-      String moved =
-          partition.released() < 0
-              ? "may have moved on"
-              : String.format("has moved on from %d to %d", partition.released(), released());
-      return new IllegalStateException(
-          String.format(
-              "ring \"%s\": branch \"%s\" %s since this DataFrame was first run, and this is"
-                  + " attempt %d:"
-                  + " rows would be missing from its result. %s%s",
-              ring.name(),
-              options.branch(),
-              moved,
-              partition.launch(),
-              RingReads.WAYS_OUT,
-              options.releaseAtEnd() ? "" : ", or read it with .option(\"release\", \"task\")"));
-    }
+  private IllegalStateException incomplete() {
+    String moved =
+        partition.released() < 0
+            ? "may have moved on"
+            : String.format("has moved on from %d to %d", partition.released(), released());
+    return new IllegalStateException(
+        String.format(
+            "ring \"%s\": branch \"%s\" %s since this DataFrame was first run, and this is"
+                + " attempt %d:"
+                + " rows would be missing from its result. %s%s",
+            ring.ring().name(),
+            options.branch(),
+            moved,
+            partition.launch(),
+            RingReads.WAYS_OUT,
+            options.releaseAtEnd() ? "" : ", or read it with .option(\"release\", \"task\")"));
+  }
 
-    private long released() {
-      return ring.branch(options.branch()).map(BranchInfo::released).orElse(Long.MAX_VALUE);
-    }
+  private long released() {
+    return ring.ring().branch(options.branch()).map(BranchInfo::released).orElse(Long.MAX_VALUE);
   }
 
   /** When to do something costly during a wait: each pause is twice as long as the one before. */

@@ -100,35 +100,26 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
 
   @Override
   public BatchWrite toBatch() {
-    return new RingBatchWrite(options, info.schema(), metrics);
+    return new RingBatchWrite();
   }
 
   @Override
   public StreamingWrite toStreaming() {
     streams = true;
-    return new RingStreamingWrite(options, info.schema(), info.queryId(), metrics);
+    return new RingStreamingWrite();
   }
 
   /**
    * A batch job. Its rows become readable when it commits: by one store if they take at most half
    * of the ring, otherwise message by message while the commit runs.
    */
-  static final class RingBatchWrite implements BatchWrite {
-    private final WriteOptions options;
-    private final StructType schema;
-    private final WriteMetrics metrics;
+  private final class RingBatchWrite implements BatchWrite {
     private RingJob job;
 
-    RingBatchWrite(WriteOptions options, StructType schema, WriteMetrics metrics) {
-      this.options = options;
-      this.schema = schema;
-      this.metrics = metrics;
-    }
-
     @Override
-    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
       job = new RingJob(options);
-      return job.writers(schema);
+      return job.writers(info.schema());
     }
 
     @Override
@@ -165,28 +156,16 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
    * A streaming query's epochs. Each becomes readable by one store, and the query's record has the
    * last one: an epoch that Spark writes again is readable once.
    */
-  static final class RingStreamingWrite implements StreamingWrite {
-    private final WriteOptions options;
-    private final StructType schema;
-    private final String query;
-    private final WriteMetrics metrics;
+  private final class RingStreamingWrite implements StreamingWrite {
     private RingJob job;
 
-    RingStreamingWrite(
-        WriteOptions options, StructType schema, String query, WriteMetrics metrics) {
-      this.options = options;
-      this.schema = schema;
-      this.query = query;
-      this.metrics = metrics;
-    }
-
     @Override
-    public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+    public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
       if (job != null) {
         job.close(); // of an epoch that was neither committed nor aborted
       }
       job = new RingJob(options);
-      return job.writers(schema);
+      return job.writers(info.schema());
     }
 
     @Override
@@ -194,7 +173,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
       List<RingJob.StagedFile> files = RingJob.StagedFile.of(messages);
       try (RingJob committing = job) {
         job = null;
-        SinkRecord record = new SinkRecord(committing.ring(), query);
+        SinkRecord record = new SinkRecord(committing.ring(), info.queryId());
         if (isPublished(record, committing.ring(), epoch)) {
           return;
         }
