@@ -12,12 +12,15 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Consumer;
+import org.apache.arrow.flatbuf.Decimal;
+import org.apache.arrow.flatbuf.Type;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.arrow.vector.util.TransferPair;
 
@@ -145,7 +148,7 @@ public final class StreamDecoder {
 
   private static Optional<Schema> named(Frame schema) {
     try {
-      return Optional.of(NamedSchema.of(schema));
+      return Optional.of(NamedTypes.of(schema));
     } catch (RuntimeException error) {
       return Optional.empty();
     }
@@ -156,5 +159,37 @@ public final class StreamDecoder {
         Status.DAMAGED,
         String.format(
             "message %d holds no readable Arrow batch: %s", message.id(), error.getMessage()));
+  }
+
+  /**
+   * A schema whose types have names, but perhaps no vectors: Arrow's own parser refuses decimals of less
+   * than 128 bits.
+   */
+  private static final class NamedTypes {
+    static Schema of(Frame message) {
+      org.apache.arrow.flatbuf.Schema schema = new org.apache.arrow.flatbuf.Schema();
+      message.metadata().header(schema);
+      List<Field> fields = new ArrayList<>();
+      for (int i = 0; i < schema.fieldsLength(); i++) {
+        fields.add(field(schema.fields(i)));
+      }
+      return new Schema(fields);
+    }
+
+    private static Field field(org.apache.arrow.flatbuf.Field field) {
+      List<Field> children = new ArrayList<>();
+      for (int i = 0; i < field.childrenLength(); i++) {
+        children.add(field(field.children(i)));
+      }
+      return new Field(field.name(), new FieldType(field.nullable(), type(field), null), children);
+    }
+
+    private static ArrowType type(org.apache.arrow.flatbuf.Field field) {
+      if (field.typeType() != Type.Decimal) {
+        return ArrowType.getTypeForField(field);
+      }
+      Decimal decimal = (Decimal) field.type(new Decimal());
+      return new ArrowType.Decimal(decimal.precision(), decimal.scale(), decimal.bitWidth());
+    }
   }
 }
