@@ -165,20 +165,15 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** The functions that a sidecar's workers serve, as their names in the ring say. */
-  static String functions(String sidecar) {
-    String names = "";
-    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      names =
-          ring.participants().stream()
-              .filter(RequestRing::isWorker)
-              .map(Participant::name)
-              .distinct()
-              .sorted()
-              .collect(Collectors.joining(" or "));
-    } catch (RingException error) {
-      // it is gone: the functions are unknown
-    }
+  /** The functions that the sidecar's workers serve, as their names in the ring say. */
+  String functions() {
+    String names =
+        ring.participants().stream()
+            .filter(RequestRing::isWorker)
+            .map(Participant::name)
+            .distinct()
+            .sorted()
+            .collect(Collectors.joining(" or "));
     return names.isEmpty() ? "the function" : names;
   }
 

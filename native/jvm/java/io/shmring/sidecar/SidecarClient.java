@@ -159,7 +159,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   @Override
   public String function() {
-    return String.format("%s of sidecar \"%s\"", RequestRing.functions(sidecar), sidecar);
+    return String.format("%s of sidecar \"%s\"", requests.functions(), sidecar);
   }
 
   /**
