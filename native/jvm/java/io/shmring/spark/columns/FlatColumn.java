@@ -1,8 +1,12 @@
 package io.shmring.spark.columns;
 
+import java.util.Arrays;
 import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -12,7 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * as everything else; here a batch was checked once, when it was decoded. In all other respects it
  * is Arrow's column: columnar Python functions take its vector.
  */
-final class FlatColumn extends ArrowColumnVector {
+public final class FlatColumn extends ArrowColumnVector {
   private final long validity; // 0 if no value is null
   private final long offsets;
   private final long values;
@@ -26,9 +30,33 @@ final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * @param vector a vector whose values were checked to lie inside its buffers
+   * Returns the columns of all of them, which have as many rows.
+   *
+   * @param roots vectors whose values were checked to lie inside their buffers, as a decoder does
    */
-  static ArrowColumnVector of(FieldVector vector) {
+  public static ColumnarBatch batch(VectorSchemaRoot... roots) {
+    ColumnVector[] vectors =
+        Arrays.stream(roots)
+            .flatMap(root -> root.getFieldVectors().stream())
+            .map(FlatColumn::of)
+            .toArray(ColumnVector[]::new);
+    return new ColumnarBatch(vectors, roots[0].getRowCount());
+  }
+
+  /**
+   * Returns some of its columns.
+   *
+   * @param places of these columns, in their order
+   */
+  public static ColumnarBatch batch(VectorSchemaRoot root, int[] places) {
+    ColumnVector[] vectors =
+        Arrays.stream(places)
+            .mapToObj(place -> of(root.getVector(place)))
+            .toArray(ColumnVector[]::new);
+    return new ColumnarBatch(vectors, root.getRowCount());
+  }
+
+  private static ArrowColumnVector of(FieldVector vector) {
     return isFlat(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
   }
 

@@ -78,12 +78,12 @@ public interface RingColumns {
 
     @Override
     public ColumnarBatch copy(List<Message> messages) {
-      return RootColumns.of(conversion.apply(decoder.copy(messages.get(0))));
+      return FlatColumn.batch(conversion.apply(decoder.copy(messages.get(0))));
     }
 
     @Override
     public ColumnarBatch map(List<Message> messages, Runnable whenUnused) {
-      return RootColumns.of(conversion.apply(decoder.map(messages.get(0), whenUnused)));
+      return FlatColumn.batch(conversion.apply(decoder.map(messages.get(0), whenUnused)));
     }
   }
 

@@ -1,7 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.spark.columns.ColumnRows;
-import io.shmring.spark.columns.RootColumns;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.Signature.AnswerHandler;
@@ -35,11 +35,6 @@ public record MapSignature(
   @Override
   public Schema columns() {
     return types.schema(input);
-  }
-
-  @Override
-  public Sent sent() {
-    return Sent.all(columns());
   }
 
   @Override
@@ -99,7 +94,7 @@ public record MapSignature(
 
     @Override
     public ColumnarBatch columns(VectorSchemaRoot batch) {
-      return RootColumns.of(batch, places);
+      return FlatColumn.batch(batch, places);
     }
 
     @Override
@@ -164,11 +159,6 @@ public record MapSignature(
     }
 
     @Override
-    public Sent sent() {
-      return Sent.all(columns());
-    }
-
-    @Override
     public Signature.AnswerHandler begin(int partition) {
       return new Rows(output, Signature.AnswerHandler.OfRows.unsafe(inputs.get(0)));
     }
@@ -206,7 +196,7 @@ public record MapSignature(
       @Override
       public ColumnarBatch columns(VectorSchemaRoot piece) {
         if (isDeclared) {
-          return RootColumns.of(piece, IntStream.range(0, output.size()).toArray());
+          return FlatColumn.batch(piece, IntStream.range(0, output.size()).toArray());
         }
         ArrowColumnVector[] all =
             piece.getFieldVectors().stream()

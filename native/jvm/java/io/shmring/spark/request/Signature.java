@@ -1,6 +1,6 @@
 package io.shmring.spark.request;
 
-import io.shmring.spark.columns.RootColumns;
+import io.shmring.spark.columns.FlatColumn;
 import java.io.Serializable;
 import java.util.Iterator;
 import java.util.List;
@@ -24,16 +24,16 @@ public interface Signature extends Serializable {
    * @param columns which of its columns
    * @param schema of the request
    */
-  record Sent(List<Integer> columns, Schema schema) {
-    static Sent all(Schema schema) {
-      return new Sent(IntStream.range(0, schema.getFields().size()).boxed().toList(), schema);
-    }
-  }
+  record Sent(List<Integer> columns, Schema schema) {}
 
   /** Of the rows of a batch. */
   Schema columns();
 
-  Sent sent();
+  /** All of them, unless a signature says otherwise. */
+  default Sent sent() {
+    Schema schema = columns();
+    return new Sent(IntStream.range(0, schema.getFields().size()).boxed().toList(), schema);
+  }
 
   /** Of the sides of a cogroup. */
   default List<Signature> sides() {
@@ -78,7 +78,7 @@ public interface Signature extends Serializable {
 
     /** That piece, with such columns as {@link #objection} was asked about last. */
     default ColumnarBatch columns(VectorSchemaRoot piece) {
-      return RootColumns.of(piece);
+      return FlatColumn.batch(piece);
     }
 
     /** What comes of that piece; each row is good until the next one. */

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.ColumnRows;
-import io.shmring.spark.columns.RootColumns;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
@@ -202,7 +202,7 @@ public record UdfSignature(
 
     @Override
     public ColumnarBatch columns(VectorSchemaRoot results) {
-      return RootColumns.of(sentOf(results.getRowCount()), results);
+      return FlatColumn.batch(sentOf(results.getRowCount()), results);
     }
 
     @Override
@@ -296,11 +296,6 @@ public record UdfSignature(
     @Override
     public Schema columns() {
       return types.schema(arguments);
-    }
-
-    @Override
-    public Sent sent() {
-      return Sent.all(columns());
     }
 
     @Override

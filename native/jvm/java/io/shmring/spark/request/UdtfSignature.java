@@ -39,11 +39,6 @@ public record UdtfSignature(
   }
 
   @Override
-  public Sent sent() {
-    return Sent.all(columns());
-  }
-
-  @Override
   public Signature.AnswerHandler begin(int partition) {
     UnsafeProjection sent = UnsafeProjection.create(arguments, input);
     sent.initialize(partition);
