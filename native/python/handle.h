@@ -110,6 +110,7 @@ struct iterator {
 #else
 #define WITH_GUARD(handle, statement)                                                                             \
 	do {                                                                                                      \
+		(void)(handle);                                                                                   \
 		statement;                                                                                        \
 	} while (0)
 #define GUARDED_CALL(function, handle, parameters, arguments) _Static_assert(true, #function)
