@@ -84,9 +84,9 @@ int cudaHostUnregister(void *from)
 	return answer(NOT_REGISTERED);
 }
 
-static void advance(void) /* under the lock */
+static void advance(uint64_t to) /* under the lock */
 {
-	for (; done < begun; done++)
+	for (; done < to; done++)
 		memcpy(copies[done % MOST].to, copies[done % MOST].from, copies[done % MOST].bytes);
 }
 
@@ -106,7 +106,7 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
 	copies[begun % MOST].from = from;
 	copies[begun++ % MOST].bytes = bytes;
 	if (!held)
-		advance();
+		advance(begun);
 	return answer(0);
 }
 
@@ -161,7 +161,14 @@ void hold(int on)
 	pthread_mutex_lock(&lock);
 	held = on;
 	if (!on)
-		advance();
+		advance(begun);
+	pthread_mutex_unlock(&lock);
+}
+
+void finish_all_but_the_last(void)
+{
+	pthread_mutex_lock(&lock);
+	advance(begun - 1);
 	pthread_mutex_unlock(&lock);
 }
 

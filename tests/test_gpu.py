@@ -268,6 +268,49 @@ def test_unpin_waits_for_copies(gpu, pinned, thread):
     assert bytes(host(copy)) == KB
 
 
+def test_unpin_waits_for_no_copy_that_is_begun_later(stand_in, pinned, name, thread, patience):
+    done = threading.Event()
+    copies = []
+
+    def always_one_under_way():
+        with shmring.create(name + "-other", slots=SLOTS, temporary=True) as other:
+            out, inp = other.producer(), other.consumer("a", start="earliest")
+            while not done.is_set():
+                out.push(KB, timeout=patience)
+                with inp.lease() as lease:
+                    copies.append(lease.to_device())
+                stand_in.calls.finish_all_but_the_last()
+
+    inp = pinned.consumer("a")
+    pinned.producer().push(KB)
+    stand_in.hold()
+    with inp.lease() as lease:
+        copy = lease.to_device()
+    others = thread(always_one_under_way)
+    try:
+        thread(pinned.unpin).outcome()
+    finally:
+        done.set()
+        others.outcome()
+        stand_in.finish()
+    assert bytes(host(copy)) == KB
+
+
+def test_a_copy_after_which_no_thread_starts_is_let_go_by_unpin(gpu, pinned, thread, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(shmring.gpu, "_copies", shmring.gpu._Copies())
+    inp = pinned.consumer("a")
+    pinned.producer().push(KB)
+    with inp.lease() as lease, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            lease.to_device()
+    thread(pinned.unpin).outcome()
+    assert not pinned.pinned
+
+
 def test_a_copy_that_is_refused_is_told_and_the_lease_let_go(stand_in, pinned):
     out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
     out.push(KB)

@@ -186,6 +186,7 @@ class _Copies:
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[int, object]] = deque()
+        self._begun = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -193,29 +194,34 @@ class _Copies:
         with self._changed:
             self._let_go()
             self._under_way.append((event, source))
+            self._begun += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._changed.notify()
 
     def _let_go(self) -> None:
         """Of those that are done: those of one stream are done in their order."""
-        runtime = _runtime()
         # An error of the device is for those who use the copy.
-        while self._under_way and runtime.query(self._under_way[0][0]) != _NOT_READY:
-            runtime.destroy(self._under_way.popleft()[0])
+        while self._under_way and _runtime().query(self._under_way[0][0]) != _NOT_READY:
+            _runtime().destroy(self._under_way.popleft()[0])
 
     def wait(self) -> None:
-        """Until all that is under way is done and let go of."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._under_way)
+        """Until all that is begun already is done and let go of, thread or no thread."""
+        begun = self._begun
+        while True:
+            with self._changed:
+                self._let_go()
+                if self._begun - len(self._under_way) >= begun:
+                    return
+            time.sleep(_PAUSE)
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._under_way))
                 self._let_go()
-                self._changed.notify_all()
             time.sleep(_PAUSE)
 
 
