@@ -125,11 +125,12 @@ bench: $(VENV)/installed $(VENV)/bench postgresql ## every benchmark, side by si
 
 .PHONY: gpu-check
 gpu-check: ## tests and benchmark of pinned rings on this machine's GPU: PYTHON= one that has torch
+	@$(PYTHON) -c 'import torch; assert torch.cuda.is_available(), "torch finds no GPU here"'
 	@scripts/here $(PYTHON) -m pytest -q -p no:cacheprovider tests/test_gpu.py
 	@scripts/here $(PYTHON) benchmarks/run.py --only gpu --rounds 3 --seconds 0.3
 
 .PHONY: cores
-cores: ## the benchmark of many processes, for a machine with a core for each, in under four minutes
+cores: ## the benchmark of many processes, for a machine with a core for each, in under four minutes: PYTHON= one that has click and rich
 	@scripts/here $(PYTHON) benchmarks/run.py --only cores --rounds 5 --seconds 0.25
 
 # --- documentation -------------------------------------------------------------------

@@ -190,6 +190,18 @@ def test_without_a_runtime_the_error_says_what_is_missing(name):
     assert "import torch or cupy first" in done.stderr
 
 
+def test_gpu_check_without_a_gpu_says_so(stand_in):
+    done = subprocess.run(
+        ["make", "gpu-check", f"PYTHON={sys.executable}"],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "No module named 'torch'" in done.stderr or "torch finds no GPU here" in done.stderr
+
+
 # --- copies ---------------------------------------------------------------------------------------
 
 
