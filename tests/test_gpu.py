@@ -450,6 +450,8 @@ def test_what_is_no_tensor_of_numbers_is_refused(gpu):
     for wrong in (["a"], [True]):
         with pytest.raises(TypeError, match='column "x" is of'):
             to_torch(pa.record_batch({"x": wrong}))
+    with pytest.raises(ValueError, match='two columns are called "x"'):
+        to_torch(pa.record_batch([[1], [2]], names=["x", "x"]))
     with pytest.raises(ValueError, match='column "x" has lists of 0 to 2 values'):
         to_torch(pa.record_batch({"x": [[1, 2], []]}))
     with pytest.raises(ValueError, match='column "x" has 1 nulls'):

@@ -284,12 +284,17 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
     Raises
     ------
     TypeError : a column is not of numbers
-    ValueError : a column has nulls, which must be filled first, or lists of several lengths
+    ValueError : a column has nulls, which must be filled first, or lists of several lengths, or
+        the name of another
     GpuError : torch is not there, or the GPU's runtime refuses the copy
     """
     torch = _torch()
     of: Any = batch
-    columns = {name: _flat(name, of.column(i)) for i, name in enumerate(batch.schema.names)}
+    columns: dict[str, tuple[int, int, str, tuple[int, ...]]] = {}
+    for i, name in enumerate(batch.schema.names):
+        if name in columns:
+            raise ValueError(f'two columns are called "{name}", and tensors go by name; rename one')
+        columns[name] = _flat(name, of.column(i))
     pieces: list[list[int]] = []  # first address and end of what is copied at once
     for address, nbytes, _, _ in sorted(columns.values()):
         if pieces and nbytes and address - pieces[-1][1] < _GAP:
@@ -324,7 +329,9 @@ def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
         array = array.flatten()
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise TypeError(f'column "{name}" is of {kind}, and a tensor of numbers; select the others')
+        raise TypeError(
+            f'column "{name}" is of {kind}, but tensors hold numbers; select other columns'
+        )
     width = kind.bit_width // 8
     values = array.buffers()[1]
     address = values.address + array.offset * width if values is not None and len(array) else 0
@@ -343,7 +350,7 @@ def _list_size(name: str, array: Any) -> int:
     shortest, longest = of.min_max(of.list_value_length(array)).as_py().values()
     if shortest != longest:
         raise ValueError(
-            f'column "{name}" has lists of {shortest} to {longest} values, and a tensor lists of '
-            "one length; pad or cut them first"
+            f'column "{name}" has lists of {shortest} to {longest} values, but those of a tensor are '
+            "equally long; pad or cut them first"
         )
     return longest or 0
