@@ -350,7 +350,7 @@ def _list_size(name: str, array: Any) -> int:
     shortest, longest = of.min_max(of.list_value_length(array)).as_py().values()
     if shortest != longest:
         raise ValueError(
-            f'column "{name}" has lists of {shortest} to {longest} values, but those of a tensor are '
-            "equally long; pad or cut them first"
+            f'column "{name}" has lists of {shortest} to {longest} values, but those of a tensor '
+            "are equally long; pad or cut them first"
         )
     return longest or 0
