@@ -137,7 +137,8 @@ class Sidecars:
     FEW = 6  # each has tens of megabytes of shared memory
 
     def __init__(self) -> None:
-        self.prefix = f"test-{os.getpid()}{STANDING}"
+        # Those of a folder stand while the ones of a module end.
+        self.prefix = f"test-{os.getpid()}{STANDING}{next(_numbers)}-"
         self._running: dict[object, Sidecar] = {}  # the one that was wanted last at the end
 
     def start(self, function: str, **options: object) -> str:
