@@ -190,6 +190,16 @@ def test_without_a_runtime_the_error_says_what_is_missing(name):
     assert "import torch or cupy first" in done.stderr
 
 
+def test_where_no_map_can_be_read_the_error_says_what_is_missing(stand_in, monkeypatch):
+    def refuse(_):
+        raise PermissionError
+
+    monkeypatch.setattr(shmring.gpu.Path, "read_text", refuse)
+    monkeypatch.setattr(shmring.gpu, "_VERSIONS", ())  # the loader may know one
+    with pytest.raises(shmring.GpuError, match="no runtime of a GPU is loaded or found"):
+        shmring.gpu._runtime.__wrapped__()
+
+
 def test_gpu_check_without_a_gpu_says_so(stand_in):
     done = subprocess.run(
         ["make", "gpu-check", f"PYTHON={sys.executable}"],

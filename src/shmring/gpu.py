@@ -101,7 +101,9 @@ class _Runtime:
 @cache
 def _runtime() -> _Runtime:
     """The first runtime that this process has loaded, or else that the loader finds."""
-    maps = Path("/proc/self/maps").read_text()
+    maps = ""
+    with suppress(OSError):
+        maps = Path("/proc/self/maps").read_text()
     paths = re.findall(rf"/.*/(?:{'|'.join(_LIBRARIES)})\.so.*", maps)
     paths += [f"{name}.so{version}" for name in _LIBRARIES for version in _VERSIONS]
     for path in paths:
