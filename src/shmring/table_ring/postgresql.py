@@ -73,7 +73,9 @@ class PostgresBackend(PostgresRing):
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
         claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
         self._pop_one = f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
-        self._pop_many = f"{named('_pop_many')}({me}, $1, $2, {mark})"
+        several = f"FROM {named('_pop_many')}({me}, $1, $2, {mark})"
+        self._pop_many = f"SELECT message_id, message {several}"
+        self._pop_rows = f"SELECT message_id, time, message {several}"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
@@ -97,18 +99,17 @@ class PostgresBackend(PostgresRing):
         return self._move(lambda: self._send(self._pop_one, parameters).get_value(0, 0))
 
     def pop_many(self, limit: int, timeout: float) -> list[bytes]:
-        return [data for _, data in self._take("message_id, message", limit, timeout)]
+        return [data for _, data in self._take(self._pop_many, limit, timeout)]
 
     def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         number = int.from_bytes
         return [
             (number(message_id), number(time, signed=True), data)
-            for message_id, time, data in self._take("message_id, time, message", limit, timeout)
+            for message_id, time, data in self._take(self._pop_rows, limit, timeout)
         ]
 
-    def _take(self, columns: str, limit: int, timeout: float) -> list[tuple[bytes, ...]]:
+    def _take(self, statement: str, limit: int, timeout: float) -> list[tuple[bytes, ...]]:
         """Pop messages; each value that is read costs the client half as much as the message."""
-        statement = f"SELECT {columns} FROM {self._pop_many}"
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
 
         def attempt() -> list[tuple[bytes, ...]] | None:
