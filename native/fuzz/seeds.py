@@ -37,9 +37,8 @@ def main() -> None:
     """Write one file a batch."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for number, (name, batch) in enumerate(
-        BATCHES.items()
-    ):  # as fuzz_arrow.c numbers their schemas
+    # fuzz_arrow.c numbers their schemas so.
+    for number, (name, batch) in enumerate(BATCHES.items()):
         for rows in (batch, batch.slice(0, 0)):
             message = rows.serialize().to_pybytes()
             (folder / f"{name}{len(rows)}").write_bytes(bytes([number]) + message)
