@@ -47,14 +47,15 @@ struct described {
 	uint64_t slots;
 };
 
-static int describe(const shmring *ring, uint64_t at, uint64_t end, struct described *described)
+/* *at is behind the message then, also if it is damaged, unless even its length cannot be trusted. */
+static int describe(const shmring *ring, uint64_t *at, uint64_t end, struct described *described)
 {
 	struct shmring_message message;
-	int status = shmring_read(ring, &at, end, &message);
+	int status = shmring_read(ring, at, end, &message);
 
 	if (status == SHMRING_OK)
 		*described = (struct described){
-		    .behind = at,
+		    .behind = *at,
 		    .message_id = message.message_id,
 		    .time = message.time,
 		    .offset = offset_of(ring, message.data),
@@ -65,38 +66,55 @@ static int describe(const shmring *ring, uint64_t at, uint64_t end, struct descr
 	return status;
 }
 
-/* As Lease.java reads it. */
+/* As Lease.java and Drain.java read it; nobody else has it meanwhile. */
 struct taken {
 	uint64_t first;
 	uint64_t end;
 	uint64_t messages;
 	uint64_t redelivered;
-	uint64_t is_read; /* otherwise a read of the first message will say what is wrong */
-	struct described message; /* the first one */
+	uint64_t read; /* behind what is described, and what was aborted beside it */
+	struct described described[];
 };
 
-NATIVE(jint, take, jlong ring, jlong consumer, jint max_messages, jlong max_slots, jlong words)
+/* Takes messages and describes the first ones, `room` at most; returns how many it has described, or an answer.
+ * That is none if the first one is damaged: a read of it says so, and `read` is behind it, as with
+ * shmring_take_one(), or the end if even its length cannot be trusted. */
+NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_slots, jlong words, jint room)
 {
+	const shmring *ring = from_handle(handle);
 	struct taken *taken = from_handle(words);
 	struct shmring_lease lease;
-	jint status =
-	    answer(env, shmring_take(from_handle(consumer), (uint32_t)max_messages, (uint64_t)max_slots, &lease));
+	jint count = 0;
+	uint64_t at;
+	int status = shmring_take(from_handle(consumer), (uint32_t)max_messages, (uint64_t)max_slots, &lease);
 
-	if (status == SHMRING_OK) {
-		taken->first = lease.first;
-		taken->end = lease.end;
-		taken->messages = lease.messages;
-		taken->redelivered = lease.redelivered;
-		taken->is_read =
-		    describe(from_handle(ring), lease.first, lease.end, &taken->message) == SHMRING_OK;
+	if (status)
+		return answer(env, status);
+	*taken = (struct taken){
+	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
+	at = taken->read = lease.first;
+	if ((uint32_t)room > lease.messages) /* entries that are damaged meanwhile make it no more */
+		room = (jint)lease.messages;
+	while (count < room && (status = describe(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
+		taken->read = at;
+		count++;
 	}
-	return status;
+	if (status == SHMRING_OK || status == SHMRING_UNAVAILABLE)
+		taken->read = lease.end;
+	else if (count == 0)
+		taken->read = at > lease.first ? at : lease.end;
+	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* what the take found is aborted now */
+		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
+		return status;
+	}
+	return count; /* a damaged message behind them comes first in the next take */
 }
 
 NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)
 {
 	struct described message;
-	jint status = answer(env, describe(from_handle(ring), (uint64_t)position, (uint64_t)end, &message));
+	jint status =
+	    answer(env, describe(from_handle(ring), &(uint64_t){(uint64_t)position}, (uint64_t)end, &message));
 
 	if (status == SHMRING_OK)
 		(*env)->SetLongArrayRegion(env, result, 0, sizeof message / sizeof(jlong),
@@ -129,65 +147,6 @@ NATIVE(jint, nack, jlong consumer, jlong first, jlong end)
 	int status = hand_back(from_handle(consumer), (uint64_t)first, (uint64_t)end);
 
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
-}
-
-/* --- many messages a call ------------------------------------------------------ */
-
-/* As Drain.java reads it; nobody else has it meanwhile. */
-struct drained {
-	uint64_t first;
-	uint64_t read; /* behind the messages, and what was aborted beside them */
-	uint64_t end;
-	struct {
-		uint64_t behind;
-		uint64_t message_id;
-		uint64_t time;
-		uint64_t offset; /* from the first slot; they are mapped twice */
-		uint64_t length_and_kind; /* 32 bits, 8 bits */
-	} messages[];
-};
-
-/* Takes up to max_messages; returns their number, or an answer. The words have the held range, also if the
- * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if even its
- * length cannot be trusted. */
-NATIVE(jint, drain, jlong ring, jlong handle, jint max_messages, jlong words)
-{
-	shmring_consumer *consumer = from_handle(handle);
-	struct drained *drained = from_handle(words);
-	struct shmring_message message;
-	struct shmring_lease lease;
-	jint count = 0;
-	uint64_t at;
-	int status;
-
-	drained->first = drained->read = drained->end = 0;
-	status = shmring_take(consumer, (uint32_t)max_messages, UINT64_MAX, &lease);
-	if (status)
-		return answer(env, status);
-	drained->first = drained->read = at = lease.first;
-	drained->end = lease.end;
-	/* The number was found before: entries that are damaged meanwhile cannot make it write more than there
-	 * is room for. */
-	while ((uint32_t)count < lease.messages &&
-	       (status = shmring_read(from_handle(ring), &at, lease.end, &message)) == SHMRING_OK) {
-		drained->messages[count].behind = drained->read = at;
-		drained->messages[count].message_id = message.message_id;
-		drained->messages[count].time = message.time;
-		drained->messages[count].offset = offset_of(from_handle(ring), message.data);
-		drained->messages[count].length_and_kind = message.length | (uint64_t)message.kind << 32;
-		count++;
-	}
-	if (status == SHMRING_OK || status == SHMRING_UNAVAILABLE) {
-		drained->read = lease.end;
-	} else if (count == 0) {
-		drained->read = at > lease.first ? at : lease.end;
-		return answer(env, status);
-	}
-	if (count == 0) { /* by damage: what the take found is aborted now */
-		(void)shmring_release(consumer, lease.first, lease.end);
-		return SHMRING_UNAVAILABLE;
-	}
-	return count; /* the damaged message comes first in the next call */
 }
 
 /* A text about whom a consumer waits for. */

@@ -39,38 +39,30 @@ NATIVE(jlong, next, jlong producer, jint slots)
 	return sequence < 0 ? answer(env, (int)sequence) : sequence;
 }
 
-NATIVE(jint, publish, jlong producer, jint length, jint kind, jint shift)
+/* Publishes the claim as one message for each part, of which Claim.java has three numbers. */
+NATIVE(jint, publish, jlong producer, jintArray words, jint kind)
 {
-	return answer(env,
-		      shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, (uint8_t)shift));
-}
-
-/* Publishes the claim as one message for each part; Java has checked that the arrays have one length. */
-NATIVE(jint, publishParts, jlong producer, jintArray slots, jintArray lengths, jintArray shifts, jint kind)
-{
-	jsize count = (*env)->GetArrayLength(env, slots);
+	jsize count = (*env)->GetArrayLength(env, words) / 3;
 	struct shmring_part *parts = malloc((size_t)count * sizeof *parts);
-	jint *numbers = malloc((size_t)count * 3 * sizeof *numbers);
 	int status;
 
-	if (parts && numbers) {
-		(*env)->GetIntArrayRegion(env, slots, 0, count, numbers);
-		(*env)->GetIntArrayRegion(env, lengths, 0, count, numbers + count);
-		(*env)->GetIntArrayRegion(env, shifts, 0, count, numbers + 2 * (size_t)count);
-		for (jsize i = 0; i < count; i++)
-			parts[i] = (struct shmring_part){
-			    .slots = (uint32_t)numbers[i],
-			    .length = (uint32_t)numbers[count + i],
-			    .shift = (uint8_t)numbers[2 * count + i],
-			    .kind = (uint8_t)kind,
-			};
-		status = answer(env, shmring_publish_parts(from_handle(producer), parts, (uint32_t)count));
-	} else {
-		status = SHMRING_E_NO_MEMORY;
-		throw_status(env, status, "out of memory");
+	if (!parts) {
+		throw_status(env, SHMRING_E_NO_MEMORY, "out of memory");
+		return SHMRING_E_NO_MEMORY;
 	}
+	for (jsize i = 0; i < count; i++) {
+		jint part[3];
+
+		(*env)->GetIntArrayRegion(env, words, 3 * i, 3, part);
+		parts[i] = (struct shmring_part){
+		    .slots = (uint32_t)part[0],
+		    .length = (uint32_t)part[1],
+		    .shift = (uint8_t)part[2],
+		    .kind = (uint8_t)kind,
+		};
+	}
+	status = answer(env, shmring_publish_parts(from_handle(producer), parts, (uint32_t)count));
 	free(parts);
-	free(numbers);
 	return status;
 }
 

@@ -1,7 +1,7 @@
 package io.shmring;
 
 import java.lang.ref.Reference;
-import java.nio.ByteBuffer;
+import java.nio.LongBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
@@ -13,14 +13,14 @@ public final class Consumer implements AutoCloseable {
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
   private final WaitStrategy wait;
-  private final ByteBuffer taken; // by the last poll
+  private final LongBuffer taken; // by the last poll
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
   private Optional<Producer> deadLetters = Optional.empty();
   private boolean kept; // it holds messages that it could not hand back: closing does it
 
-  Consumer(Ring ring, ByteBuffer taken, long handle, WaitStrategy wait) {
+  Consumer(Ring ring, LongBuffer taken, long handle, WaitStrategy wait) {
     this.ring = ring;
     this.wait = wait;
     this.ringHandle = ring.handle();
@@ -99,10 +99,10 @@ public final class Consumer implements AutoCloseable {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
         }
-        int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
+        int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress, 1);
         Reference.reachabilityFence(taken); // of which the call has the address only
-        if (answer == 0) {
-          return leaseOfTaken();
+        if (answer >= 0) {
+          return leaseOfTaken(answer > 0);
         }
         checkAnswer(answer);
         if (waitWhereEmpty(answer, deadline) == Outcome.TIMEOUT) {
@@ -113,15 +113,15 @@ public final class Consumer implements AutoCloseable {
   }
 
   /** Makes the lease; if there is no memory for it, the messages are handed back at once. */
-  private Optional<Lease> leaseOfTaken() {
+  private Optional<Lease> leaseOfTaken(boolean described) {
     boolean made = false;
     try {
-      Optional<Lease> lease = Optional.of(new Lease(this, taken));
+      Optional<Lease> lease = Optional.of(new Lease(this, taken, described));
       made = true;
       return lease;
     } finally { // a catch could have to load a class
       if (!made) {
-        handBack(taken.getLong(0), taken.getLong(Long.BYTES));
+        handBack(taken.get(0), taken.get(1));
       }
     }
   }

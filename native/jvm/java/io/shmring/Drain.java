@@ -1,21 +1,16 @@
 package io.shmring;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+import java.nio.LongBuffer;
 
 /** A consumer's buffer for drain(): the native side writes the places of messages, a view shows them. */
 final class Drain {
   /** The most messages of a call. */
   static final int MOST = 1024;
 
-  private static final int HEAD = 3 * Long.BYTES; // first, behind what can be read, end
-  private static final int RECORD = 5 * Long.BYTES; // behind, id, time, offset, length and kind
-
   private final long ring; // its handle stays for as long as the consumer is open
   private final Slots slots;
   private final MessageView view = new MessageView();
-  private final ByteBuffer words =
-      ByteBuffer.allocateDirect(HEAD + MOST * RECORD).order(ByteOrder.nativeOrder());
+  private final LongBuffer words = Lease.words(MOST);
   private final long address = Native.address(words);
 
   Drain(Ring ring) {
@@ -29,35 +24,40 @@ final class Drain {
 
   /** Takes up to `limit` messages; returns their number, or an {@link Outcome}. Skips a damaged one. */
   int take(long handle, int limit, Consumer consumer) {
-    try {
-      return Native.drain(ring, handle, Math.min(limit, MOST), address);
-    } catch (Throwable error) { // rethrown: also where there was no memory to say what is damaged
-      settle(consumer, words.getLong(Long.BYTES), error);
-      throw error;
+    int count = Native.take(ring, handle, Math.min(limit, MOST), Long.MAX_VALUE, address, MOST);
+    if (count == 0) {
+      try {
+        Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
+      } catch (Throwable error) { // also where there was no memory to say what is damaged
+        settle(consumer, words.get(4), error);
+        throw error;
+      }
+      settle(consumer, words.get(0), null); // it is whole after all
+      return Outcome.CONTENDED;
     }
+    return count;
   }
 
   /** Passes the messages of take() to the handler; the consumer releases them, or hands some back. */
   int deliver(MessageHandler handler, int count, Consumer consumer) {
-    long done = words.getLong(0);
+    long done = words.get(0);
     Throwable failure = null;
     view.open();
     try {
       for (int i = 0; i < count; i++) {
-        int at = HEAD + i * RECORD;
-        long behind = words.getLong(at);
-        long packed = words.getLong(at + 4 * Long.BYTES);
+        int at = Lease.WORDS + i * Message.WORDS;
+        long behind = words.get(at);
         view.show(
             slots,
-            words.getLong(at + Long.BYTES),
-            words.getLong(at + 2 * Long.BYTES),
-            words.getLong(at + 3 * Long.BYTES),
-            packed & 0xffff_ffffL,
-            (int) (packed >>> 32));
+            words.get(at + 1),
+            words.get(at + 2),
+            words.get(at + 3),
+            words.get(at + 4),
+            (int) words.get(at + 5));
         handler.onMessage(view);
         done = behind;
       }
-      done = words.getLong(Long.BYTES);
+      done = words.get(4);
     } catch (Throwable error) { // rethrown: only here it is known how far the handler came
       failure = error;
       throw error;
@@ -70,8 +70,8 @@ final class Drain {
 
   /** Releases the messages before `done`, and hands the rest back; closing does so at the latest. */
   private void settle(Consumer consumer, long done, Throwable failure) {
-    long first = words.getLong(0);
-    long end = words.getLong(2 * Long.BYTES);
+    long first = words.get(0);
+    long end = words.get(1);
     try {
       if (done > first) {
         consumer.release(first, done);

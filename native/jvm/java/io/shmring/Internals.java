@@ -1,7 +1,6 @@
 package io.shmring;
 
 import java.time.Duration;
-import java.util.Optional;
 
 /** Calls that shmring's own packages need beyond the API; they may change in any version. */
 public final class Internals {
@@ -75,18 +74,6 @@ public final class Internals {
       }
       throw error;
     }
-  }
-
-  /**
-   * Claims room for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte boundary,
-   * as the body of an Arrow message does.
-   */
-  public static Optional<Claim> claimAligned(
-      Producer producer, long length, long align, Duration timeout) throws InterruptedException {
-    if (align < 0 || align % 4 != 0) {
-      throw new RingException(Status.INVALID, "align must be a multiple of 4, not " + align);
-    }
-    return producer.claim(length, align, Deadline.in(timeout));
   }
 
   /**

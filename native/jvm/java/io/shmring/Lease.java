@@ -2,36 +2,38 @@ package io.shmring;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.Iterator;
+import java.nio.LongBuffer;
 import java.util.Optional;
 
 /** Messages that were taken: producers do not overwrite them until this or its consumer is closed. */
-public final class Lease implements AutoCloseable, Iterable<Message>, Access {
+public final class Lease extends Messages {
+  /** Words in front of the messages that Native.take() describes. */
+  static final int WORDS = 5;
+
   private final Consumer consumer;
-  private final long first;
-  private final long end;
   private final int count;
   private final int deliveries;
   private final Optional<Message> head; // empty: reading it throws what is wrong
   private boolean open = true;
 
-  /** Reads the words that Native.take() wrote. */
-  Lease(Consumer consumer, ByteBuffer words) {
+  /**
+   * Reads the words that Native.take() wrote.
+   *
+   * @param described whether a message is among them
+   */
+  Lease(Consumer consumer, LongBuffer words, boolean described) {
+    super(consumer.ring(), words.get(0), words.get(1));
     this.consumer = consumer;
-    this.first = words.getLong(0);
-    this.end = words.getLong(Long.BYTES);
-    this.count = (int) words.getLong(2 * Long.BYTES);
-    this.deliveries = (int) words.getLong(3 * Long.BYTES) + 1;
-    this.head =
-        words.getLong(4 * Long.BYTES) != 0
-            ? Optional.of(new Message(this, words, 5 * Long.BYTES))
-            : Optional.empty();
+    this.count = (int) words.get(2);
+    this.deliveries = (int) words.get(3) + 1;
+    this.head = described ? Optional.of(new Message(this, words, WORDS)) : Optional.empty();
   }
 
-  /** Room for Native.take(). */
-  static ByteBuffer words() {
-    return ByteBuffer.allocateDirect(5 * Long.BYTES + Message.BYTES)
-        .order(ByteOrder.nativeOrder());
+  /** Room for Native.take(), which describes so many messages. */
+  static LongBuffer words(int messages) {
+    return ByteBuffer.allocateDirect((WORDS + messages * Message.WORDS) * Long.BYTES)
+        .order(ByteOrder.nativeOrder())
+        .asLongBuffer();
   }
 
   /** The first sequence that is held. */
@@ -70,11 +72,6 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     return iterator().next();
   }
 
-  @Override
-  public Iterator<Message> iterator() {
-    return new Messages(this, head, first, end);
-  }
-
   /**
    * Hands the messages back: the branch delivers them again, marked as redelivered. {@link #close}
    * does nothing then. Call this if the messages could not be processed: a try-with-resources block
@@ -104,19 +101,19 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   }
 
   @Override
-  public Ring ring() {
-    return consumer.ring();
+  Optional<Message> head() {
+    return head;
   }
 
   @Override
-  public Object lock() {
+  Object lock() {
     return consumer;
   }
 
   @Override
-  public void check() {
+  void check() {
     if (!open || !consumer.isOpen()) {
-      throw consumer.ring().closed("lease");
+      throw ring.closed("lease");
     }
   }
 }

@@ -1,15 +1,15 @@
 package io.shmring;
 
 import java.nio.ByteBuffer;
+import java.nio.LongBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.Objects;
 
 /** A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it. */
 public final class Message {
   static final int WORDS = 7;
-  static final int BYTES = WORDS * Long.BYTES;
 
-  private final Access access;
+  private final Messages held;
   private final long behind;
   private final long id;
   private final long time;
@@ -18,28 +18,16 @@ public final class Message {
   private final int kind;
   private final int slots;
 
-  /** Reads the words that Native.read() wrote. */
-  Message(Access access, long[] words) {
-    this.access = access;
-    this.behind = words[0];
-    this.id = words[1];
-    this.time = words[2];
-    this.offset = words[3];
-    this.length = words[4];
-    this.kind = (int) words[5];
-    this.slots = (int) words[6];
-  }
-
-  /** Reads the same words, which begin at `at`. */
-  Message(Access access, ByteBuffer words, int at) {
-    this.access = access;
-    this.behind = words.getLong(at);
-    this.id = words.getLong(at + Long.BYTES);
-    this.time = words.getLong(at + 2 * Long.BYTES);
-    this.offset = words.getLong(at + 3 * Long.BYTES);
-    this.length = words.getLong(at + 4 * Long.BYTES);
-    this.kind = (int) words.getLong(at + 5 * Long.BYTES);
-    this.slots = (int) words.getLong(at + 6 * Long.BYTES);
+  /** Reads the words that Native.read() or Native.take() wrote, which begin at `at`. */
+  Message(Messages held, LongBuffer words, int at) {
+    this.held = held;
+    this.behind = words.get(at);
+    this.id = words.get(at + 1);
+    this.time = words.get(at + 2);
+    this.offset = words.get(at + 3);
+    this.length = words.get(at + 4);
+    this.kind = (int) words.get(at + 5);
+    this.slots = (int) words.get(at + 6);
   }
 
   /** The sequence behind it. */
@@ -87,9 +75,9 @@ public final class Message {
     if (to.isReadOnly()) {
       throw new ReadOnlyBufferException();
     }
-    synchronized (access.lock()) {
-      access.check();
-      access.ring().slots().copy(this.offset + offset, count, to);
+    synchronized (held.lock()) {
+      held.check();
+      held.ring.slots().copy(this.offset + offset, count, to);
     }
   }
 
@@ -98,9 +86,9 @@ public final class Message {
    * result is closed; only the lease keeps producers from overwriting it.
    */
   public MappedMessage mapped() {
-    synchronized (access.lock()) {
-      access.check();
-      Ring ring = access.ring();
+    synchronized (held.lock()) {
+      held.check();
+      Ring ring = held.ring;
       long address = ring.slots().address(offset);
       ring.retain();
       return new MappedMessage(address, length, ring::release);

@@ -1,57 +1,78 @@
 package io.shmring;
 
+import java.nio.LongBuffer;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Optional;
 
-/** The messages between two sequences. */
-final class Messages implements Iterator<Message> {
-  private final Access access;
-  private final long end;
-  private final Optional<Message> head;
-  private Optional<Message> next = Optional.empty();
-  private long position;
+/** The messages between two sequences, which can be read for as long as this is open. */
+abstract class Messages implements AutoCloseable, Iterable<Message> {
+  final Ring ring;
+  final long first;
+  final long end;
 
-  /**
-   * @param head the first message, if it has been read
-   */
-  Messages(Access access, Optional<Message> head, long first, long end) {
-    this.access = access;
-    this.head = head;
-    this.position = first;
+  Messages(Ring ring, long first, long end) {
+    this.ring = ring;
+    this.first = first;
     this.end = end;
   }
 
-  /** Reads ahead, because aborted runs may lie between messages. */
+  /** Locked while messages are read, after a call of check(). */
+  abstract Object lock();
+
+  /**
+   * @throws RingException if it was closed
+   */
+  abstract void check();
+
+  /** The first message, if it has been read. */
+  Optional<Message> head() {
+    return Optional.empty();
+  }
+
   @Override
-  public boolean hasNext() {
-    if (next.isEmpty()) {
-      synchronized (access.lock()) {
-        access.check();
-        next = read();
+  public abstract void close();
+
+  @Override
+  public Iterator<Message> iterator() {
+    return new Walk();
+  }
+
+  private final class Walk implements Iterator<Message> {
+    private Optional<Message> next = Optional.empty();
+    private long position = first;
+
+    /** Reads ahead, because aborted runs may lie between messages. */
+    @Override
+    public boolean hasNext() {
+      if (next.isEmpty()) {
+        synchronized (lock()) {
+          check();
+          next = read();
+        }
       }
+      return next.isPresent();
     }
-    return next.isPresent();
-  }
 
-  private Optional<Message> read() {
-    if (head.isPresent() && position < head.get().behind()) {
-      return head;
+    private Optional<Message> read() {
+      if (head().isPresent() && position < head().get().behind()) {
+        return head();
+      }
+      long[] words = new long[Message.WORDS];
+      return Native.read(ring.handle(), position, end, words) == 0
+          ? Optional.of(new Message(Messages.this, LongBuffer.wrap(words), 0))
+          : Optional.empty();
     }
-    long[] words = new long[Message.WORDS];
-    return Native.read(access.ring().handle(), position, end, words) == 0
-        ? Optional.of(new Message(access, words))
-        : Optional.empty();
-  }
 
-  @Override
-  public Message next() {
-    if (!hasNext()) {
-      throw new NoSuchElementException();
+    @Override
+    public Message next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      Message message = next.get();
+      next = Optional.empty();
+      position = message.behind();
+      return message;
     }
-    Message message = next.get();
-    next = Optional.empty();
-    position = message.behind();
-    return message;
   }
 }

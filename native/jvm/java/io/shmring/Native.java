@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.nio.Buffer;
 import java.nio.ByteBuffer;
 
 /**
@@ -56,10 +57,7 @@ final class Native {
 
   static native long next(long producer, int slots);
 
-  static native int publish(long producer, int length, int kind, int shift);
-
-  static native int publishParts(
-      long producer, int[] slots, int[] lengths, int[] shifts, int kind);
+  static native int publish(long producer, int[] parts, int kind);
 
   static native int abort(long producer);
 
@@ -86,14 +84,14 @@ final class Native {
 
   static native void deadLetters(long consumer, int maxDeliveries, long producer);
 
-  static native int take(long ring, long consumer, int maxMessages, long maxSlots, long words);
+  static native int take(
+      long ring, long consumer, int maxMessages, long maxSlots, long words, int room);
 
   static native int read(long ring, long position, long end, long[] message);
 
   static native int release(long consumer, long first, long end);
 
   static native int nack(long consumer, long first, long end);
-
 
   static native int waitMessage(long consumer, long deadline, int strategy);
 
@@ -115,9 +113,7 @@ final class Native {
   static native ByteBuffer wrap(long address, long length);
 
   /** The address of a direct buffer, which must be kept while the address is used. */
-  static native long address(ByteBuffer buffer);
-
-  static native int drain(long ring, long consumer, int maxMessages, long words);
+  static native long address(Buffer buffer);
 
   static native long claimMany(long ring, long producer, int count, long offsets);
 

@@ -4,10 +4,9 @@ import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
-import java.util.Objects;
+import java.util.Arrays;
 import java.util.Optional;
 import java.util.OptionalLong;
-import java.util.function.LongFunction;
 
 /** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next one. */
 public final class Producer implements AutoCloseable {
@@ -20,7 +19,7 @@ public final class Producer implements AutoCloseable {
   private final MessageRoom room = new MessageRoom();
   private final ByteBuffer slot; // of push(): outside of the heap
   private final long slotAddress;
-  private Optional<OpenClaim> open = Optional.empty();
+  private Optional<Claim> open = Optional.empty();
   private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
 
   Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
@@ -183,47 +182,22 @@ public final class Producer implements AutoCloseable {
     return claim(length, -1, Deadline.in(timeout));
   }
 
-  Optional<Claim> claim(long length, long align, long deadline)
+  /**
+   * Claims room, too, for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte
+   * boundary, as the body of an Arrow message does.
+   */
+  public Optional<Claim> claim(long length, long align, Duration timeout)
       throws InterruptedException {
-    return claim(
-        checkedSlots(length, align >= 0),
-        deadline,
-        sequence -> {
-          long slot = Native.slotAddress(ringHandle, sequence);
-          int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
-          return new Claim(this, sequence, ring.slots().offset(slot + shift), length, shift);
-        });
+    if (align < 0 || align % 4 != 0) {
+      throw new RingException(Status.INVALID, "align must be a multiple of 4, not " + align);
+    }
+    return claim(length, align, Deadline.in(timeout));
   }
 
-  private <C extends OpenClaim> Optional<C> claim(long slots, long deadline, LongFunction<C> make)
+  private Optional<Claim> claim(long length, long align, long deadline)
       throws InterruptedException {
-    while (true) {
-      long sequence;
-      synchronized (this) {
-        sequence = Native.next(handle(), (int) slots);
-        if (sequence >= 0) {
-          return claimOf(sequence, make);
-        }
-      }
-      if (!retry(sequence, slots, deadline)) {
-        return Optional.empty();
-      }
-    }
-  }
-
-  /** Makes the claim's object; if there is no memory for it, the claim is aborted at once. */
-  private <C extends OpenClaim> Optional<C> claimOf(long sequence, LongFunction<C> make) {
-    boolean made = false;
-    try {
-      Optional<C> claim = Optional.of(make.apply(sequence));
-      open = Optional.of(claim.get());
-      made = true;
-      return claim;
-    } finally { // a catch could have to load a class
-      if (!made) {
-        Native.abort(handle());
-      }
-    }
+    checkedSlots(length, align >= 0); // it may be no int
+    return claim(new int[] {(int) length}, new long[] {align}, deadline);
   }
 
   /**
@@ -232,22 +206,52 @@ public final class Producer implements AutoCloseable {
    * @param lengths of the messages
    * @param aligns for each message the byte that shall lie on a 64-byte boundary, or -1
    */
-  public Optional<BulkClaim> claimAll(int[] lengths, int[] aligns, Duration timeout)
+  public Optional<Claim> claimAll(int[] lengths, int[] aligns, Duration timeout)
       throws InterruptedException {
-    int[] slots = new int[lengths.length];
+    return claim(
+        lengths, Arrays.stream(aligns).asLongStream().toArray(), Deadline.in(timeout));
+  }
+
+  /**
+   * @param lengths are unsigned
+   */
+  private Optional<Claim> claim(int[] lengths, long[] aligns, long deadline)
+      throws InterruptedException {
+    int[] parts = new int[3 * lengths.length];
     long sum = 0;
     for (int i = 0; i < lengths.length; i++) {
-      slots[i] = (int) checkedSlots(lengths[i], aligns[i] >= 0);
-      sum += slots[i];
+      long slots = checkedSlots(Integer.toUnsignedLong(lengths[i]), aligns[i] >= 0);
+      parts[3 * i] = (int) slots;
+      parts[3 * i + 1] = lengths[i];
+      sum += slots;
     }
     checkRoom(sum);
-    return claim(
-        sum,
-        Deadline.in(timeout),
-        sequence -> {
-          long slot = Native.slotAddress(ringHandle, sequence);
-          return new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns);
-        });
+    while (true) {
+      long sequence;
+      synchronized (this) {
+        sequence = Native.next(handle(), (int) sum);
+        if (sequence >= 0) {
+          return claimOf(sequence, parts, aligns);
+        }
+      }
+      if (!retry(sequence, sum, deadline)) {
+        return Optional.empty();
+      }
+    }
+  }
+
+  /** Makes the claim's object; if there is no memory for it, the claim is aborted at once. */
+  private Optional<Claim> claimOf(long sequence, int[] parts, long[] aligns) {
+    boolean made = false;
+    try {
+      open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
+      made = true;
+      return open;
+    } finally { // a catch could have to load a class
+      if (!made) {
+        Native.abort(handle());
+      }
+    }
   }
 
   private void checkRoom(long slots) {
@@ -260,7 +264,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Number of slots that a message takes, aligned as by {@link Internals#claimAligned} or not. */
+  /** Number of slots that a message takes, with a byte on a 64-byte boundary or not. */
   public static long slotsFor(long length, boolean aligned) {
     return Native.slotsFor(length, aligned);
   }
@@ -306,7 +310,7 @@ public final class Producer implements AutoCloseable {
     handle.endWaits();
     synchronized (this) {
       if (handle.address() != 0) {
-        open.ifPresent(OpenClaim::end);
+        open.ifPresent(Claim::end);
         open = Optional.empty();
         handle.free(Native::closeProducer);
         ring.release();
@@ -318,15 +322,8 @@ public final class Producer implements AutoCloseable {
     return ring;
   }
 
-  synchronized void publish(Claim claim, long length, int kind) {
-    Objects.checkFromToIndex(0, length, claim.length());
-    Objects.checkFromToIndex(0, kind, 255);
-    Native.publish(handle(), (int) length, kind, claim.shift());
-    open = Optional.empty();
-  }
-
-  synchronized void publishAll(int[] slots, int[] lengths, int[] shifts, int kind) {
-    Native.publishParts(handle(), slots, lengths, shifts, kind);
+  synchronized void publish(int[] parts, int kind) {
+    Native.publish(handle(), parts, kind);
     open = Optional.empty();
   }
 
@@ -340,11 +337,5 @@ public final class Producer implements AutoCloseable {
       throw ring.closed("producer");
     }
     return handle.address();
-  }
-
-  /** A claim, as its producer sees it. */
-  interface OpenClaim {
-    /** Ends the claim: the producer is being closed, which aborts it. */
-    void end();
   }
 }

@@ -1,36 +1,30 @@
 package io.shmring;
 
 import java.util.Iterator;
-import java.util.Optional;
 
 /**
  * Messages that were not taken, and that something else holds, such as a branch that stands before
  * them. A reader calls {@link #confirm} afterwards to check that a message was still there.
  */
-public final class Range implements AutoCloseable, Iterable<Message>, Access {
-  private final Ring ring;
-  private final long first;
-  private final long end;
+public final class Range extends Messages {
   private boolean closed;
 
   Range(Ring ring, long first, long end) {
-    this.ring = ring;
-    this.first = first;
-    this.end = end;
+    super(ring, first, end);
     ring.retain();
   }
 
   @Override
   public Iterator<Message> iterator() {
     confirm(first);
-    return new Messages(this, Optional.empty(), first, end);
+    return super.iterator();
   }
 
   /**
    * Throws a RingException if the message with this id may have been overwritten.
    */
   public void confirm(long id) {
-    synchronized (lock()) {
+    synchronized (this) {
       check();
       if (Native.floor(ring.handle()) > id) {
         throw new RingException(
@@ -43,7 +37,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
 
   @Override
   public void close() {
-    synchronized (lock()) {
+    synchronized (this) {
       if (!closed) {
         closed = true;
         ring.release();
@@ -52,17 +46,12 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
   }
 
   @Override
-  public Ring ring() {
-    return ring;
-  }
-
-  @Override
-  public Object lock() {
+  Object lock() {
     return this;
   }
 
   @Override
-  public void check() {
+  void check() {
     if (closed) {
       throw ring.closed("range");
     }

@@ -1,6 +1,7 @@
 package io.shmring;
 
 import java.nio.ByteBuffer;
+import java.nio.LongBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -220,7 +221,7 @@ public final class Ring implements AutoCloseable {
   /** Joins a branch, too, with a consumer that waits for messages in this way. */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
-    ByteBuffer taken = Lease.words(); // before there is a participant to lose
+    LongBuffer taken = Lease.words(1); // before there is a participant to lose
     return retaining(
         () ->
             new Consumer(

@@ -1,7 +1,6 @@
 package io.shmring.arrow;
 
 import io.shmring.Claim;
-import io.shmring.Internals;
 import io.shmring.Producer;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -88,15 +87,15 @@ public final class EncodedBatch implements AutoCloseable {
   public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
       throws InterruptedException {
     Optional<Claim> claim =
-        Internals.claimAligned(producer, head.length + length, head.length + body, timeout);
+        producer.claim(head.length + length, head.length + body, timeout);
     if (claim.isEmpty()) {
       return OptionalLong.empty();
     }
     try (Claim open = claim.get()) {
-      open.put(0, head, 0, head.length);
-      long at = open.put(head.length, schema, 0, schema.length);
+      open.put(0, ByteBuffer.wrap(head));
+      long at = open.put(head.length, ByteBuffer.wrap(schema));
       MessageSerializer.serialize(new WriteChannel(new Into(open, at)), batch);
-      open.commit(head.length + length, kind);
+      open.commit(kind);
       return OptionalLong.of(open.id());
     } catch (IOException error) {
       throw new IllegalStateException(error); // a claim does no input or output

@@ -1,6 +1,6 @@
 package io.shmring.spark.write;
 
-import io.shmring.BulkClaim;
+import io.shmring.Claim;
 import io.shmring.Kind;
 import io.shmring.Producer;
 import io.shmring.Ring;
@@ -128,7 +128,7 @@ final class RingJob implements AutoCloseable {
 
   private void publish(
       List<StagedFile> files, int[] lengths, int[] aligns, long position, LongConsumer claimed) {
-    try (BulkClaim claim = claim(lengths, aligns)) {
+    try (Claim claim = claim(lengths, aligns)) {
       int part = 0;
       for (StagedFile file : files) {
         part = fill(claim, part, file, position);
@@ -139,7 +139,7 @@ final class RingJob implements AutoCloseable {
   }
 
   /** Copies a file's messages into the claim, several at a time; returns the number behind them. */
-  private static int fill(BulkClaim claim, int part, StagedFile file, long position) {
+  private static int fill(Claim claim, int part, StagedFile file, long position) {
     int count = file.lengths().length;
     long[] at = new long[count + 1];
     at[0] = position;
@@ -152,7 +152,7 @@ final class RingJob implements AutoCloseable {
     return part + count;
   }
 
-  private BulkClaim claim(int[] lengths, int[] aligns) {
+  private Claim claim(int[] lengths, int[] aligns) {
     try {
       return producer
           .claimAll(lengths, aligns, Duration.ofMillis(options.timeoutMillis()))
