@@ -208,13 +208,8 @@ def a_megabyte(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_small_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of a type that Spark does not know."""
+    """Of a type that neither Spark nor its Arrow knows."""
     return pa.record_batch({"x": pa.array([1] * batch.num_rows, pa.decimal32(9, 2))})
-
-
-def as_small_decimals_inside(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same in a struct."""
-    return pa.record_batch({"x": as_small_decimals(batch).to_struct_array()})
 
 
 def no_arrow(batch: pa.RecordBatch) -> str:

@@ -290,7 +290,7 @@ def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
     text = failure_of(frame)
     (tmp_path / "marker").touch()
     assert f'sidecar "{name}" lives but has not answered process' in text
-    assert "serves functions:wait_for_marker, and has been at request 0 of process" in text
+    assert "serves functions:wait_for_marker, and is at message 0" in text
 
 
 @pytest.mark.kill

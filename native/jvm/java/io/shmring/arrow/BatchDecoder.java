@@ -6,13 +6,11 @@ import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
-import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.apache.arrow.flatbuf.FieldNode;
 import org.apache.arrow.flatbuf.MessageHeader;
@@ -128,24 +126,23 @@ public final class BatchDecoder {
       throw new IllegalArgumentException("it is of kind " + message.kind());
     }
     if (message.kind() == Kind.ARROW_BATCH) {
-      return decode(message, 0, () -> schema.before(message), whenUnused);
+      return decode(message, 0, whenUnused);
     }
     Frame frame = Frame.at(message, 0);
     checkSchema(message, frame);
-    return decode(message, frame.end(), () -> RingSchema.stream(message, 0), whenUnused);
+    return decode(message, frame.end(), whenUnused);
   }
 
   /**
    * @param offset of the IPC message behind the schema
-   * @param stream the whole IPC stream, for batches that cannot be read in place
    */
-  VectorSchemaRoot decode(
-      Message message, long offset, Supplier<InputStream> stream, Optional<Runnable> whenUnused)
+  VectorSchemaRoot decode(Message message, long offset, Optional<Runnable> whenUnused)
       throws IOException {
     Frame frame = Frame.at(message, offset);
-    if (dictionaries || isCompressed(frame)) {
+    if (dictionaries || isCompressed(frame)) { // it cannot be cut out of the message
       try (GeneralDecoder general = new GeneralDecoder(allocator);
-          ArrowRecordBatch batch = general.decode(stream.get(), wanted, pruned)) {
+          ArrowRecordBatch batch =
+              general.decode(schema.before(message, offset), wanted, pruned)) {
         VectorSchemaRoot root =
             load(batch.getLength(), batch.getNodes(), copied(batch.getBuffers()));
         whenUnused.ifPresent(Runnable::run);

@@ -49,15 +49,15 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     return new RingSchema(bytes, stored, plain(stored));
   }
 
-  /** Reads a message that holds only the batch, as if it followed this schema. */
-  InputStream before(Message message) {
-    return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, 0));
+  /** Reads a message from `offset` on, as if it followed this schema. */
+  InputStream before(Message message, long offset) {
+    return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, offset));
   }
 
   /** Reads a message from `offset` on. */
-  static InputStream stream(Message message, int offset) {
+  static InputStream stream(Message message, long offset) {
     byte[] bytes = message.bytes();
-    return new ByteArrayInputStream(bytes, offset, bytes.length - offset);
+    return new ByteArrayInputStream(bytes, (int) offset, bytes.length - (int) offset);
   }
 
   static Schema parse(byte[] bytes) throws IOException {

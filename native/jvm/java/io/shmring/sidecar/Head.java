@@ -10,21 +10,12 @@ import java.util.Arrays;
 
 // CHANGE: a new field of a request
 /**
- * The fixed part of a request or an answer; sidecars/wire.py describes its bytes.
+ * What the fixed part of an answer says, and that of a request; sidecars/wire.py describes its bytes.
  *
- * @param rows number of rows that the function gets at a time; 0: all
- * @param batches in an answer, the number of such batches that the sidecar wants in a request; with
- *     LARGER, the slots that the reply ring would need
+ * @param batches number of the function's batches that the sidecar wants in a request; with LARGER, the
+ *     slots that the reply ring would need
  */
-record Head(
-    long number,
-    String replyRing,
-    Work work,
-    int piece,
-    int flags,
-    int rows,
-    int batches,
-    long workedNanos) {
+record Head(long number, int piece, int flags, int batches, long workedNanos) {
   static final int BYTES = 256;
 
   static final int ERROR = 1;
@@ -37,6 +28,7 @@ record Head(
 
   private static final byte[] MAGIC = {'S', 'M', 'R', 'Q'};
   private static final int VERSION = 2;
+  private static final int NUMBER = 32;
   private static final int APPLICATION = 40;
   private static final int APPLICATION_BYTES = 80;
   private static final int REPLY_RING = 120;
@@ -44,13 +36,14 @@ record Head(
   private static final int BATCHES = 240;
   private static final int WORKED = 248;
 
-  static Head request(long number, String replyRing, Work work, int rows) {
-    return new Head(number, replyRing, work, 0, KEEPS, rows, 0, 0);
-  }
-
-  byte[] pack() {
+  /**
+   * The head of a request.
+   *
+   * @param rows number of rows that the function gets at a time; 0: all
+   */
+  static byte[] request(long number, String replyRing, Work work, int rows) {
     ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
-    bytes.put(MAGIC).putShort((short) VERSION).putShort((short) flags).putInt(piece);
+    bytes.put(MAGIC).putShort((short) VERSION).putShort((short) KEEPS).putInt(0);
     bytes.putInt(work.stage()).putInt(work.partition()).putInt(rows);
     bytes.putLong(work.attempt()).putLong(number);
     put(bytes, APPLICATION, work.application(), APPLICATION_BYTES);
@@ -86,26 +79,12 @@ record Head(
               new String(magic, StandardCharsets.ISO_8859_1), version, VERSION));
     }
     int flags = Short.toUnsignedInt(bytes.getShort());
-    int piece = bytes.getInt();
-    int stage = bytes.getInt();
-    int partition = bytes.getInt();
-    int rows = bytes.getInt();
-    long attempt = bytes.getLong();
-    long number = bytes.getLong();
-    Work work =
-        new Work(text(bytes, APPLICATION, APPLICATION_BYTES), stage, partition, attempt);
-    String replyRing = text(bytes, REPLY_RING, REPLY_RING_BYTES);
-    int batches = bytes.getInt(BATCHES);
     return new Head(
-        number, replyRing, work, piece, flags, rows, batches, bytes.getLong(WORKED));
-  }
-
-  private static String text(ByteBuffer from, int at, int most) {
-    int end = at;
-    while (end < at + most && from.get(end) != 0) {
-      end++;
-    }
-    return new String(from.array(), at, end - at, StandardCharsets.UTF_8);
+        bytes.getLong(NUMBER),
+        bytes.getInt(),
+        flags,
+        bytes.getInt(BATCHES),
+        bytes.getLong(WORKED));
   }
 
   private static RingException damaged(String ring, String what) {
@@ -114,16 +93,5 @@ record Head(
 
   boolean has(int flag) {
     return (flags & flag) != 0;
-  }
-
-  /** A text that names the request's process or task. */
-  String describe() {
-    String client = replyRing.substring(replyRing.lastIndexOf('.') + 1).split("-", 2)[0];
-    String text = String.format("request %d of process %s", number, client);
-    return work.application().isEmpty()
-        ? text
-        : String.format(
-            "%s (partition %d of stage %d, attempt %d, %s)",
-            text, work.partition(), work.stage(), work.attempt(), work.application());
   }
 }

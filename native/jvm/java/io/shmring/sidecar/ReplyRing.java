@@ -7,10 +7,6 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.File;
-import java.io.IOException;
-import java.nio.file.DirectoryStream;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.UUID;
@@ -18,7 +14,6 @@ import java.util.UUID;
 /** The ring for a client's answers, which only the client reads. sidecars/sizes.py explains its size. */
 final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
-  private static final String FILES = "shmring.reply.*";
 
   /** The first size of a ring if the user sets none; it grows with the requests under way. */
   static final long FIRST_SLOTS = 4096;
@@ -91,8 +86,8 @@ final class ReplyRing implements AutoCloseable {
     return new RingException(
         Status.NO_SPACE,
         String.format(
-            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, connect_timeout=...):"
-                + " %s; give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
+            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, connect_timeout=...);"
+                + " give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
                 + " Memory)%s, or let fewer tasks run at a time",
             MEMORY,
             MEMORY.getUsableSpace() >> 20,
@@ -100,25 +95,9 @@ final class ReplyRing implements AutoCloseable {
             slots,
             slots * SLOT_COST / 1048576.0,
             timeouts.connectText(),
-            all(),
             slots > LEAST_SLOTS
                 ? ", make the ring smaller with reply_slots=... of through()"
                 : ""));
-  }
-
-  /** A text about the memory of all reply rings of this host. */
-  private static String all() {
-    int count = 0;
-    long bytes = 0;
-    try (DirectoryStream<Path> files = Files.newDirectoryStream(MEMORY.toPath(), FILES)) {
-      for (Path file : files) {
-        bytes += file.toFile().length();
-        count++;
-      }
-    } catch (IOException error) {
-      return error.toString();
-    }
-    return String.format("all reply rings (%d) take %.1f MB", count, bytes / 1048576.0);
   }
 
   String name() {

@@ -2,6 +2,7 @@ package io.shmring.sidecar;
 
 import io.shmring.Lease;
 import io.shmring.Message;
+import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import java.util.ArrayDeque;
 import java.util.Optional;

@@ -1,10 +1,8 @@
 package io.shmring.sidecar;
 
-import io.shmring.Message;
 import io.shmring.Participant;
 import io.shmring.Participant.Role;
 import io.shmring.Producer;
-import io.shmring.Range;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -15,7 +13,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
-import java.util.NoSuchElementException;
+import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 
@@ -71,13 +69,12 @@ final class RequestRing implements AutoCloseable {
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */
-  static RequestRing await(
-      String sidecar, Client.Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
+  static RequestRing await(String sidecar, Client.Timeouts timeouts, Runnable taskCheck)
       throws InterruptedException {
     long begun = System.nanoTime();
     long pause = PAUSE_MILLIS;
     while (true) {
-      taskCheck.check();
+      taskCheck.run();
       long waited = System.nanoTime() - begun;
       try {
         return enter(sidecar);
@@ -118,24 +115,12 @@ final class RequestRing implements AutoCloseable {
     return producer;
   }
 
-  /** Whether the ring with the sidecar's name is another one now; false if there is none. */
-  boolean wasReplaced() {
+  /** Whether the ring with the sidecar's name is this one; empty if there is none. */
+  Optional<Boolean> isCurrent() {
     try (Ring found = Ring.attachReadOnly(ring.name())) {
-      return !found.info().uuid().equals(ring.info().uuid());
+      return Optional.of(found.info().uuid().equals(ring.info().uuid()));
     } catch (RingException error) {
-      if (error.status() == Status.NOT_FOUND) {
-        return false;
-      }
-      throw error;
-    }
-  }
-
-  /** Whether the ring with the sidecar's name is this one. */
-  boolean isCurrent() {
-    try (Ring found = Ring.attachReadOnly(ring.name())) {
-      return found.info().uuid().equals(ring.info().uuid());
-    } catch (RingException error) {
-      return false;
+      return Optional.empty();
     }
   }
 
@@ -197,8 +182,11 @@ final class RequestRing implements AutoCloseable {
     for (Participant each : ring.participants()) {
       long pid = each.pid();
       if (isWorker(each)) {
-        String serves = String.format("worker %d serves %s", pid, each.name());
-        said.add(each.hold().isEmpty() ? serves + ", and waits for requests" : serves + at(each));
+        String serves = String.format("worker %d serves %s, and ", pid, each.name());
+        said.add(
+            each.hold().isPresent()
+                ? serves + "is at message " + each.hold().getAsLong()
+                : serves + "waits for requests");
       } else if (each.alive() && each.name().startsWith(LOADING)) {
         String function = each.name().substring(LOADING.length());
         String age = age(each.joinedNanos());
@@ -206,25 +194,6 @@ final class RequestRing implements AutoCloseable {
       }
     }
     return said.isEmpty() ? "its supervisor has no worker just now" : String.join("; ", said);
-  }
-
-  /** What a worker holds, and since when at the earliest. */
-  private String at(Participant worker) {
-    long sequence = worker.hold().getAsLong();
-    String request = "message " + sequence;
-    long since = worker.joinedNanos();
-    try (Range range = ring.range(sequence, ring.claimed())) {
-      Message message = range.iterator().next();
-      String found = Head.of(message, ring.name()).describe();
-      range.confirm(message.id());
-      if (message.id() == sequence) {
-        request = found;
-        since = Math.max(since, message.time());
-      }
-    } catch (RingException | NoSuchElementException error) {
-      // it was answered just now, or it is not ours
-    }
-    return String.format(", and has been at %s for up to %s", request, age(since));
   }
 
   private static String age(long nanos) {

@@ -6,6 +6,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Counters;
 import io.shmring.sidecar.Client.Timeouts;
@@ -14,6 +15,7 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -33,20 +35,9 @@ public final class SidecarClient implements Client, AutoCloseable {
   // If so many workers die over one request, it counts as the cause.
   private static final int DEATHS = 3;
 
-  /** Checks whether the caller may go on waiting, and throws if not. */
-  public interface TaskCheck {
-    void check();
-  }
-
-  /** Memory that is kept for later and not in use now. */
-  public interface Spare {
-    /** Gives some of it back; returns whether there was any. */
-    boolean giveBack();
-  }
-
   private final String sidecar;
   private final long replySlots;
-  private final Spare spare;
+  private final BooleanSupplier spare;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in the order of the batches
   private RequestRing requests;
   private ReplyRing replies;
@@ -62,7 +53,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   private Timeouts timeouts;
   private Work work = Work.NOBODYS;
-  private TaskCheck taskCheck;
+  private Runnable taskCheck;
   private Optional<AnswerDecoder> decoder = Optional.empty();
   private Counters counters = (name, more) -> {};
 
@@ -70,12 +61,17 @@ public final class SidecarClient implements Client, AutoCloseable {
    * Joins the sidecar's ring and makes a reply ring.
    *
    * @param replySlots size of the reply ring; 0: as needed, while it leaves room for others
-   * @param spare memory to give back first if there is none for this ring
+   * @param spare gives some memory back, if there is any to spare, where there is none for this ring
+   * @param taskCheck throws if the caller may wait no longer
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers
    */
   public SidecarClient(
-      String sidecar, long replySlots, Spare spare, Timeouts timeouts, TaskCheck taskCheck)
+      String sidecar,
+      long replySlots,
+      BooleanSupplier spare,
+      Timeouts timeouts,
+      Runnable taskCheck)
       throws InterruptedException {
     this.sidecar = sidecar;
     this.replySlots = replySlots;
@@ -106,7 +102,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       Work work,
       int inFlight,
       Timeouts timeouts,
-      TaskCheck taskCheck,
+      Runnable taskCheck,
       Counters counters,
       BufferAllocator allocator,
       Consumer<Schema> check) {
@@ -129,7 +125,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   /** Whether nothing is under way, and the sidecar's ring is still the one of its name. */
   public boolean isReusable() {
-    return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent();
+    return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent().orElse(false);
   }
 
   @Override
@@ -247,7 +243,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   /** Sends waiting requests and takes answers that have arrived; waits a little for either. */
   private void advance() throws InterruptedException {
-    taskCheck.check();
+    taskCheck.run();
     if (wished > replies.slots() && !isAwaited()) {
       grow();
     }
@@ -267,7 +263,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   private boolean push(Request request) throws InterruptedException {
-    byte[] head = Head.request(request.number, replies.name(), work, request.rows).pack();
+    byte[] head = Head.request(request.number, replies.name(), work, request.rows);
     boolean sent = push(request, head, Duration.ZERO);
     if (!sent) {
       long begun = System.nanoTime();
@@ -439,8 +435,8 @@ public final class SidecarClient implements Client, AutoCloseable {
       if (made.isPresent()) {
         return made.get();
       }
-      taskCheck.check();
-      if (!spare.giveBack()) {
+      taskCheck.run();
+      if (!spare.getAsBoolean()) {
         if (System.nanoTime() - begun >= timeouts.connectNanos()) {
           throw ReplyRing.noMemory(least, timeouts);
         }
@@ -462,7 +458,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       deadSince = OptionalLong.empty();
     } else if (deadSince.isEmpty()) {
       deadSince = OptionalLong.of(now);
-    } else if (requests.wasReplaced()) {
+    } else if (!requests.isCurrent().orElse(true)) { // it was started anew
       follow();
       deadSince = OptionalLong.of(now);
     } else if (now - deadSince.getAsLong() > timeouts.connectNanos()) {

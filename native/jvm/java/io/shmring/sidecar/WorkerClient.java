@@ -5,6 +5,7 @@ import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client.Counters;

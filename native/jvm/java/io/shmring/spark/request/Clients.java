@@ -42,7 +42,7 @@ final class Clients {
   }
 
   /** A client that this task has for itself until it gives that back. */
-  static SidecarClient borrow(SidecarCall call, SidecarClient.TaskCheck taskCheck)
+  static SidecarClient borrow(SidecarCall call, Runnable taskCheck)
       throws InterruptedException {
     for (Optional<SidecarClient> found = take(call); found.isPresent(); found = take(call)) {
       if (found.get().isReusable()) {

@@ -1,0 +1,241 @@
+package io.shmring.arrow;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.shmring.Message;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Consumer;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.arrow.vector.util.TransferPair;
+
+/**
+ * Makes vectors of what a function answers: a schema and a batch, in a message behind a head. Columns
+ * that the function has passed on may be missing there; they are those of the request. The vectors of
+ * a message need not be closed; see {@link Block}.
+ */
+public final class AnswerDecoder {
+  private static final byte[] NONE = {};
+
+  private final BufferAllocator allocator;
+  private final Consumer<Schema> check;
+  private byte[] last = NONE; // the schema of the decoder, as an IPC message
+  private Optional<BatchDecoder> decoder = Optional.empty();
+  private Optional<Unchanged> unchanged = Optional.empty(); // in answers of the last schema
+
+  /**
+   * @param check called with each schema of a whole answer that differs from the last one; may throw
+   */
+  public AnswerDecoder(BufferAllocator allocator, Consumer<Schema> check) {
+    this.allocator = allocator;
+    this.check = check;
+  }
+
+  /**
+   * Decodes an answer in place; the request's columns are valid until it is closed.
+   *
+   * @param head number of bytes before the IPC messages
+   */
+  public VectorSchemaRoot map(Message message, int head, VectorSchemaRoot sent) {
+    return decode(message, head, sent, Optional.of(() -> {}));
+  }
+
+  /** Decodes a copy of an answer; the request's columns are not copied. */
+  public VectorSchemaRoot copy(Message message, int head, VectorSchemaRoot sent) {
+    return decode(message, head, sent, Optional.empty());
+  }
+
+  /** Decodes an answer that came in parts, and is in no message. */
+  public VectorSchemaRoot read(byte[] stream, VectorSchemaRoot sent) {
+    return read(new ByteArrayInputStream(stream), sent);
+  }
+
+  private VectorSchemaRoot read(InputStream stream, VectorSchemaRoot sent) {
+    last = NONE;
+    try (ArrowStreamReader reader = new ArrowStreamReader(stream, allocator)) {
+      VectorSchemaRoot read = reader.getVectorSchemaRoot();
+      accept(read.getSchema(), sent.getSchema());
+      reader.loadNextBatch();
+      List<FieldVector> taken = new ArrayList<>(); // the others are closed with the reader
+      for (FieldVector vector : read.getFieldVectors()) {
+        BatchCheck.check(vector, read.getRowCount());
+        TransferPair pair = vector.getTransferPair(allocator);
+        pair.transfer();
+        taken.add((FieldVector) pair.getTo());
+      }
+      return whole(
+          new VectorSchemaRoot(read.getSchema().getFields(), taken, read.getRowCount()), sent);
+    } catch (IOException error) {
+      throw new RingException(
+          Status.DAMAGED, "an answer in parts is no readable Arrow batch: " + error.getMessage());
+    }
+  }
+
+  private VectorSchemaRoot decode(
+      Message message, int head, VectorSchemaRoot sent, Optional<Runnable> whenUnused) {
+    Frame schema;
+    byte[] bytes;
+    try {
+      schema = Frame.at(message, head);
+      bytes = new byte[Math.toIntExact(schema.end() - head)];
+      message.copyTo(head, ByteBuffer.wrap(bytes));
+    } catch (RuntimeException error) {
+      throw damaged(message, error);
+    }
+    if (!Arrays.equals(bytes, last) && !isTaken(message, bytes, sent.getSchema())) {
+      return read(RingSchema.stream(message, head), sent);
+    }
+    VectorSchemaRoot own;
+    try {
+      own = decoder.orElseThrow().decode(message, schema.end(), whenUnused);
+    } catch (IOException | RuntimeException error) {
+      throw damaged(message, error);
+    }
+    return whole(own, sent);
+  }
+
+  /**
+   * Changes to another schema, if the check accepts it; returns whether its vectors can be made here.
+   * Arrow's reader makes those of views, and of dictionaries' numbers, which Spark reads.
+   */
+  private boolean isTaken(Message message, byte[] bytes, Schema request) {
+    RingSchema schema;
+    try {
+      schema = RingSchema.of(bytes);
+    } catch (IOException | RuntimeException error) {
+      throw damaged(message, error);
+    }
+    accept(schema.stored(), request);
+    if (isOfReader(schema.stored().getFields())) {
+      return false;
+    }
+    decoder = Optional.of(new BatchDecoder(schema, allocator));
+    last = bytes;
+    return true;
+  }
+
+  private static boolean isOfReader(List<Field> fields) {
+    return fields.stream()
+        .anyMatch(
+            field ->
+                field.getDictionary() != null
+                    || field.getType() instanceof ArrowType.Utf8View
+                    || field.getType() instanceof ArrowType.BinaryView
+                    || isOfReader(field.getChildren()));
+  }
+
+  private static RingException damaged(Message message, Exception error) {
+    return new RingException(
+        Status.DAMAGED,
+        String.format(
+            "message %d holds no readable Arrow batch: %s", message.id(), error.getMessage()));
+  }
+
+  private void accept(Schema own, Schema request) {
+    Optional<Unchanged> found = Unchanged.in(own, request);
+    check.accept(found.map(Unchanged::schema).orElse(own));
+    unchanged = found;
+  }
+
+  private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot sent) {
+    return unchanged.map(some -> some.whole(own, sent)).orElse(own);
+  }
+
+  /**
+   * Which columns an answer leaves out, because the function has passed on those of the request;
+   * sidecars/wire.py describes how it says so.
+   *
+   * @param schema of the whole answer
+   * @param places of its columns in the request; {@link #OWN} for those that the answer has
+   */
+  private record Unchanged(Schema schema, List<Integer> places) {
+    private static final String KEY = "shmring.unchanged";
+    private static final int OWN = -1;
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    /**
+     * @param own the answer's schema
+     * @throws RingException if it names other columns than the request has
+     */
+    static Optional<Unchanged> in(Schema own, Schema request) {
+      String said = own.getCustomMetadata().get(KEY);
+      if (said == null) {
+        return Optional.empty();
+      }
+      List<Field> fields = new ArrayList<>();
+      List<Integer> places = new ArrayList<>();
+      try {
+        int next = 0;
+        for (JsonNode column : JSON.readValue(said, JsonNode[].class)) {
+          if (column.isNull()) {
+            places.add(OWN);
+            fields.add(own.getFields().get(next++));
+          } else {
+            int place = Integer.parseInt(column.required(1).asText());
+            places.add(place);
+            fields.add(named(column.required(0).asText(), request.getFields().get(place)));
+          }
+        }
+        if (next == own.getFields().size()) {
+          return Optional.of(new Unchanged(new Schema(fields), places));
+        }
+      } catch (JsonProcessingException | RuntimeException error) {
+        throw damaged(said);
+      }
+      throw damaged(said);
+    }
+
+    private static Field named(String name, Field field) {
+      FieldType type = new FieldType(field.isNullable(), field.getType(), field.getDictionary());
+      return new Field(name, type, field.getChildren());
+    }
+
+    /**
+     * The whole answer. When it is closed, so is its own part; the request's columns are not,
+     * wherever they are closed, as Spark does with columns that it has made rows of.
+     */
+    VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot request) {
+      int rows = own.getRowCount();
+      if (rows != request.getRowCount()) {
+        throw damaged(rows + " rows of " + request.getRowCount());
+      }
+      List<FieldVector> columns = new ArrayList<>();
+      int next = 0;
+      for (int place : places) {
+        columns.add(place == OWN ? own.getVector(next++) : shared(request.getVector(place), rows));
+      }
+      return new VectorSchemaRoot(schema.getFields(), columns, rows);
+    }
+
+    private static FieldVector shared(FieldVector column, int rows) {
+      TransferPair pair = column.getTransferPair(column.getAllocator());
+      pair.splitAndTransfer(0, rows);
+      return (FieldVector) pair.getTo();
+    }
+
+    private static RingException damaged(String said) {
+      return new RingException(
+          Status.DAMAGED,
+          String.format(
+              "an answer leaves out columns that its request does not have (%s: %s); do client and"
+                  + " sidecar run the same shmring?",
+              KEY, said));
+    }
+  }
+}
