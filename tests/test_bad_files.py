@@ -104,8 +104,9 @@ def test_ring_of_another_version_says_which(file):
     shmring.unlink(path=file)
 
 
-def test_truncated_ring_is_damaged(file):
-    os.truncate(file, file.stat().st_size - 1)
+@pytest.mark.parametrize("more", [-1, 4096])
+def test_ring_of_another_size_than_it_says_is_damaged(file, more):
+    os.truncate(file, file.stat().st_size + more)
     with pytest.raises(shmring.Damaged, match="ring"):
         shmring.attach(path=file)
 

@@ -226,59 +226,6 @@ RING_TEST(messages_run_over_the_end_of_the_slots)
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
 }
 
-TEST(a_single_producer_is_one)
-{
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
-	shmring *other = ring_again(ring_path());
-	shmring_producer *p = producer_of(r), *q;
-
-	CHECK_IS(shmring_producer_open(r, "q", &q), SHMRING_E_SECOND_PRODUCER);
-	CHECK_IS(shmring_producer_open(other, "q", &q), SHMRING_E_SECOND_PRODUCER);
-	CHECK(strstr(shmring_error_message(), "single producer") != NULL);
-	shmring_producer_close(p);
-	q = producer_of(other);
-	shmring_producer_close(q);
-	shmring_close(other);
-	ring_end(r);
-}
-
-TEST(a_single_producer_may_go_on_to_available)
-{
-	struct shmring_lease lease;
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
-	CHECK_IS(shmring_producer_available(p), 1024);
-	CHECK_IS(shmring_next(p, 1), 0);
-	for (uint64_t i = 0; i < 100; i++)
-		memcpy(shmring_slot(r, i), &i, sizeof i);
-	CHECK_IS(shmring_publish_ones(p, 1024, NULL, 8), SHMRING_E_INVALID);
-	CHECK_IS(shmring_publish_ones(p, UINT64_MAX, NULL, 8), SHMRING_E_INVALID);
-	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_OK);
-	CHECK_IS(shmring_claimed(r), 100);
-	CHECK_IS(shmring_take(m, 1000, 1000, &lease), SHMRING_OK);
-	CHECK_IS(lease.messages, 100);
-	CHECK_IS(shmring_consumer_available(m), 100);
-	CHECK_IS(shmring_next(p, 1), 100);
-	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_E_INVALID);
-	CHECK_IS(shmring_publish_ones(p, 100, NULL, 8), SHMRING_OK);
-	END(r, p, m);
-}
-
-TEST(several_producers_cannot_go_on_beyond_their_claim)
-{
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-
-	CHECK_IS(shmring_producer_available(p), SHMRING_E_INVALID);
-	CHECK_IS(shmring_next(p, 1), 0);
-	CHECK_IS(shmring_publish_ones(p, 1, NULL, 8), SHMRING_E_INVALID);
-	shmring_producer_close(p); /* aborts the claim */
-	CHECK(is_published(r, 0));
-	ring_end(r);
-}
-
 TEST(scattered_rings_carry_one_slot_messages_only)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .scattered = true});
@@ -339,22 +286,4 @@ TEST(close_to_the_last_sequence)
 		CHECK_IS(pop_number(m), i);
 	}
 	END(r, p, m);
-}
-
-RING_TEST(the_counters_count)
-{
-	struct shmring_participant_info seat;
-
-	memset(bytes, 0, 100);
-	CHECK_IS(shmring_push(p, bytes, 100, 0, NULL), SHMRING_OK);
-	CHECK_IS(shmring_push_many(p, bytes, 300, 10, NULL, 20, NULL), SHMRING_OK);
-	shmring_count_dropped(p);
-	CHECK_IS(shmring_next(p, 1024), SHMRING_UNAVAILABLE);
-	CHECK_IS(shmring_participant_info(r, p->seat_index, &seat), SHMRING_OK);
-	CHECK(seat.messages == 11 && seat.bytes == 300 && seat.dropped == 1 && seat.full_waits == 1);
-	CHECK(seat.claim == UINT64_MAX && seat.role == ROLE_PRODUCER && seat.alive);
-	CHECK(strcmp(seat.name, "producer") == 0);
-	CHECK_IS(pop_number(m), 0);
-	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
-	CHECK(seat.messages == 1 && seat.role == ROLE_CONSUMER && seat.hold == UINT64_MAX);
 }

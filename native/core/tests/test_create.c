@@ -61,19 +61,6 @@ static void nothing_is_there_yet(void)
 
 /* --- creation ------------------------------------------------------------------------ */
 
-TEST(a_second_create_is_refused_and_the_first_stays)
-{
-	shmring *r;
-
-	folder_begin();
-	r = make(at, &small);
-	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_EXISTS);
-	CHECK(is_at(at, r));
-	CHECK_IS(files_in_folder(NULL, 0), 1);
-	shmring_close(r);
-	folder_end();
-}
-
 static void others_first(void)
 {
 	shmring *r = NULL;
@@ -125,42 +112,6 @@ TEST(a_ring_appears_with_its_maker_in_it)
 	folder_end();
 }
 
-TEST(open_or_create_attaches_or_makes)
-{
-	shmring *first = NULL, *second = NULL;
-
-	folder_begin();
-	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_OK);
-	CHECK_IS(shmring_open_or_create(at, &small, &second), SHMRING_OK);
-	CHECK(is_at(at, first) && is_at(at, second));
-	shmring_close(first);
-	shmring_close(second);
-	unlink(at);
-	NEED(mkfifo(at, 0600) == 0);
-	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_E_NOT_A_RING);
-	folder_end();
-	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_E_NOT_FOUND);
-}
-
-TEST(names_have_paths)
-{
-	char path[SHMRING_PATH_BYTES], name[202];
-	const char *bad[] = {"", ".", ".a", "-a", "a/b", "a b", "\xc3\xa4", "a\n"};
-
-	CHECK_IS(shmring_path_of("orders", path, sizeof path), SHMRING_OK);
-	CHECK(strcmp(path, "/dev/shm/shmring.orders") == 0);
-	CHECK_IS(shmring_path_of("orders", path, strlen(path)), SHMRING_E_INVALID);
-	CHECK_IS(shmring_path_of("orders", path, strlen(path) + 1), SHMRING_OK);
-	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		CHECK_IS(shmring_path_of(bad[i], path, sizeof path), SHMRING_E_INVALID);
-	memset(name, 'x', sizeof name);
-	name[201] = 0;
-	CHECK_IS(shmring_path_of(name, path, sizeof path), SHMRING_E_INVALID);
-	name[200] = 0;
-	CHECK_IS(shmring_path_of(name, path, sizeof path), SHMRING_OK);
-	CHECK_IS(strlen(path), strlen("/dev/shm/shmring.") + 200);
-}
-
 /* How often this process maps the file with this name. */
 static int maps_of(const char *path)
 {
@@ -187,45 +138,6 @@ TEST(the_map_of_a_new_ring_has_its_name)
 	shmring_close(r);
 	CHECK_IS(maps_of(at), 0);
 	folder_end();
-}
-
-static int create_when_told(void *start)
-{
-	shmring *r = NULL;
-	int status;
-
-	while (!load_acquire((uint32_t *)start))
-		;
-	status = shmring_create(at, &small, &r);
-	if (status == SHMRING_OK)
-		return is_at(at, r) ? 1 : 3;
-	return status == SHMRING_E_EXISTS && access(at, F_OK) == 0 ? 2 : 3;
-}
-
-TEST(of_many_that_create_at_once_one_succeeds)
-{
-	uint32_t *start = shared_memory(sizeof *start);
-
-	for (int round = 0; round < 20; round++) {
-		pid_t child[6];
-		int made = 0;
-
-		folder_begin();
-		store_release(start, 0);
-		for (int i = 0; i < 6; i++)
-			child[i] = spawn(create_when_told, start);
-		store_release(start, 1);
-		for (int i = 0; i < 6; i++) {
-			int code = reap(child[i]);
-
-			CHECK(code == 1 || code == 2);
-			made += code == 1;
-		}
-		CHECK_IS(made, 1);
-		CHECK_IS(files_in_folder(NULL, 0), 1);
-		folder_end();
-	}
-	munmap(start, sizeof *start);
 }
 
 static void say_and_wait(void)
@@ -345,28 +257,6 @@ TEST(an_interrupted_reservation_goes_on)
 	CHECK_IS(interruptions, 0);
 	memset(r->slots, 1, 1024 * SLOT_BYTES); /* SIGBUS, were there a hole on a full file system */
 	shmring_close(r);
-	folder_end();
-}
-
-static volatile sig_atomic_t alarms;
-
-static void count_alarm(int unused)
-{
-	(void)unused;
-	alarms++;
-}
-
-TEST(a_large_ring_is_made_under_a_storm_of_signals)
-{
-	struct sigaction old, action = {.sa_handler = count_alarm}; /* no SA_RESTART */
-	const struct itimerval storm = {{0, 200}, {0, 200}}, calm = {0};
-
-	folder_begin();
-	NEED(sigaction(SIGALRM, &action, &old) == 0 && setitimer(ITIMER_REAL, &storm, NULL) == 0);
-	shmring_close(make(at, &(struct shmring_options){.slots = 1 << 20}));
-	NEED(setitimer(ITIMER_REAL, &calm, NULL) == 0 && sigaction(SIGALRM, &old, NULL) == 0);
-	CHECK(alarms > 0);
-	set_alarm();
 	folder_end();
 }
 

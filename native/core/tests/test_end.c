@@ -3,32 +3,6 @@
 
 #include "check.h"
 
-TEST(one_marker_ends_every_consumer_of_every_branch_once)
-{
-	enum { CONSUMERS = 3 };
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *a[CONSUMERS], *b;
-
-	for (int i = 0; i < CONSUMERS; i++)
-		a[i] = consumer_of(r, "a");
-	b = consumer_of(r, "b");
-	for (uint64_t run = 0; run < 2000; run++) {
-		push_n(p, run, 1);
-		push_end(p);
-		CHECK_IS(pop_number(a[run % CONSUMERS]), run);
-		for (int i = 0; i < CONSUMERS; i++)
-			CHECK_IS(pop_number(a[i]), SHMRING_ENDED);
-		for (int i = 0; i < CONSUMERS; i++)
-			CHECK_IS(pop_number(a[i]), SHMRING_UNAVAILABLE);
-		CHECK_IS(pop_number(b), run);
-		CHECK_IS(pop_number(b), SHMRING_ENDED);
-	}
-	for (int i = 0; i < CONSUMERS; i++)
-		shmring_consumer_close(a[i]);
-	END(r, p, b);
-}
-
 TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
 {
 	struct shmring_lease l;

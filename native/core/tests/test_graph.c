@@ -14,27 +14,6 @@ static uint32_t subscribe(shmring *r, const char *name, uint64_t upstream)
 	return id;
 }
 
-TEST(every_branch_sees_every_message)
-{
-	char name[16];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m[10];
-
-	for (int i = 0; i < 10; i++) {
-		snprintf(name, sizeof name, "b%d", i);
-		m[i] = consumer_of(r, name);
-	}
-	push_n(p, 0, 100);
-	for (int i = 0; i < 10; i++)
-		for (int k = 0; k < 100; k++)
-			CHECK_IS(pop_number(m[i]), k);
-	for (int i = 0; i < 10; i++)
-		shmring_consumer_close(m[i]);
-	shmring_producer_close(p);
-	ring_end(r);
-}
-
 TEST(a_follower_sees_what_its_upstream_has_released)
 {
 	struct shmring_lease l;
@@ -60,28 +39,6 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a &&
 	      info.consumers == 1);
 	END(r, p, ma, mb);
-}
-
-TEST(a_diamond_joins_at_the_slower_side)
-{
-	shmring *r = ring_new();
-	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
-	uint32_t c = subscribe(r, "c", UINT64_C(1) << a);
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *ma, *mb, *mc, *md;
-
-	subscribe(r, "d", UINT64_C(1) << b | UINT64_C(1) << c);
-	ma = consumer_of(r, "a"), mb = consumer_of(r, "b"), mc = consumer_of(r, "c"), md = consumer_of(r, "d");
-	for (uint64_t i = 0; i < 5000; i++) {
-		CHECK_IS(push_number(p, i), SHMRING_OK);
-		CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
-		CHECK_IS(pop_number(ma), i);
-		CHECK_IS(pop_number(i % 2 ? mb : mc), i);
-		CHECK_IS(pop_number(md), SHMRING_UNAVAILABLE);
-		CHECK_IS(pop_number(i % 2 ? mc : mb), i);
-		CHECK_IS(pop_number(md), i);
-	}
-	END(r, p, ma, mb, mc, md);
 }
 
 TEST(following_another_takes_effect_at_once)
@@ -149,52 +106,6 @@ TEST(upstreams_are_added_and_removed_one_by_one)
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK); /* gone already */
 	CHECK_IS(upstreams(r, c), UINT64_C(1) << b);
 	END(r, p, ma, mb, mc);
-}
-
-struct builder {
-	pthread_t thread;
-	const char *path;
-	uint32_t follower;
-	uint32_t upstream;
-};
-
-/* Comes and goes behind `follower`, and stays in the end. */
-static void *build(void *argument)
-{
-	struct builder *b = argument;
-	shmring *r = ring_again(b->path);
-
-	for (int i = 0; i < 200; i++) {
-		CHECK_IS(shmring_follow(r, b->follower, UINT64_C(1) << b->upstream), SHMRING_OK);
-		if (i < 199)
-			CHECK_IS(shmring_unfollow(r, b->follower, UINT64_C(1) << b->upstream), SHMRING_OK);
-	}
-	shmring_close(r);
-	return NULL;
-}
-
-TEST(none_of_many_who_add_upstreams_is_lost)
-{
-	enum { BUILDERS = 8 };
-	struct builder builders[BUILDERS];
-	shmring *r = ring_new();
-	uint32_t follower = subscribe(r, "follower", 0);
-	uint64_t all = 0;
-
-	for (int i = 0; i < BUILDERS; i++) {
-		char name[8];
-
-		snprintf(name, sizeof name, "b%d", i);
-		builders[i] =
-		    (struct builder){.path = ring_path(), .follower = follower, .upstream = subscribe(r, name, 0)};
-		all |= UINT64_C(1) << builders[i].upstream;
-	}
-	for (int i = 0; i < BUILDERS; i++)
-		NEED(pthread_create(&builders[i].thread, NULL, build, &builders[i]) == 0);
-	for (int i = 0; i < BUILDERS; i++)
-		pthread_join(builders[i].thread, NULL);
-	CHECK_IS(upstreams(r, follower), all);
-	ring_end(r);
 }
 
 TEST(cycles_and_strangers_are_refused)
@@ -361,26 +272,6 @@ TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
 	CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
 	shmring_producer_close(p);
 	ring_end(r);
-}
-
-TEST(dropping_a_branch_in_the_middle_reconnects_its_followers)
-{
-	shmring *r = ring_new();
-	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
-	uint32_t c = subscribe(r, "c", UINT64_C(1) << b);
-	struct shmring_branch_info info;
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *ma = consumer_of(r, "a"), *mc = consumer_of(r, "c");
-
-	push_n(p, 0, 5);
-	CHECK_IS(pop_number(ma), 0);
-	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
-	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
-	CHECK_IS(shmring_branch_info(r, c, &info), SHMRING_OK);
-	CHECK_IS(info.upstream, UINT64_C(1) << a);
-	CHECK_IS(pop_number(mc), 0);
-	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
-	END(r, p, ma, mc);
 }
 
 TEST(an_ephemeral_branch_goes_with_its_last_consumer)

@@ -105,3 +105,19 @@ RING_TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 	CHECK_IS(shmring_push(p, "x", 1, 0, NULL), SHMRING_UNAVAILABLE);
 	CHECK(!strstr(shmring_error_message(), "not held"));
 }
+
+TEST(words_are_cut_to_their_room_and_end_in_it)
+{
+	shmring *r = ring_new();
+	char text[64];
+
+	shmring_consumer_close(consumer_of(r, "a"));
+	for (size_t size = 1; size <= sizeof text; size++) {
+		memset(text, '#', sizeof text);
+		shmring_explain_full(r, text, size);
+		CHECK_IS(strnlen(text, sizeof text), size - 1);
+		shmring_explain_branch(r, SHMRING_MAX_BRANCHES, text, size);
+		CHECK(strnlen(text, sizeof text) < size);
+	}
+	ring_end(r);
+}

@@ -173,65 +173,6 @@ TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
 	ring_end(r);
 }
 
-/* The steps of hand_over(), and dead behind each. */
-enum { BACK_MARKED, BACK_RECORDED, BACK_ORPHAN, BACK_CONSUMER, BACK_STRUCK, BACK_STEPS };
-
-static int hand_back_by_halves(struct puppet *c)
-{
-	struct shmring_lease l;
-	struct seat *s, *orphan;
-	uint32_t to = 0;
-
-	c->m = consumer_of(c->r, "b");
-	if (shmring_take(c->m, 8, 8, &l))
-		return 1;
-	s = c->m->seat;
-	while (c->r->seats[to].id.state != SEAT_FREE)
-		to++;
-	orphan = &c->r->seats[to];
-	s->lease.adopt_lo = 2;
-	s->lease.adopt_hi = 4;
-	s->lease.adopt_from = (to + 1) | ADOPT_AWAY;
-	if (c->step >= BACK_RECORDED) {
-		seat_prepare(orphan, c->m->branch_index);
-		orphan->lease.hold = 2;
-		orphan->range[0] = (struct range){2, 4};
-	}
-	if (c->step >= BACK_ORPHAN)
-		orphan->id.state = SEAT_ORPHAN;
-	if (c->step >= BACK_CONSUMER)
-		c->m->branch->d.consumers[to / 64] |= UINT64_C(1) << (to % 64);
-	if (c->step >= BACK_STRUCK) { /* by halves: the tail is recorded twice */
-		s->range[1].hi = 8;
-		s->range[1].lo = 4;
-	}
-	return 0;
-}
-
-TEST(a_consumer_dies_at_each_step_of_handing_back)
-{
-	struct puppet *c = puppet_new(hand_back_by_halves);
-
-	for (c->step = 0; c->step < BACK_STEPS; c->step++)
-		for (int recovered = 0; recovered < 2; recovered++) {
-			shmring *r = ring_new();
-			shmring_producer *p = producer_of(r);
-			shmring_consumer *m = consumer_of(r, "b");
-			uint64_t got, again, later;
-
-			push_n(p, 0, 8);
-			puppet_die(c);
-			if (recovered)
-				CHECK_IS(recover(r), 1);
-			got = drain(m, &again);
-			(void)recover(r);
-			CHECK_IS(got & drain(m, &later), 0); /* nothing twice */
-			CHECK_IS(again | later, 0xff);
-			CHECK_IS(branch_released(r, m->branch, false), 8);
-			end_working(r, p, m);
-		}
-}
-
 RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
 {
 	struct shmring_lease l, fresh;
@@ -252,4 +193,102 @@ RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
 	CHECK(l.messages == 2 && l.redelivered == 255);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(m->seat->lease.hold, NONE);
+}
+
+/* --- set aside after too many deliveries ---------------------------------------------- */
+
+/* A ring beside the usual one, for the dead letters. */
+static shmring *ring_for_letters(struct shmring_options options)
+{
+	char path[96];
+	shmring *r;
+
+	snprintf(path, sizeof path, "%s.dead", ring_path());
+	NEED(shmring_create(path, &options, &r) == SHMRING_OK);
+	NEED(shmring_unlink(path, NULL, NULL, NULL) == SHMRING_OK);
+	return r;
+}
+
+static int holds_three_and_dies(struct puppet *c)
+{
+	struct shmring_lease l;
+
+	NEED(shmring_join(c->r, "b", NULL, "dies", &c->m) == SHMRING_OK);
+	return shmring_take(c->m, 3, UINT64_MAX, &l);
+}
+
+TEST(what_was_delivered_too_often_goes_into_the_other_ring_alone)
+{
+	struct puppet *c = puppet_new(holds_three_and_dies);
+	shmring *r = ring_new(), *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	shmring_producer *p = producer_of(r), *out = producer_of(to);
+	shmring_consumer *m = consumer_of(r, "b"), *letters;
+	struct shmring_lease l;
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 3, out), SHMRING_OK);
+	push_n(p, 0, 4);
+	puppet_die(c); /* the first time, three together */
+	CHECK_IS(recover(r), 1);
+	for (int delivered = 1; delivered < 3; delivered++) {
+		l = lease_of(m, 9);
+		CHECK(l.first == 0 && l.messages == 1 && l.redelivered == delivered);
+		CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
+	}
+	CHECK_IS(pop_number(m), 1);
+	CHECK_IS(pop_number(m), 2);
+	CHECK_IS(pop_number(m), 3);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	CHECK_IS(branch_released(r, m->branch, false), 4);
+	letters = consumer_of(to, "default"); /* it had no branch */
+	CHECK_IS(pop_number(letters), 0);
+	CHECK_IS(pop_number(letters), SHMRING_UNAVAILABLE);
+	shmring_consumer_close(letters);
+	check_works(r, m);
+	END(r, p, m);
+	shmring_producer_close(out);
+	shmring_close(to);
+}
+
+TEST(end_markers_and_damaged_messages_are_not_set_aside)
+{
+	shmring *r = ring_new(), *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	shmring_producer *p = producer_of(r), *out = producer_of(to);
+	shmring_consumer *m = consumer_of(r, "b");
+	struct shmring_lease l;
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, out), SHMRING_OK);
+	shmring_consumer_take_ends(m, true);
+	CHECK_IS(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL), SHMRING_OK);
+	for (int before = 0; before < 4; before++) {
+		l = lease_of(m, 1);
+		CHECK_IS(l.redelivered, before);
+		CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
+	}
+	CHECK_IS(shmring_claimed(to), 0);
+	l = lease_of(m, 1);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	END(r, p, m);
+	shmring_producer_close(out);
+	shmring_close(to);
+}
+
+TEST(rings_that_cannot_have_them_are_refused)
+{
+	static const char schema[] = "a schema, for all that the core knows";
+	struct shmring_options with = {.slots = 1024, .schema = schema, .schema_bytes = sizeof schema};
+	shmring *r = ring_with(&with), *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	shmring *same = ring_for_letters(with);
+	shmring_producer *p = producer_of(r), *out = producer_of(to), *fits = producer_of(same);
+	shmring_consumer *m = consumer_of(r, "b");
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 3, p), SHMRING_E_INVALID);
+	CHECK_IS(shmring_consumer_dead_letters(m, 3, out), SHMRING_E_INVALID);
+	CHECK_IS(shmring_consumer_dead_letters(m, 0, fits), SHMRING_E_INVALID);
+	CHECK_IS(shmring_consumer_dead_letters(m, 256, fits), SHMRING_E_INVALID);
+	CHECK_IS(shmring_consumer_dead_letters(m, 255, fits), SHMRING_OK);
+	END(r, p, m);
+	shmring_producer_close(out);
+	shmring_producer_close(fits);
+	shmring_close(to);
+	shmring_close(same);
 }

@@ -173,21 +173,6 @@ RING_TEST(aborted_runs_are_stepped_over)
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 }
 
-RING_TEST(an_end_marker_ends_a_batch)
-{
-	struct shmring_lease l;
-
-	push_n(p, 0, 2);
-	push_end(p);
-	push_n(p, 0, 1);
-	l = lease_of(m, 100);
-	CHECK(l.first == 0 && l.end == 2 && l.messages == 2);
-	CHECK_IS(shmring_take(m, 100, 1024, &l), SHMRING_ENDED);
-	CHECK(strstr(shmring_error_message(), "ended") != NULL);
-	l = lease_of(m, 100);
-	CHECK(l.first == 3 && l.end == 4);
-}
-
 RING_TEST(a_take_stays_inside_its_bounds)
 {
 	struct shmring_lease l;
@@ -208,44 +193,6 @@ RING_TEST(a_take_stays_inside_its_bounds)
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_OK);
 	CHECK(l.first == 30 && l.end == 33 && l.messages == 1);
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_UNAVAILABLE);
-}
-
-TEST(consumers_share_the_work_and_none_sees_what_the_other_has)
-{
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *a = consumer_of(r, "b"), *b = consumer_of(r, "b");
-
-	push_n(p, 0, 10);
-	for (int i = 0; i < 10; i += 2) {
-		CHECK_IS(pop_number(a), i);
-		CHECK_IS(pop_number(b), i + 1);
-	}
-	CHECK_IS(pop_number(a), SHMRING_UNAVAILABLE);
-	push_n(p, 10, 2);
-	lease_of(a, 1);
-	lease_of(b, 1);
-	CHECK_IS(shmring_release(b, 11, 12), SHMRING_OK);
-	CHECK_IS(branch_released(r, a->branch, false), 10); /* a holds it */
-	shmring_consumer_close(a);
-	CHECK_IS(branch_released(r, b->branch, false), 12);
-	END(r, p, b);
-}
-
-TEST(an_exclusive_branch_has_one_consumer)
-{
-	shmring *r = ring_new();
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *a = consumer_with(r, "b", &o), *b;
-
-	CHECK_IS(shmring_join(r, "b", &o, "second", &b), SHMRING_E_SECOND_CONSUMER);
-	push_n(p, 0, 3);
-	CHECK_IS(pop_number(a), 0);
-	shmring_consumer_close(a);
-	b = consumer_with(r, "b", &o);
-	CHECK_IS(pop_number(b), 1); /* where the branch stood */
-	END(r, p, b);
 }
 
 TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
@@ -338,29 +285,6 @@ RING_TEST(one_slot_messages_side_by_side_are_rows)
 	CHECK(shmring_rows(r, 6, 8) == NULL);
 	CHECK(shmring_rows(r, 7, 8) == shmring_slot(r, 7));
 	CHECK(shmring_rows(r, 7, 9) == NULL); /* nothing is published there */
-}
-
-TEST(what_a_consumer_abandons_is_delivered_again)
-{
-	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
-
-	push_n(p, 0, 5);
-	l = lease_of(m, 2);
-	CHECK_IS(pop_number(other), 2);
-	l = lease_of(m, 1);
-	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
-	shmring_consumer_abandon(m);
-	l = lease_of(other, 4);
-	CHECK(l.redelivered && l.first == 1 && l.end == 2);
-	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
-	l = lease_of(other, 4);
-	CHECK(l.redelivered && l.first == 3 && l.end == 4);
-	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
-	CHECK_IS(pop_number(other), 4);
-	END(r, p, other);
 }
 
 /* Long ones are computed in three places at once. */

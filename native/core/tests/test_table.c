@@ -57,26 +57,6 @@ TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
 	END(r, p, a, b);
 }
 
-TEST(messages_of_several_slots_are_one_row_and_cut_to_what_was_asked_for)
-{
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	struct shmring_row row;
-	char message[1000], copy[1000];
-
-	memset(message, 'x', sizeof message);
-	memset(copy, 0, sizeof copy);
-	CHECK_IS(shmring_push(p, message, sizeof message, KIND_BYTES, NULL), SHMRING_OK);
-	CHECK_IS(rows(r, 0, &row, copy), 1);
-	CHECK_IS(shmring_table_row(r, 0, &row, copy, 10), SHMRING_OK);
-	CHECK_IS(row.length, 1000);
-	CHECK_IS(shmring_table_row(r, 0, &row, copy, sizeof copy), SHMRING_OK);
-	CHECK(memcmp(copy, message, sizeof copy) == 0);
-	CHECK_IS(shmring_table_row(r, r->capacity, &row, copy, 1), SHMRING_E_INVALID);
-	shmring_producer_close(p);
-	ring_end(r);
-}
-
 TEST(what_is_not_committed_or_was_given_up_is_no_row)
 {
 	shmring *r = ring_new();

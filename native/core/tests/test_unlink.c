@@ -45,30 +45,6 @@ TEST(the_lock_is_held_while_a_name_is_taken_away)
 	folder_end();
 }
 
-TEST(other_files_are_left_alone)
-{
-	static const uint8_t zeroes[1 << 20];
-	const struct timespec long_ago[2] = {{0}, {0}};
-	const struct {
-		const void *data;
-		size_t n;
-	} file[] = {{"", 0}, {"notes", 5}, {zeroes, 8}, {zeroes, sizeof zeroes}};
-
-	folder_begin();
-	for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
-		write_file(at, file[i].data, file[i].n);
-		NEED(utimensat(AT_FDCWD, at, long_ago, 0) == 0);
-		CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
-		CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
-		CHECK(access(at, F_OK) == 0);
-	}
-	unlink(at);
-	NEED(mkfifo(at, 0600) == 0);
-	CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
-	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
-	folder_end();
-}
-
 static int hold_the_ring(void *path)
 {
 	shmring *r = ring_again(path);
@@ -189,38 +165,6 @@ static bool says(const char *text, const char *what)
 	if (!found)
 		printf("  \"%s\" is not in: %s\n", what, text);
 	return found;
-}
-
-TEST(who_waits_at_a_file_that_was_removed_is_told_if_nobody_can_come)
-{
-	shmring *r, *other;
-	shmring_producer *p;
-	shmring_consumer *m;
-	char text[600];
-
-	folder_begin();
-	r = make(at, &small);
-	m = consumer_of(r, "b");
-	p = producer_of(r);
-	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
-	NEED(unlink(at) == 0);
-	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE); /* the producer may go on */
-	shmring_explain_empty(m, text, sizeof text);
-	CHECK(says(text, "1 producer is attached"));
-	shmring_producer_close(p);
-	CHECK_IS(wait_and_take(m), SHMRING_E_NOT_FOUND);
-	shmring_explain_empty(m, text, sizeof text);
-	CHECK(says(text, "was removed") && says(text, "no producer is attached"));
-	p = producer_of(r);
-	other = make(at, &small);
-	CHECK_IS(wait_and_take(m), SHMRING_E_NOT_FOUND);
-	shmring_explain_empty(m, text, sizeof text);
-	CHECK(says(text, "was removed") && says(text, "and made anew"));
-	shmring_consumer_close(m);
-	shmring_producer_close(p);
-	shmring_close(r);
-	shmring_close(other);
-	folder_end();
 }
 
 TEST(a_producer_on_a_full_ring_whose_file_was_removed_is_told_if_nobody_reads_it)
