@@ -1,8 +1,4 @@
-"""Threads that use the same handles at once: right results or an error, with a GIL and without.
-
-Under a free-threaded Python the threads are in the extension at the same time; under another one
-the GIL takes turns between them, which these tests must pass, too.
-"""
+"""Threads that use the same handles at once, and close them: right results or an error."""
 
 from __future__ import annotations
 
@@ -11,14 +7,9 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import shmring
-from shmring._shmring import arrow_layout
-from shmring.arrow.known import Known
-from shmring.choices import KIND_ARROW_BATCH
 
 THREADS = 4
 ROUNDS = 60
@@ -33,17 +24,6 @@ def together(thread, functions):
         return function()
 
     return [t.outcome() for t in [thread(begin, function) for function in functions]]
-
-
-def test_a_ring_turns_no_gil_on(child, name):
-    code = """
-import sys, sysconfig
-import shmring
-shmring.create(sys.argv[1], slots=1024).unlink()
-enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
-print(enabled != bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
-"""
-    assert child(code, name).end() == "True\n"
 
 
 # --- one handle, many threads -------------------------------------------------------------------
@@ -130,70 +110,6 @@ def test_one_producer_and_one_consumer_of_many_threads(name, thread):
         readers = [partial(take_in_each_way, inp, n) for n in range(THREADS)]
         taken = Counter(w for ws in together(thread, writers + readers) for w in ws or ())
         assert taken == Counter(b"%d %d" % (n, i) for n in range(THREADS) for i in range(each))
-
-
-def test_a_claim_is_one_threads_alone(name, thread):
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        out, inp = ring.producer(), ring.consumer("a")
-
-        def finish(claim, how):
-            with suppress(shmring.Closed):
-                getattr(claim, how)()
-                return 1
-            return 0
-
-        for _ in range(ROUNDS):
-            claim = out.claim(300)
-            claim.buffer[:] = b"x" * 300
-            calls = [partial(finish, claim, how) for how in ("commit", "abort") * 2]
-            assert sum(together(thread, calls)) == 1
-            with suppress(shmring.Empty):
-                assert inp.pop(timeout=0) == b"x" * 300
-
-
-def test_one_lease_released_and_read_by_many_threads(name, thread):
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        out, inp = ring.producer(), ring.consumer("a")
-
-        def read(lease, want):
-            with suppress(shmring.Closed):
-                view = lease.data
-                assert bytes(view) == want
-
-        def rows(batch, want):
-            with suppress(shmring.Closed):
-                assert bytes(batch.array[0, :1]) == want
-                assert batch.lengths.tolist() == [1] * len(batch)
-                assert bytes(batch[1]) == want
-
-        for i in range(ROUNDS):
-            want = b"%d" % (i % 10)
-            out.push_many([want] * 9)
-            lease, batch = inp.lease(), inp.lease_many(8)
-            uses = [partial(read, lease, want), partial(rows, batch, want)]
-            together(thread, [*uses, lease.release, batch.release, *uses])
-            assert inp.hold is None
-
-
-def test_a_lease_as_arrow_arrays_while_it_is_released(name, thread):
-    batch = pa.record_batch({"x": np.arange(5000)})
-    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
-        out, reader = ring.arrow_writer(), ring.arrow_reader("a")
-        inp = ring.consumer("b")
-
-        known = Known(batch.schema, arrow_layout(batch.schema), {KIND_ARROW_BATCH: b""})
-
-        def mapped(lease):
-            with suppress(shmring.Closed):
-                assert known.map(lease, KIND_ARROW_BATCH).equals(batch)
-
-        for _ in range(ROUNDS):
-            out.write(batch)
-            lease = inp.lease()
-            together(thread, [partial(mapped, lease)] * 2 + [lease.release])
-            box = [reader.read()]
-            together(thread, [box.clear, lambda: ring.floor])
-            assert inp.hold is None
 
 
 # --- closed in the middle of things ---------------------------------------------------------------

@@ -63,8 +63,9 @@ static const void *batch_rows(struct lease *self)
 	return messages && side_by_side(self, messages) ? messages[0].data : NULL;
 }
 
-static int export_rows(struct lease *self, Py_buffer *buffer, int flags)
+static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
+	struct lease *self = (struct lease *)op;
 	const void *rows = batch_rows(self);
 
 	if (!rows) {
@@ -73,7 +74,7 @@ static int export_rows(struct lease *self, Py_buffer *buffer, int flags)
 					"these messages do not lie side by side; iterate over the batch");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(buffer, (PyObject *)self, (void *)rows,
+	if (PyBuffer_FillInfo(buffer, op, (void *)rows,
 			      (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1, flags))
 		return -1;
 	if (flags & PyBUF_ND) {
@@ -84,14 +85,6 @@ static int export_rows(struct lease *self, Py_buffer *buffer, int flags)
 	}
 	handle_pin(&self->handle);
 	return 0;
-}
-
-static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
-{
-	int status;
-
-	WITH_GUARD(consumer_of(op), status = export_rows((struct lease *)op, buffer, flags));
-	return status;
 }
 
 /* --- numpy, imported when first asked for -------------------------------------- */
@@ -155,16 +148,13 @@ static PyObject *array_copied(struct lease *self)
 	return copied_rows(self, messages);
 }
 
-/* Numpy asks for the rows under the guard, too. */
 static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct lease *self = (struct lease *)op;
-	PyObject *copy = NULL;
-	bool in_place;
 
-	WITH_GUARD(consumer_of(op), in_place = batch_rows(self) != NULL;
-		   if (!in_place && !PyErr_Occurred()) copy = array_copied(self));
-	return in_place ? array_in_place(op) : copy;
+	if (batch_rows(self))
+		return array_in_place(op);
+	return PyErr_Occurred() ? NULL : array_copied(self);
 }
 
 /* A field of every message, which is an array of its own. */
@@ -280,12 +270,10 @@ static PyObject *iterator_next(PyObject *op)
 	return view;
 }
 
-GUARDED_UNARY(iterator_next, consumer_of(((struct iterator *)op)->over));
-
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, GUARDED(iterator_next)},
+    {Py_tp_iternext, iterator_next},
     {0, NULL},
 };
 
@@ -293,18 +281,10 @@ PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct iter
 
 /* --- the type ------------------------------------------------------------------------ */
 
-GUARDED_GETTER(get_column, consumer_of(op));
-GUARDED_GETTER(get_slots, consumer_of(op));
-GUARDED_GETTER(get_offsets, consumer_of(op));
-GUARDED_ARGUMENT(lease_release, consumer_of(op));
-GUARDED_ARGUMENT(lease_nack, consumer_of(op));
-GUARDED_FAST(lease_exit, consumer_of(op));
-GUARDED_INDEX(batch_item, consumer_of(op));
-
 static PyMethodDef methods[] = {
-    {"release", GUARDED(lease_release), METH_NOARGS,
+    {"release", lease_release, METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", GUARDED(lease_nack), METH_NOARGS,
+    {"nack", lease_nack, METH_NOARGS,
      "nack($self, /)\n--\n\n"
      "Hand all messages back, now or when the last view of them is gone: the branch delivers them again,\n"
      "marked as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a\n"
@@ -313,7 +293,7 @@ static PyMethodDef methods[] = {
      "Contended, TooManyLeases : as of Lease.nack()"},
     DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},
 };
 
@@ -323,19 +303,19 @@ static PyGetSetDef getset[] = {
      "length are not defined. If the messages do not lie side by side (a scattered ring, an aborted claim\n"
      "between them), the array is a copy, padded with zeroes. ValueError if a message has more than 300 bytes",
      NULL},
-    {"lengths", GUARDED(get_column), NULL, "uint32 array of shape (n,): bytes of each message",
+    {"lengths", get_column, NULL, "uint32 array of shape (n,): bytes of each message",
      FIELD(length, "uint32")},
-    {"message_ids", GUARDED(get_column), NULL, "uint64 array of shape (n,): sequence of each message",
+    {"message_ids", get_column, NULL, "uint64 array of shape (n,): sequence of each message",
      FIELD(message_id, "uint64")},
-    {"times", GUARDED(get_column), NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
+    {"times", get_column, NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
      FIELD(time, "uint64")},
-    {"kinds", GUARDED(get_column), NULL, "uint8 array of shape (n,): the mark given to push()",
+    {"kinds", get_column, NULL, "uint8 array of shape (n,): the mark given to push()",
      FIELD(kind, "uint8")},
-    {"slots", GUARDED(get_slots), NULL,
+    {"slots", get_slots, NULL,
      "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview. Slots of aborted claims\n"
      "and bytes beyond a message's length are not defined. BufferError for a scattered ring",
      NULL},
-    {"offsets", GUARDED(get_offsets), NULL, "uint64 array of shape (n,): where each message begins in `slots`",
+    {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`",
      NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held these messages, and died or handed them back", NULL},
@@ -357,7 +337,7 @@ static PyType_Slot slots[] = {
     {Py_tp_getset, getset},
     {Py_tp_iter, batch_iter},
     {Py_sq_length, batch_length},
-    {Py_sq_item, GUARDED(batch_item)},
+    {Py_sq_item, batch_item},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
     {Py_tp_doc,

@@ -13,12 +13,6 @@ struct claim {
 	bool open;
 };
 
-/* A claim is under the guard of its producer. */
-static inline struct producer *producer_of(PyObject *claim)
-{
-	return ((struct claim *)claim)->producer;
-}
-
 /* A closed producer has aborted its claim, or will do so. */
 static int abort_if_open(struct producer *producer)
 {
@@ -106,7 +100,8 @@ static void claim_dealloc(PyObject *op)
 {
 	struct claim *self = (struct claim *)op;
 
-	WITH_GUARD(self->producer, if (self->open)(void) claim_abort(self));
+	if (self->open)
+		(void)claim_abort(self);
 	Py_DECREF((PyObject *)self->producer);
 	object_free(op);
 }
@@ -160,21 +155,17 @@ static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t narg
 static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct claim *self = (struct claim *)op;
-	struct handle *ring = self->producer->handle.below;
-	bool usable;
 
-	WITH_GUARD(self->producer, if ((usable = claim_usable(self))) handle_pin(ring));
-	if (!usable)
+	if (!claim_usable(self) ||
+	    PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
 		return -1;
-	if (!PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
-		return 0;
-	handle_let_go(ring);
-	return -1;
+	handle_pin(self->producer->handle.below);
+	return 0;
 }
 
 static void claim_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	handle_let_go(((struct claim *)op)->producer->handle.below);
+	(void)handle_unpin(((struct claim *)op)->producer->handle.below);
 }
 
 static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))
@@ -182,19 +173,15 @@ static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))
 	return PyMemoryView_FromObject(op);
 }
 
-GUARDED_NAMED(claim_commit, producer_of(op));
-GUARDED_ARGUMENT(claim_abort_method, producer_of(op));
-GUARDED_FAST(claim_exit, producer_of(op));
-
 static PyMethodDef methods[] = {
-    {"commit", FASTCALL(GUARDED(claim_commit)), METH_FASTCALL | METH_KEYWORDS,
+    {"commit", FASTCALL(claim_commit), METH_FASTCALL | METH_KEYWORDS,
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
      "Publish the message, or its first `nbytes` bytes; `kind` as for push(). Do not write into views of\n"
      "it afterwards."},
-    {"abort", GUARDED(claim_abort_method), METH_NOARGS,
+    {"abort", claim_abort_method, METH_NOARGS,
      "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(GUARDED(claim_exit)), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(claim_exit), METH_FASTCALL, NULL},
     {0},
 };
 

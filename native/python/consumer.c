@@ -68,7 +68,7 @@ static void consumer_dealloc(PyObject *op)
 {
 	struct consumer *self = (struct consumer *)op;
 
-	WITH_GUARD(self, (void)handle_close(&self->handle));
+	(void)handle_close(&self->handle);
 	Py_XDECREF(self->branch);
 	PyMem_Free(self->taken);
 	handle_free(&self->handle);
@@ -176,30 +176,21 @@ PyDoc_STRVAR(lease_many_doc,
 	     "timeout : seconds to wait for the first; None waits for ever, 0 does not wait\n\n"
 	     "Errors as of lease()");
 
-GUARDED_NAMED(consumer_pop, op);
-GUARDED_NAMED(consumer_lease, op);
-GUARDED_NAMED(consumer_lease_many, op);
-GUARDED_ARGUMENT(consumer_next, op);
-GUARDED_ARGUMENT(consumer_done, op);
-GUARDED_ARGUMENT(consumer_available, op);
-GUARDED_ARGUMENT(consumer_slot, op);
-GUARDED_ARGUMENT(consumer_abandon, op);
-
 static PyMethodDef methods[] = {
-    {"pop", FASTCALL(GUARDED(consumer_pop)), METH_FASTCALL | METH_KEYWORDS, pop_doc},
-    {"lease", FASTCALL(GUARDED(consumer_lease)), METH_FASTCALL | METH_KEYWORDS, lease_doc},
-    {"lease_many", FASTCALL(GUARDED(consumer_lease_many)), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
-    {"next", GUARDED(consumer_next), METH_NOARGS,
+    {"pop", FASTCALL(consumer_pop), METH_FASTCALL | METH_KEYWORDS, pop_doc},
+    {"lease", FASTCALL(consumer_lease), METH_FASTCALL | METH_KEYWORDS, lease_doc},
+    {"lease_many", FASTCALL(consumer_lease_many), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
+    {"next", consumer_next, METH_NOARGS,
      "next($self, /)\n--\n\nTake one message: its sequence, -1 (empty) or -2 (lost a race)."},
-    {"done", GUARDED(consumer_done), METH_O,
+    {"done", consumer_done, METH_O,
      "done($self, sequence, /)\n--\n\nRelease the message; on an exclusive branch everything up to it."},
-    {"available", GUARDED(consumer_available), METH_NOARGS,
+    {"available", consumer_available, METH_NOARGS,
      "available($self, /)\n--\n\nThe sequence behind the last one that can be read now; exclusive branches only."},
-    {"slot", GUARDED(consumer_slot), METH_O,
+    {"slot", consumer_slot, METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. They stay until done()."},
     {"close", handle_close_method, METH_NOARGS,
      "close($self, /)\n--\n\nLeave the branch when the last lease is released."},
-    {"abandon", GUARDED(consumer_abandon), METH_NOARGS,
+    {"abandon", consumer_abandon, METH_NOARGS,
      "abandon($self, /)\n--\n\nLeave as if this process had died: the branch delivers its leased messages\n"
      "again, to the other consumers or to the next one."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
@@ -219,8 +210,9 @@ static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closur
 
 	if (wanted < 0)
 		return -1;
-	WITH_GUARD(self, self->end_markers = wanted;
-		   if (self->core) shmring_consumer_take_ends(self->core, wanted));
+	self->end_markers = wanted;
+	if (self->core)
+		shmring_consumer_take_ends(self->core, wanted);
 	return 0;
 }
 
@@ -236,40 +228,30 @@ static int set_max_slots(PyObject *op, PyObject *value, void *Py_UNUSED(closure)
 
 	if (value && !parse_count(value, "max_slots", INT64_MAX, &wanted))
 		return -1;
-	WITH_GUARD(self, self->max_slots = wanted);
+	self->max_slots = wanted;
 	return 0;
 }
 
-GUARDED_GETTER(get_position, op);
-GUARDED_GETTER(get_hold, op);
-GUARDED_GETTER(get_lag, op);
-GUARDED_GETTER(get_end_markers, op);
-GUARDED_GETTER(get_max_slots, op);
-
 static PyGetSetDef getset[] = {
     {"branch", get_branch, NULL, "name of the branch", NULL},
-    {"position", GUARDED(get_position), NULL, "next sequence that the branch will take", NULL},
-    {"hold", GUARDED(get_hold), NULL, "lowest sequence that this consumer holds, or None", NULL},
-    {"lag", GUARDED(get_lag), NULL, "slots between the branch's position and the producers' claim", NULL},
-    {"end_markers", GUARDED(get_end_markers), set_end_markers,
+    {"position", get_position, NULL, "next sequence that the branch will take", NULL},
+    {"hold", get_hold, NULL, "lowest sequence that this consumer holds, or None", NULL},
+    {"lag", get_lag, NULL, "slots between the branch's position and the producers' claim", NULL},
+    {"end_markers", get_end_markers, set_end_markers,
      "whether an end marker that this consumer reaches first is a message of kind 2, to be passed on.\n"
      "False: it raises EndOfStream",
      NULL},
-    {"max_slots", GUARDED(get_max_slots), set_max_slots,
+    {"max_slots", get_max_slots, set_max_slots,
      "slots that a batch of lease_many() has at most, but for one message that is larger; 0: no bound", NULL},
     {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
     {0},
 };
 
-GUARDED_UNARY(consumer_repr, op);
-GUARDED_UNARY(consumer_iter, op);
-GUARDED_UNARY(consumer_iternext, op);
-
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, consumer_dealloc},
-    {Py_tp_repr, GUARDED(consumer_repr)},
-    {Py_tp_iter, GUARDED(consumer_iter)},
-    {Py_tp_iternext, GUARDED(consumer_iternext)},
+    {Py_tp_repr, consumer_repr},
+    {Py_tp_iter, consumer_iter},
+    {Py_tp_iternext, consumer_iternext},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_doc,

@@ -52,12 +52,6 @@ static inline int status_of_taken(int status)
 	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;
 }
 
-/* A lease or a batch is under the guard of its consumer. */
-static inline struct handle *consumer_of(PyObject *lease)
-{
-	return ((struct lease *)lease)->handle.below;
-}
-
 static inline struct ring *lease_ring(const struct lease *lease)
 {
 	return ring_of(lease->handle.below);
@@ -67,7 +61,6 @@ static inline struct ring *lease_ring(const struct lease *lease)
 PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range);
 int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
-bool lease_hold(struct lease *lease);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
 PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

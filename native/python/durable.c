@@ -133,6 +133,7 @@ PyObject *count_synced(PyObject *module, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O!K", state->consumer, &consumer, &ns))
 		return NULL;
-	WITH_GUARD(consumer, if (!consumer->handle.closed) shmring_count_synced(consumer->core, ns));
+	if (!consumer->handle.closed)
+		shmring_count_synced(consumer->core, ns);
 	Py_RETURN_NONE;
 }

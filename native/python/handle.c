@@ -33,23 +33,6 @@ struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, 
 	return handle;
 }
 
-/* A producer or a consumer. */
-static bool on_ring(const struct handle *handle)
-{
-	return handle->below && !handle->below->below;
-}
-
-/* True if the handle below is closed already: it will not close this one. */
-static bool link_above(struct handle *handle, struct handle *below)
-{
-	handle->next = below->above;
-	if (handle->next)
-		handle->next->link = &handle->next;
-	below->above = handle;
-	handle->link = &below->above;
-	return below->closed;
-}
-
 static void unlink_above(struct handle *handle)
 {
 	if (!handle->link)
@@ -65,7 +48,6 @@ static void unlink_above(struct handle *handle)
 bool handle_opened(struct handle *handle, int status)
 {
 	struct handle *below = handle->below;
-	bool closed;
 
 	if (status) {
 		raise_status(ring_of(handle), status);
@@ -74,9 +56,13 @@ bool handle_opened(struct handle *handle, int status)
 		return false;
 	}
 	handle->closed = false;
-	WITH_GUARD(below, closed = link_above(handle, below));
-	if (closed)
-		WITH_GUARD(handle, (void)handle_close(handle));
+	handle->next = below->above;
+	if (handle->next)
+		handle->next->link = &handle->next;
+	below->above = handle;
+	handle->link = &below->above;
+	if (below->closed) /* it will not close this one */
+		(void)handle_close(handle);
 	return true;
 }
 
@@ -87,17 +73,6 @@ int handle_finish(struct handle *handle)
 	if (handle->below)
 		(void)handle_unpin(handle->below);
 	return status;
-}
-
-/* Gives a pin back; for callers that do not hold the guard. */
-void handle_let_go(struct handle *handle)
-{
-	struct handle *below = handle->below;
-
-	if (pins_changed(handle, (size_t)-1))
-		return;
-	/* A lease stands on a consumer, which stands on a ring. */
-	WITH_GUARD(below && below->below ? below : handle, (void)handle_finish(handle));
 }
 
 static void free_memory(struct handle *handle)
@@ -115,7 +90,7 @@ static void close_above(struct handle *handle)
 	while ((above = handle->above)) {
 		unlink_above(above);
 		above->visited = true;
-		WITH_GUARD(above, (void)handle_close(above));
+		(void)handle_close(above);
 		above->visited = false;
 		if (above->collected)
 			free_memory(above);
@@ -126,36 +101,32 @@ static void close_above(struct handle *handle)
  * returns: whoever closed it may join again at once. */
 static void stand_by_for_waiters(struct handle *handle)
 {
-	for (int i = 0; i < MOST_NAPS && awaited_changed(handle, 0) && handle->awaited_in == getpid(); i++)
+	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)
 		(void)handle_wait(handle, nap, 0, 0);
 }
 
 int handle_shut(struct handle *handle)
 {
 	handle->closed = true;
-	if (handle->interrupt && pins_changed(handle, 0) > 1) {
+	if (handle->interrupt && handle->pins > 1) {
 		handle->interrupt(handle);
 		stand_by_for_waiters(handle);
 	}
-	if (on_ring(handle))
-		WITH_GUARD(handle->below, unlink_above(handle));
+	unlink_above(handle);
 	close_above(handle);
 	return handle_unpin(handle);
 }
 
 void handle_free(struct handle *handle)
 {
-	bool visited = false;
-
-	if (on_ring(handle))
-		WITH_GUARD(handle->below, handle->collected = true; visited = handle->visited);
-	if (!visited)
+	handle->collected = true;
+	if (!handle->visited)
 		free_memory(handle);
 }
 
 void handle_dealloc(PyObject *self)
 {
-	WITH_GUARD(self, (void)handle_close((struct handle *)self));
+	(void)handle_close((struct handle *)self);
 	handle_free((struct handle *)self);
 }
 
@@ -166,7 +137,7 @@ PyObject *handle_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 PyObject *handle_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-	WITH_GUARD(self, (void)handle_close((struct handle *)self));
+	(void)handle_close((struct handle *)self);
 	Py_RETURN_NONE;
 }
 
@@ -178,10 +149,10 @@ PyObject *handle_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize
 /* Pins a ring that is open; else raises Closed. */
 bool ring_hold(struct ring *ring)
 {
-	bool closed;
-
-	WITH_GUARD(ring, if (!(closed = ring->handle.closed)) handle_pin(&ring->handle));
-	return !closed || raise_closed(&ring->handle, "handle");
+	if (ring->handle.closed)
+		return raise_closed(&ring->handle, "handle");
+	handle_pin(&ring->handle);
+	return true;
 }
 
 bool ring_is_pinned(const struct ring *ring)
@@ -191,10 +162,7 @@ bool ring_is_pinned(const struct ring *ring)
 
 PyObject *handle_get_closed(PyObject *self, void *Py_UNUSED(closure))
 {
-	bool closed;
-
-	WITH_GUARD(self, closed = ((struct handle *)self)->closed);
-	return PyBool_FromLong(closed);
+	return PyBool_FromLong(((struct handle *)self)->closed);
 }
 
 PyObject *raise_closed(const struct handle *handle, const char *what)

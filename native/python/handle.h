@@ -7,21 +7,9 @@
  * pin is gone (a thread in a wait, a living lease, an exported buffer). A ring
  * closes its producers and consumers; a lease outlives the closing of its consumer.
  *
- * Threads. The core's producers and consumers want one thread at a time. The GIL
- * sees to that; in a free-threaded Python each handle's guard does: the lock that
- * such a Python keeps in every object, taken as a critical section. A thread gives
- * the guard up where it would give up the GIL: where it detaches from Python, or
- * waits for another guard. In this comment, GIL means the guard, too.
- *
- *   guard of        is the lock of    and keeps
- *   producer        itself            its words, the core's producer, its claim
- *   consumer        itself            its words, the core's consumer, its leases
- *   lease, batch    its consumer      its words
- *   ring            itself            `closed`, and the list `above`
- *
- * Every call of a handle's type runs under its guard (GUARDED), save for those of
- * rings, which pin the ring and call what the core locks itself. Core calls on a
- * producer or consumer are made with the GIL held, save for
+ * Threads. The core's producers and consumers want one thread at a time, and the
+ * GIL sees to that: a free-threaded Python turns it on when it loads this module.
+ * Core calls on a producer or consumer are made with the GIL held, save for
  *   - the _wait functions, which touch no state of the handle;
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);
@@ -29,12 +17,6 @@
  * A thread pins what it uses before it gives up the GIL, and asks again whether
  * the handle is closed when the GIL is back. Every call of Python that may run
  * code or raise an exception may give the GIL up.
- *
- * Pins are counted without a guard. A handle has one pin of its own until it is
- * closed, and it closes under its guard. So a thread that holds the guard and
- * finds the handle open may pin the handle and those below it. The thread that
- * gives back the last pin is alone with the handle and finishes it; to finish a
- * lease it takes the guard.
  *
  * Fork. The child's handles are the parent's, and the core refuses them. Calls
  * that other threads of the parent were in never end in the child: pins that
@@ -64,8 +46,8 @@ struct handle {
 	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
 	uint8_t skips; /* so many waits without such a try */
 	uint16_t streak; /* calls in a row that had not to wait */
-	bool visited; /* the ring is closing it, and frees it if it is `collected` meanwhile; */
-	bool collected; /* both are under the ring's guard */
+	bool visited; /* the ring is closing it, and frees it if it is `collected` meanwhile */
+	bool collected;
 };
 
 struct ring {
@@ -81,53 +63,12 @@ struct ring {
 	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
 
-/* A loop over a consumer or a batch, which is under that one's guard. */
+/* A loop over a consumer or a batch. */
 struct iterator {
 	PyObject ob_base;
 	PyObject *over;
 	uint64_t number; /* a consumer's `ends` when the loop began; the batch's next message */
 };
-
-/* --- guards ----------------------------------------------------------------------- */
-
-#ifdef Py_GIL_DISABLED
-#define WITH_GUARD(handle, statement)                                                                             \
-	do {                                                                                                      \
-		Py_BEGIN_CRITICAL_SECTION((PyObject *)(handle));                                                  \
-		statement;                                                                                        \
-		Py_END_CRITICAL_SECTION();                                                                        \
-	} while (0)
-/* A function for a table of methods; it is called under the guard of `handle`. */
-#define GUARDED_CALL(function, handle, parameters, arguments)                                                     \
-	static PyObject *function##_guarded parameters                                                            \
-	{                                                                                                         \
-		PyObject *result;                                                                                 \
-		WITH_GUARD(handle, result = function arguments);                                                  \
-		return result;                                                                                    \
-	}                                                                                                         \
-	_Static_assert(true, #function)
-#define GUARDED(function) function##_guarded
-#else
-#define WITH_GUARD(handle, statement)                                                                             \
-	do {                                                                                                      \
-		(void)(handle);                                                                                   \
-		statement;                                                                                        \
-	} while (0)
-#define GUARDED_CALL(function, handle, parameters, arguments) _Static_assert(true, #function)
-#define GUARDED(function) function
-#endif
-
-/* One for each way in which Python calls a method. */
-#define GUARDED_UNARY(function, handle) GUARDED_CALL(function, handle, (PyObject * op), (op))
-#define GUARDED_ARGUMENT(function, handle)                                                                        \
-	GUARDED_CALL(function, handle, (PyObject * op, PyObject * arg), (op, arg))
-#define GUARDED_GETTER(function, handle) GUARDED_CALL(function, handle, (PyObject * op, void *room), (op, room))
-#define GUARDED_INDEX(function, handle) GUARDED_CALL(function, handle, (PyObject * op, Py_ssize_t i), (op, i))
-#define GUARDED_FAST(function, handle)                                                                            \
-	GUARDED_CALL(function, handle, (PyObject * op, PyObject *const *args, Py_ssize_t nargs), (op, args, nargs))
-#define GUARDED_NAMED(function, handle)                                                                           \
-	GUARDED_CALL(function, handle, (PyObject * op, PyObject *const *args, Py_ssize_t nargs, PyObject *names), \
-		     (op, args, nargs, names))
 
 /* How long a call goes on trying. */
 struct wait_state {
@@ -154,7 +95,6 @@ struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, 
 bool handle_opened(struct handle *handle, int status);
 int handle_shut(struct handle *handle);
 int handle_finish(struct handle *handle);
-void handle_let_go(struct handle *handle);
 void handle_free(struct handle *handle);
 void handle_dealloc(PyObject *self);
 PyObject *handle_enter(PyObject *self, PyObject *ignored);
@@ -173,38 +113,15 @@ enum retry handle_waited(struct handle *handle, int status);
 enum retry handle_retry(struct handle *handle, int status, struct wait_state *waiting, wait_function *wait,
 			uint64_t wanted);
 
-#ifdef Py_GIL_DISABLED
-static inline size_t awaited_changed(struct handle *handle, size_t by)
-{
-	return __atomic_add_fetch(&handle->awaited, by, __ATOMIC_ACQ_REL);
-}
-
-/* The thread that drops the last pin sees all that the others did before they dropped theirs. */
-static inline size_t pins_changed(struct handle *handle, size_t by)
-{
-	return __atomic_add_fetch(&handle->pins, by, __ATOMIC_ACQ_REL);
-}
-#else
-static inline size_t awaited_changed(struct handle *handle, size_t by)
-{
-	return handle->awaited += by;
-}
-
-static inline size_t pins_changed(struct handle *handle, size_t by)
-{
-	return handle->pins += by;
-}
-#endif
-
 static inline void handle_pin(struct handle *handle)
 {
-	(void)pins_changed(handle, 1);
+	handle->pins++;
 }
 
-/* The last pin closes the core's handle. Under the guard. */
+/* The last pin closes the core's handle. */
 static inline int handle_unpin(struct handle *handle)
 {
-	return pins_changed(handle, (size_t)-1) ? SHMRING_OK : handle_finish(handle);
+	return --handle->pins ? SHMRING_OK : handle_finish(handle);
 }
 
 static inline int handle_close(struct handle *handle)
@@ -252,7 +169,7 @@ static inline PyObject *result_of(struct ring *ring, int status)
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
 extern PyType_Spec ring_spec;
 
-/* view.c. Views of a lease are in its list while they live, under the guard of its consumer. */
+/* view.c. Views of a lease are in its list while they live. */
 struct view;
 PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
 			uint64_t nbytes, struct view **list, bool lent);

@@ -20,8 +20,7 @@ int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 }
 
 /* Called when the user has released the lease and no buffer over it is left. Buffers
- * may die in any thread, also without the user's doing: the guard makes that thread
- * alone with the consumer. */
+ * may die in any thread, also without the user's doing. */
 static int lease_finish(struct handle *handle)
 {
 	struct lease *self = (struct lease *)handle;
@@ -88,7 +87,7 @@ void lease_dealloc(PyObject *op)
 {
 	struct lease *self = (struct lease *)op;
 
-	WITH_GUARD(self->handle.below, (void)close_nacked(self));
+	(void)close_nacked(self);
 	PyMem_Free(self->messages);
 	handle_free(&self->handle);
 }
@@ -117,7 +116,7 @@ PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 
 void lease_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	handle_let_go((struct handle *)op);
+	(void)handle_unpin((struct handle *)op);
 }
 
 bool lease_readable(struct lease *self)
@@ -129,15 +128,6 @@ bool lease_readable(struct lease *self)
 			     "this lease of ring \"%U\" was released; take what you need before, or keep a view",
 			     ring->label);
 	return !self->handle.closed;
-}
-
-/* Pins a lease that may be read; else raises Closed. */
-bool lease_hold(struct lease *self)
-{
-	bool readable;
-
-	WITH_GUARD(self->handle.below, if ((readable = lease_readable(self))) handle_pin(&self->handle));
-	return readable;
 }
 
 PyObject *lease_get_redelivered(PyObject *op, void *Py_UNUSED(closure))
@@ -156,12 +146,11 @@ static int lease_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct lease *self = (struct lease *)op;
 
-	if (!lease_hold(self))
+	if (!lease_readable(self) ||
+	    PyBuffer_FillInfo(buffer, op, (void *)self->message.data, self->message.length, 1, flags))
 		return -1;
-	if (!PyBuffer_FillInfo(buffer, op, (void *)self->message.data, self->message.length, 1, flags))
-		return 0;
-	handle_let_go(&self->handle);
-	return -1;
+	handle_pin(&self->handle);
+	return 0;
 }
 
 static PyObject *get_data(PyObject *op, void *Py_UNUSED(closure))
@@ -174,14 +163,10 @@ static Py_ssize_t lease_length(PyObject *op)
 	return ((struct lease *)op)->message.length;
 }
 
-GUARDED_ARGUMENT(lease_release, consumer_of(op));
-GUARDED_ARGUMENT(lease_nack, consumer_of(op));
-GUARDED_FAST(lease_exit, consumer_of(op));
-
 static PyMethodDef methods[] = {
-    {"release", GUARDED(lease_release), METH_NOARGS,
+    {"release", lease_release, METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", GUARDED(lease_nack), METH_NOARGS,
+    {"nack", lease_nack, METH_NOARGS,
      "nack($self, /)\n--\n\n"
      "Hand the message back, now or when the last view of it is gone: the branch delivers it again, marked\n"
      "as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a lease\n"
@@ -190,7 +175,7 @@ static PyMethodDef methods[] = {
      "Contended, TooManyLeases : it cannot be handed back now; closing the consumer does it"},
     DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},
 };
 

@@ -121,17 +121,18 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	if (!parse_count(args[2], "skip", UINT32_MAX, &skip) || !parse_flag(args[4], &m.copy) ||
 	    !parse_flag(args[5], &m.every_offset) || PyObject_GetBuffer(args[3], &head, PyBUF_SIMPLE))
 		return NULL;
-	if (!lease_hold(lease)) {
+	if (!lease_readable(lease)) {
 		PyBuffer_Release(&head);
 		return NULL;
 	}
+	handle_pin(&lease->handle);
 	m.lease = &lease->handle;
 	m.layout = &((const struct arrow_layout *)args[1])->layout;
 	m.message = lease->message.data;
 	m.bytes = lease->message.length;
 	if (step_over(&m, skip, &head))
 		read = map_message(&m, &array);
-	handle_let_go(&lease->handle);
+	(void)handle_unpin(&lease->handle);
 	PyBuffer_Release(&head);
 	if (read == IPC_READ)
 		return import_array(args[6], &array, args[7]);

@@ -90,7 +90,7 @@ static void unpin(struct handle *lease)
 {
 	PyGILState_STATE gil = PyGILState_Ensure();
 
-	handle_let_go(lease);
+	(void)handle_unpin(lease);
 	Py_DECREF((PyObject *)lease);
 	PyGILState_Release(gil);
 }

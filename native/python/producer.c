@@ -101,37 +101,25 @@ PyDoc_STRVAR(
     "MessageTooLarge : the message can never fit this ring\n"
     "ClaimOpen : a claim of this producer is open");
 
-GUARDED_UNARY(producer_repr, op);
-GUARDED_NAMED(producer_push, op);
-GUARDED_NAMED(producer_push_many, op);
-GUARDED_NAMED(producer_push_end, op);
-GUARDED_NAMED(producer_claim, op);
-GUARDED_NAMED(producer_wait_durable, op);
-GUARDED_FAST(producer_next, op);
-GUARDED_FAST(producer_done, op);
-GUARDED_ARGUMENT(producer_abort, op);
-GUARDED_ARGUMENT(producer_available, op);
-GUARDED_ARGUMENT(producer_slot, op);
-
 static PyMethodDef methods[] = {
-    {"push", FASTCALL(GUARDED(producer_push)), METH_FASTCALL | METH_KEYWORDS, push_doc},
-    {"push_many", FASTCALL(GUARDED(producer_push_many)), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
-    {"push_end", FASTCALL(GUARDED(producer_push_end)), METH_FASTCALL | METH_KEYWORDS,
+    {"push", FASTCALL(producer_push), METH_FASTCALL | METH_KEYWORDS, push_doc},
+    {"push_many", FASTCALL(producer_push_many), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
+    {"push_end", FASTCALL(producer_push_end), METH_FASTCALL | METH_KEYWORDS,
      "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: it ends the iteration of every consumer of "
      "every branch.\n"
      "Markers side by side are one end if their producers were open at the same time. A producer that "
      "has\npushed nothing since the last end ends a run without messages."},
-    {"claim", FASTCALL(GUARDED(producer_claim)), METH_FASTCALL | METH_KEYWORDS, claim_doc},
-    {"wait_durable", FASTCALL(GUARDED(producer_wait_durable)), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
-    {"next", FASTCALL(GUARDED(producer_next)), METH_FASTCALL,
+    {"claim", FASTCALL(producer_claim), METH_FASTCALL | METH_KEYWORDS, claim_doc},
+    {"wait_durable", FASTCALL(producer_wait_durable), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
+    {"next", FASTCALL(producer_next), METH_FASTCALL,
      "next($self, count=1, /)\n--\n\nClaim `count` slots: the first sequence, -1 (full) or -2 (lost a race)."},
-    {"done", FASTCALL(GUARDED(producer_done)), METH_FASTCALL,
+    {"done", FASTCALL(producer_done), METH_FASTCALL,
      "done($self, last, length=300, /)\n--\n\nPublish the claim up to `last` as messages of `length` bytes."},
-    {"abort", GUARDED(producer_abort), METH_NOARGS,
+    {"abort", producer_abort, METH_NOARGS,
      "abort($self, /)\n--\n\nGive up the slots that next() has claimed."},
-    {"available", GUARDED(producer_available), METH_NOARGS,
+    {"available", producer_available, METH_NOARGS,
      "available($self, /)\n--\n\nThe sequence behind the last one that a single producer can claim now."},
-    {"slot", GUARDED(producer_slot), METH_O,
+    {"slot", producer_slot, METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable until done()."},
     {"close", handle_close_method, METH_NOARGS, "close($self, /)\n--\n\nAbort an open claim and leave the ring."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
@@ -146,7 +134,7 @@ static PyGetSetDef getset[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, handle_dealloc},
-    {Py_tp_repr, GUARDED(producer_repr)},
+    {Py_tp_repr, producer_repr},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_doc, "A producer of one ring; made by Ring.producer(). Threads may share it."},

@@ -281,8 +281,6 @@ static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
 	return PyLong_FromUnsignedLongLong(message_id);
 }
 
-GUARDED_CALL(push_in_turn, self, (struct producer * self, const struct pushing *m), (self, m));
-
 /* push_now(producer, data, kind, align) */
 PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -297,7 +295,7 @@ PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t 
 		return NULL;
 	m.data = buffer.buf;
 	m.length = (size_t)buffer.len;
-	result = GUARDED(push_in_turn)((struct producer *)args[0], &m);
+	result = push_in_turn((struct producer *)args[0], &m);
 	PyBuffer_Release(&buffer);
 	return result;
 }

@@ -22,12 +22,10 @@ static PyObject *push_planned(struct producer *self, const struct ipc_message *m
 	    .fill = ipc_write,
 	    .kind = wanted->kind,
 	};
-	PyObject *message_id;
 
 	if (m.length > wanted->limit || m.length > UINT32_MAX)
 		Py_RETURN_NONE;
-	WITH_GUARD(self, message_id = producer_usable(self) ? push_message(self, &m, wanted->timeout) : NULL);
-	return message_id;
+	return producer_usable(self) ? push_message(self, &m, wanted->timeout) : NULL;
 }
 
 static PyObject *push_arrays(struct producer *self, const struct ipc_layout *layout,

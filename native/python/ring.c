@@ -36,7 +36,7 @@ static void ring_dealloc(PyObject *self)
 {
 	struct ring *ring = (struct ring *)self;
 
-	WITH_GUARD(ring, (void)handle_close(&ring->handle));
+	(void)handle_close(&ring->handle);
 	Py_DECREF(ring->label);
 	handle_free(&ring->handle);
 }
@@ -64,7 +64,7 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 /* Gives the pin of ring_hold() back after an error's text has been read: closing may write another text. */
 static PyObject *let_go_with(struct ring *ring, PyObject *result)
 {
-	handle_let_go(&ring->handle);
+	(void)handle_unpin(&ring->handle);
 	return result;
 }
 

@@ -90,7 +90,7 @@ PyObject *raise_end(struct consumer *self)
 void consumer_ended(struct consumer *self)
 {
 	self->ends++;
-	if (awaited_changed(&self->handle, 0) == 0)
+	if (self->handle.awaited == 0)
 		return;
 	self->calls = true;
 	shmring_consumer_interrupt(self->core, true);
@@ -106,8 +106,6 @@ static PyObject *check_ends(struct consumer *self, uint64_t ends)
 	shmring_consumer_decline(self->core);
 	return raise_end(self);
 }
-
-GUARDED_CALL(check_ends, self, (struct consumer * self, uint64_t ends), (self, ends));
 
 /* --- taking ------------------------------------------------------------------------ */
 
@@ -281,18 +279,14 @@ static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
 	return copy_out(self, &lease, &message);
 }
 
-GUARDED_CALL(take_in_turn, self, (struct consumer * self, bool knows, uint64_t ends), (self, knows, ends));
-
 /* ends_of(consumer): of so many ends it has been told. */
 PyObject *consumer_ends_of(PyObject *module, PyObject *op)
 {
 	struct state *state = PyModule_GetState(module);
-	uint64_t ends;
 
 	if (!PyObject_TypeCheck(op, state->consumer))
 		return PyErr_Format(PyExc_TypeError, "ends_of() takes a consumer");
-	WITH_GUARD(op, ends = ((struct consumer *)op)->ends);
-	return PyLong_FromUnsignedLongLong(ends);
+	return PyLong_FromUnsignedLongLong(((struct consumer *)op)->ends);
 }
 
 /* check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed since. */
@@ -304,7 +298,7 @@ PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_
 	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
 		return PyErr_Format(PyExc_TypeError, "check_ends() takes a consumer and its ends");
 	ends = PyLong_AsUnsignedLongLong(args[1]);
-	return PyErr_Occurred() ? NULL : GUARDED(check_ends)((struct consumer *)args[0], ends);
+	return PyErr_Occurred() ? NULL : check_ends((struct consumer *)args[0], ends);
 }
 
 /* take_now(consumer, ends): ends_of() it when the wait began, or None. */
@@ -321,7 +315,7 @@ PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t 
 		if (PyErr_Occurred())
 			return NULL;
 	}
-	return GUARDED(take_in_turn)((struct consumer *)args[0], knows, ends);
+	return take_in_turn((struct consumer *)args[0], knows, ends);
 }
 
 PyObject *consumer_iternext(PyObject *op)
@@ -349,12 +343,10 @@ static PyObject *iterator_next(PyObject *op)
 	return pop_bytes(consumer, FOREVER);
 }
 
-GUARDED_UNARY(iterator_next, ((struct iterator *)op)->over);
-
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, GUARDED(iterator_next)},
+    {Py_tp_iternext, iterator_next},
     {0, NULL},
 };
 

@@ -50,7 +50,7 @@ static struct view *new_view(struct state *state, PyObject *owner, struct handle
 }
 
 /* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
- * which is the owner or a handle below it, stays pinned. Called under the owner's guard. */
+ * which is the owner or a handle below it, stays pinned. */
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly)
 {
@@ -110,9 +110,9 @@ static void view_dealloc(PyObject *self)
 	struct view *view = (struct view *)self;
 
 	if (view->listed)
-		WITH_GUARD(view->pinned->below, unlist(view));
+		unlist(view);
 	Py_XDECREF(view->lent);
-	handle_let_go(view->pinned);
+	(void)handle_unpin(view->pinned);
 	Py_DECREF(view->owner);
 	object_free(self);
 }

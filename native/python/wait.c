@@ -68,34 +68,18 @@ static bool is_consumer(const struct state *state, PyObject *op)
 /* Whether it could be pinned: false, without an exception, if it is closed. */
 static bool pin(struct handle *handle)
 {
-	bool closed;
-
-	WITH_GUARD(
-	    handle, if (!(closed = handle->closed)) {
-		    handle_pin(handle);
-		    (void)awaited_changed(handle, 1);
-		    handle->awaited_in = getpid();
-	    });
-	return !closed;
-}
-
-static bool is_closed(struct handle *handle)
-{
-	bool closed;
-
-	WITH_GUARD(handle, closed = handle->closed);
-	return closed;
+	if (handle->closed)
+		return false;
+	handle_pin(handle);
+	handle->awaited++;
+	handle->awaited_in = getpid();
+	return true;
 }
 
 /* Whether a consumer, which is waited for with the number of its ends, was told of one more since. */
 static bool has_ended(const struct list *list, uint32_t i)
 {
-	struct consumer *consumer = (struct consumer *)list->handles[i];
-	uint64_t ends = list->waits[i].slots;
-
-	if (list->waits[i].consumer)
-		WITH_GUARD(consumer, ends = consumer->ends);
-	return ends != list->waits[i].slots;
+	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;
 }
 
 static bool any_has_ended(const struct list *list)
@@ -120,9 +104,9 @@ static void let_go(struct list *list)
 		struct handle *handle = (struct handle *)list->handles[i];
 
 		if (list->waits[i].consumer)
-			WITH_GUARD(handle, answer_call((struct consumer *)handle));
-		handle_let_go(handle);
-		(void)awaited_changed(handle, (size_t)-1);
+			answer_call((struct consumer *)handle);
+		(void)handle_unpin(handle);
+		handle->awaited--;
 		Py_DECREF(list->handles[i]);
 	}
 	PyMem_Free(list->handles);
@@ -177,7 +161,7 @@ static bool collect(const struct list *list, int status, PyObject *ready)
 	for (uint32_t i = 0; i < list->count; i++) {
 		bool has = status == SHMRING_OK && list->waits[i].ready;
 
-		if ((has || is_closed((struct handle *)list->handles[i]) || has_ended(list, i)) &&
+		if ((has || ((struct handle *)list->handles[i])->closed || has_ended(list, i)) &&
 		    PyList_Append(ready, list->handles[i]))
 			return false;
 	}
@@ -260,17 +244,11 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
 	return NULL;
 }
 
-static void decline_it(struct consumer *self)
-{
-	if (!self->handle.closed) /* who closes it has passed it on */
-		shmring_consumer_decline(self->core);
-}
-
 /* decline(consumer or producer): of a wake-up nothing has come. */
 PyObject *decline(PyObject *module, PyObject *op)
 {
-	if (is_consumer(PyModule_GetState(module), op))
-		WITH_GUARD(op, decline_it((struct consumer *)op));
+	if (is_consumer(PyModule_GetState(module), op) && !((struct consumer *)op)->handle.closed)
+		shmring_consumer_decline(((struct consumer *)op)->core); /* who closes it has passed it on */
 	Py_RETURN_NONE;
 }
 
@@ -285,11 +263,13 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	if (is_consumer(PyModule_GetState(module), args[0])) {
 		struct consumer *consumer = (struct consumer *)handle;
 
-		WITH_GUARD(handle, if (consumer_usable(consumer)) raise_empty(consumer, waiting.timeout));
+		if (consumer_usable(consumer))
+			raise_empty(consumer, waiting.timeout);
 	} else {
 		struct producer *producer = (struct producer *)handle;
 
-		WITH_GUARD(handle, if (producer_usable(producer)) raise_full(producer, &waiting));
+		if (producer_usable(producer))
+			raise_full(producer, &waiting);
 	}
 	return NULL;
 }
@@ -300,12 +280,13 @@ enum { MOST_MISSES = 6 };
 PyObject *should_try(PyObject *module, PyObject *op)
 {
 	struct handle *handle = handle_of(module, op);
-	bool now = false;
 
 	if (!handle)
 		return NULL;
-	WITH_GUARD(handle, if (handle->skips) handle->skips--; else now = true);
-	return PyBool_FromLong(now);
+	if (handle->skips == 0)
+		Py_RETURN_TRUE;
+	handle->skips--;
+	Py_RETURN_FALSE;
 }
 
 PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -314,8 +295,10 @@ PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 	if (!handle)
 		return NULL;
-	WITH_GUARD(handle, if (Py_IsTrue(args[1])) handle->misses = 0;
-		   else if (handle->misses < MOST_MISSES) handle->misses++;
-		   handle->skips = (uint8_t)((1 << handle->misses) - 1));
+	if (Py_IsTrue(args[1]))
+		handle->misses = 0;
+	else if (handle->misses < MOST_MISSES)
+		handle->misses++;
+	handle->skips = (uint8_t)((1 << handle->misses) - 1);
 	Py_RETURN_NONE;
 }
