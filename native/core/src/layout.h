@@ -307,8 +307,7 @@ struct control {
 	};
 };
 
-/* Lock bytes besides those of the seats. */
-#define DRAFT_LOCK_OFFSET 0 /* the ring is being made, under the name of a draft */
+/* The lock byte besides those of the seats. */
 #define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
 
 static_assert(sizeof(struct header) == 152, "header");
