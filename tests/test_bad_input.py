@@ -156,23 +156,6 @@ def test_row_longer_than_a_slot_is_refused_and_publishes_nothing(ring):
         assert ring.claimed == 0
 
 
-def test_message_over_a_slot_does_not_fit_a_scattered_ring(name):
-    with (
-        shmring.create(name, slots=1024, scattered=True, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        for call in (
-            lambda: out.push(bytes(301)),
-            lambda: out.push(bytes(241), align=0),
-            lambda: out.claim(301),
-        ):
-            with pytest.raises(shmring.MessageTooLarge, match="scattered"):
-                call()
-        assert ring.claimed == 0
-        out.push(bytes(300))
-        out.push(bytes(240), align=0)
-
-
 @pytest.mark.parametrize("data", ["text", 7, None, 1.5, [1, 2], {"a": 1}, object()])
 def test_message_that_is_not_bytes_is_a_type_error(ring, data):
     with ring.producer() as out:

@@ -64,11 +64,9 @@ def test_options_are_kept_in_the_ring(name):
         "slots": 4096,
         "participants": 17,
         "single_producer": True,
-        "scattered": True,
         "checksum": True,
         "clock": "precise",
         "prefault": True,
-        "huge_pages": True,
         "first_sequence": 1 << 40,
     }
     with shmring.create(name, temporary=True, **options), shmring.attach(name) as ring:
@@ -76,7 +74,6 @@ def test_options_are_kept_in_the_ring(name):
         assert info.slots == 4096
         assert info.participants == 17
         assert info.single_producer
-        assert info.scattered
         assert info.checksum
         assert info.clock == "precise"
         assert info.first_sequence == ring.claimed == ring.floor == 1 << 40

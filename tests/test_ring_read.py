@@ -257,19 +257,6 @@ def test_batch_around_an_aborted_claim_is_copied(ring):
             assert b.message_ids.tolist() == [0, 2]
 
 
-def test_batch_of_a_scattered_ring_is_copied(name):
-    rows = np.random.default_rng(3).integers(0, 256, (50, 300), np.uint8)
-    with (
-        shmring.create(name, slots=1024, scattered=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        for row in rows:
-            out.push(row)
-        with inp.lease_many(100) as b:
-            assert (b.array == rows).all()
-
-
 def test_batch_view_that_outlives_the_with_keeps_all_of_it(ring):
     with ring.producer() as out, ring.consumer("a") as inp:
         out.push_many(np.full((100, 300), 5, np.uint8))

@@ -300,7 +300,6 @@ static void handle_make(int i, const struct exploration *e)
 	    .slots = memory.slots,
 	    .capacity = e->slots,
 	    .mask = e->slots - 1,
-	    .log2_capacity = (unsigned)__builtin_ctz(e->slots),
 	    .seat_count = SMALL_SEATS,
 	    .options = e->options | (explore_fences ? OPT_FENCES : 0) | OPT_CLOCK_OFF,
 	    .asymmetric = !explore_fences,

@@ -40,9 +40,9 @@ static inline void fuzz_fence(const shmring *r)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	(void)mmap(r->reserved + r->reserved_bytes, page, PROT_NONE,
-		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	(void)mmap(r->reserved - page, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	(void)mmap(r->base + r->mapped_bytes, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+		   -1, 0);
+	(void)mmap(r->base - page, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 }
 
 struct fuzz_input {

@@ -74,8 +74,8 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 					"these messages do not lie side by side; iterate over the batch");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(buffer, op, (void *)rows,
-			      (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1, flags))
+	if (PyBuffer_FillInfo(buffer, op, (void *)rows, (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1,
+			      flags))
 		return -1;
 	if (flags & PyBUF_ND) {
 		buffer->ndim = 2;
@@ -196,9 +196,6 @@ static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 
 	if (!lease_readable(self))
 		return NULL;
-	if (ring->scattered && self->range.end - self->range.first > 1)
-		return PyErr_Format(PyExc_BufferError,
-				    "ring \"%U\" is scattered: its slots do not lie side by side", ring->label);
 	return view_new(ring->state, op, &self->handle, shmring_slot(ring->core, self->range.first),
 			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true);
 }
@@ -300,23 +297,20 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getset[] = {
     {"array", get_array, NULL,
      "uint8 array of shape (n, 300), read-only: the ring's own memory, no copy. The bytes beyond a row's\n"
-     "length are not defined. If the messages do not lie side by side (a scattered ring, an aborted claim\n"
+     "length are not defined. If the messages do not lie side by side (an aborted claim, a long message\n"
      "between them), the array is a copy, padded with zeroes. ValueError if a message has more than 300 bytes",
      NULL},
-    {"lengths", get_column, NULL, "uint32 array of shape (n,): bytes of each message",
-     FIELD(length, "uint32")},
+    {"lengths", get_column, NULL, "uint32 array of shape (n,): bytes of each message", FIELD(length, "uint32")},
     {"message_ids", get_column, NULL, "uint64 array of shape (n,): sequence of each message",
      FIELD(message_id, "uint64")},
     {"times", get_column, NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
      FIELD(time, "uint64")},
-    {"kinds", get_column, NULL, "uint8 array of shape (n,): the mark given to push()",
-     FIELD(kind, "uint8")},
+    {"kinds", get_column, NULL, "uint8 array of shape (n,): the mark given to push()", FIELD(kind, "uint8")},
     {"slots", get_slots, NULL,
      "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview. Slots of aborted claims\n"
-     "and bytes beyond a message's length are not defined. BufferError for a scattered ring",
+     "and bytes beyond a message's length are not defined",
      NULL},
-    {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`",
-     NULL},
+    {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`", NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether an earlier consumer held these messages, and died or handed them back", NULL},
     {"deliveries", lease_get_deliveries, NULL,

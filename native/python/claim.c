@@ -61,8 +61,6 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 		return PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
 				    "a message has at most 4 GiB, not %S bytes", sorted[0]);
 	slots = shmring_slots_for(nbytes, align >= 0);
-	if (!producer_fits(self, slots))
-		return NULL;
 	do {
 		int64_t status = STATUS_BUSY;
 
@@ -156,8 +154,7 @@ static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct claim *self = (struct claim *)op;
 
-	if (!claim_usable(self) ||
-	    PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
+	if (!claim_usable(self) || PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
 		return -1;
 	handle_pin(self->producer->handle.below);
 	return 0;
@@ -178,8 +175,7 @@ static PyMethodDef methods[] = {
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
      "Publish the message, or its first `nbytes` bytes; `kind` as for push(). Do not write into views of\n"
      "it afterwards."},
-    {"abort", claim_abort_method, METH_NOARGS,
-     "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
+    {"abort", claim_abort_method, METH_NOARGS, "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(claim_exit), METH_FASTCALL, NULL},
     {0},

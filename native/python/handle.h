@@ -55,7 +55,6 @@ struct ring {
 	struct state *state;
 	shmring *core;
 	PyObject *label; /* how messages call this ring */
-	bool scattered;
 	/* Of a GPU's runtime, which has pinned the memory; `unregister` is NULL: it has not. */
 	int (*unregister)(void *);
 	int (*last_error)(void);

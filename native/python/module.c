@@ -9,10 +9,9 @@
 
 static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"path",      "label",    "slots",    "participants",   "single_producer",
-				"scattered", "checksum", "prefault", "lock_memory",    "huge_pages",
-				"clock",     "mode",     "schema",   "first_sequence", "temporary",
-				NULL};
+	static char *names[] = {"path",           "label",     "slots", "participants", "single_producer",
+				"checksum",       "prefault",  "clock", "mode",         "schema",
+				"first_sequence", "temporary", NULL};
 	struct state *state = PyModule_GetState(module);
 	/* CHANGE: a new option of a ring */
 	struct shmring_options options = {0};
@@ -24,11 +23,10 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	Py_buffer schema;
 	shmring *core;
 
-	if (!PyArg_ParseTupleAndKeywords(
-		args, keywords, "O&UKIO&O&O&O&O&O&bIz*KO&", names, PyUnicode_FSConverter, &path, &label, &slots,
-		&options.participants, flag_of, &options.single_producer, flag_of, &options.scattered, flag_of,
-		&options.checksum, flag_of, &options.prefault, flag_of, &options.lock_memory, flag_of,
-		&options.huge_pages, &options.clock, &options.mode, &schema, &first, flag_of, &options.temporary))
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&UKIO&O&O&bIz*KO&", names, PyUnicode_FSConverter, &path,
+					 &label, &slots, &options.participants, flag_of, &options.single_producer,
+					 flag_of, &options.checksum, flag_of, &options.prefault, &options.clock,
+					 &options.mode, &schema, &first, flag_of, &options.temporary))
 		return NULL;
 	options.slots = slots;
 	options.schema = schema.buf;

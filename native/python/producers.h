@@ -63,7 +63,6 @@ struct pushing {
 };
 
 PyObject *push_message(struct producer *producer, const struct pushing *message, int64_t timeout);
-bool producer_fits(struct producer *producer, uint64_t slots);
 enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct wait_state *waiting);
 PyObject *raise_full(struct producer *producer, const struct wait_state *waiting);
 PyObject *producer_full(struct producer *producer, uint64_t messages, const struct wait_state *waiting);

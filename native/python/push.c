@@ -80,20 +80,6 @@ PyObject *producer_full(struct producer *self, uint64_t messages, const struct w
 
 /* --- push ------------------------------------------------------------------------ */
 
-/* A message is filled before the core sees its size: several slots would overwrite those of others. */
-bool producer_fits(struct producer *self, uint64_t slots)
-{
-	const struct ring *ring = ring_of(&self->handle);
-
-	if (slots <= 1 || !ring->scattered)
-		return true;
-	PyErr_Format(error_class(ring->state, SHMRING_E_TOO_LARGE),
-		     "ring \"%U\" is scattered: its messages have at most %d bytes, and %d if aligned; "
-		     "this one needs %llu slots",
-		     ring->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60, (unsigned long long)slots);
-	return false;
-}
-
 static int push_aligned(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
 	int64_t lo = shmring_next(self->core, (uint32_t)shmring_slots_for(m->length, true));
@@ -173,8 +159,7 @@ PyObject *push_message(struct producer *self, const struct pushing *m, int64_t t
 	uint32_t journal = 0;
 	int status;
 
-	if ((m->align >= 0 && !producer_fits(self, shmring_slots_for(m->length, true))) ||
-	    (m->durable && !journal_find(self, &journal)))
+	if (m->durable && !journal_find(self, &journal))
 		return NULL;
 	status = push_now(self, m, &message_id);
 	return push_on(self, m, timeout, journal, status, message_id);
@@ -261,7 +246,7 @@ static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
 	uint64_t message_id = 0;
 	int status;
 
-	if (!producer_usable(self) || (m->align >= 0 && !producer_fits(self, shmring_slots_for(m->length, true))))
+	if (!producer_usable(self))
 		return NULL;
 	if (++self->handle.streak > STREAK) {
 		self->handle.streak = 0;

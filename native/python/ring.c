@@ -45,18 +45,15 @@ static void ring_dealloc(PyObject *self)
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 {
 	struct ring *ring = PyObject_New(struct ring, state->ring);
-	struct shmring_info info;
 
 	if (!ring) {
 		shmring_close(core);
 		return NULL;
 	}
-	shmring_get_info(core, &info);
 	handle_init(&ring->handle, NULL, ring_finish);
 	ring->state = state;
 	ring->core = core;
 	ring->label = Py_NewRef(label);
-	ring->scattered = info.scattered;
 	ring->unregister = NULL;
 	return (PyObject *)ring;
 }
@@ -284,14 +281,13 @@ static PyObject *look_at_info(struct ring *ring)
 
 	shmring_get_info(ring->core, &info);
 	return Py_BuildValue(
-	    "{s:K,s:I,s:I,s:I,s:O,s:O,s:O,s:i,s:K,s:K,s:K,s:y#,s:I,s:I,s:y#}", "slots",
-	    (unsigned long long)info.slots, "participants", info.participants, "layout_major", info.layout_major,
-	    "layout_minor", info.layout_minor, "single_producer", flag(info.single_producer), "scattered",
-	    flag(info.scattered), "checksum", flag(info.checksum), "clock", (int)info.clock, "file_bytes",
-	    (unsigned long long)info.file_bytes, "first_sequence", (unsigned long long)info.first_sequence,
-	    "created_ns", (unsigned long long)info.created_ns, "uuid", (const char *)info.uuid,
-	    (Py_ssize_t)sizeof info.uuid, "owner_uid", info.owner_uid, "mode", info.mode, "schema",
-	    (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
+	    "{s:K,s:I,s:I,s:I,s:O,s:O,s:i,s:K,s:K,s:K,s:y#,s:I,s:I,s:y#}", "slots", (unsigned long long)info.slots,
+	    "participants", info.participants, "layout_major", info.layout_major, "layout_minor",
+	    info.layout_minor, "single_producer", flag(info.single_producer), "checksum", flag(info.checksum),
+	    "clock", (int)info.clock, "file_bytes", (unsigned long long)info.file_bytes, "first_sequence",
+	    (unsigned long long)info.first_sequence, "created_ns", (unsigned long long)info.created_ns, "uuid",
+	    (const char *)info.uuid, (Py_ssize_t)sizeof info.uuid, "owner_uid", info.owner_uid, "mode", info.mode,
+	    "schema", (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
 }
 
 /* A name from the ring, which may hold anything. */

@@ -269,7 +269,7 @@ def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
     holder = stats["holder"]
     if holder is not None and holder["sequence"] == sequence:
         return holder["age_s"]
-    slot = sequence % ring.slots  # of a scattered ring the row is another message's
+    slot = sequence % ring.slots
     for row in ring.rows(slot, slot + 1, 0):
         if row[1] == sequence and 0 < row[2] < 2**63:
             return max(0.0, time.time() - row[2] / 1e9)

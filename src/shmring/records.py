@@ -23,14 +23,11 @@ class CreateOptions(TypedDict, total=False):
     slots: int
     participants: int
     single_producer: bool
-    scattered: bool
     checksum: bool
     clock: Clock
     mode: int
     schema: pa.Schema | None
     prefault: bool
-    lock_memory: bool
-    huge_pages: bool
     first_sequence: int
     temporary: bool
 
@@ -42,7 +39,6 @@ class RingInfo(NamedTuple):
     participants: int
     layout: tuple[int, int]
     single_producer: bool
-    scattered: bool
     checksum: bool
     clock: str
     file_bytes: int

@@ -489,14 +489,11 @@ def create(
     path: Path | None = None,
     participants: int = 128,
     single_producer: bool = False,
-    scattered: bool = False,
     checksum: bool = False,
     clock: Clock = "coarse",
     mode: int = 0o600,
     schema: pa.Schema | None = None,
     prefault: bool = False,
-    lock_memory: bool = False,
-    huge_pages: bool = False,
     first_sequence: int = 0,
     temporary: bool = False,
 ) -> Ring:
@@ -510,14 +507,11 @@ def create(
     participants : the most participants at a time, up to 248. An attached ring counts as one, and
         so does each producer and consumer; but one of them at a time shares its ring's place
     single_producer : refuse a second living producer
-    scattered : put neighbouring slots far apart in memory; messages of one slot only
     checksum : store and check a CRC32C of every message
     clock : source of the messages' time: "coarse" (1 to 4 ms), "precise" (costs about 20 ns), "off"
     mode : permission bits of the file
     schema : Arrow schema to store in the ring, for readers that join late
     prefault : touch every page now
-    lock_memory : lock the ring into memory while this process makes it
-    huge_pages : ask for transparent huge pages
     first_sequence : where message_ids begin
     temporary : unlink the ring when this Ring is closed or collected, at the latest when the
         process exits. If the process is killed, gc() unlinks it after all participants have gone
@@ -537,11 +531,8 @@ def create(
         slots=integer("slots", slots, 1),
         participants=integer("participants", participants, 1, 2**31),
         single_producer=single_producer,
-        scattered=scattered,
         checksum=checksum,
         prefault=prefault,
-        lock_memory=lock_memory,
-        huge_pages=huge_pages,
         clock=choose(CLOCKS, "clock", clock),
         schema=schema_bytes(schema),
         first_sequence=integer("first_sequence", first_sequence),

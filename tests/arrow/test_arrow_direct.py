@@ -256,18 +256,3 @@ def test_a_head_that_would_shift_the_body_is_refused(ring):
         with pytest.raises(ValueError, match="multiple of 4"):
             push_batch(out, layout, b"x", 16, 10**6, batch, 0)
         assert push_batch(out, layout, b"head", 16, 10**6, batch, 0) == 0
-
-
-def test_scattered_ring_refuses_a_batch_of_several_slots(name):
-    small = pa.record_batch([[1]], schema=SCHEMA)
-    large = pa.record_batch([np.arange(100)], schema=SCHEMA)
-    with (
-        shmring.create(name, slots=1024, schema=SCHEMA, scattered=True, temporary=True) as ring,
-        ring.arrow_writer() as writer,
-        ring.arrow_reader("r") as reader,
-    ):
-        writer.write(small)
-        with pytest.raises(shmring.MessageTooLarge, match="scattered"):
-            writer.write(large)
-        writer.write(small)
-        assert [reader.read(timeout=0) for _ in range(2)] == [small] * 2

@@ -30,7 +30,7 @@ def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name: str, 
         assert ring.branches()[0]["position"] == ring.claimed
 
 
-@pytest.mark.parametrize("options", [{}, {"checksum": True}, {"scattered": True}])
+@pytest.mark.parametrize("options", [{}, {"checksum": True}])
 def test_what_a_writer_fills_arrives_all_at_once(
     name: str, java: Java, options: dict[str, bool]
 ) -> None:

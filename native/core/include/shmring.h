@@ -91,11 +91,8 @@ struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
 	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
 	bool single_producer; /* refuse a second living producer */
-	bool scattered; /* neighbouring sequences lie far apart; one-slot messages only */
 	bool checksum; /* CRC32C of every message */
 	bool prefault; /* attaching maps every page at once */
-	bool lock_memory; /* attaching locks the ring into memory (mlock) */
-	bool huge_pages; /* ask for transparent huge pages */
 	bool temporary; /* lasts while a process is attached, the creator first; see shmring_reap() */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* 0 means 0600 */
@@ -110,7 +107,6 @@ struct shmring_info {
 	uint32_t layout_major;
 	uint32_t layout_minor;
 	bool single_producer;
-	bool scattered;
 	bool checksum;
 	uint8_t clock;
 	uint64_t file_bytes;

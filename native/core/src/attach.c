@@ -61,8 +61,7 @@ static void handle_free(shmring *r)
 	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
 }
 
-/* Copies the entries of what is held; in a scattered ring they lie anywhere. In too large a ring
- * they are left out. */
+/* Copies the entries of what is held. In too large a ring they are left out. */
 static int copy_entries(shmring *r, int fd)
 {
 	uint64_t active = load_relaxed(&r->cursors->graph.active);
@@ -70,7 +69,7 @@ static int copy_entries(shmring *r, int fd)
 	uint64_t held = load_relaxed(&r->cursors->claim.v) - from, first, begin;
 	int status;
 
-	if (held > r->capacity || r->options & OPT_SCATTERED)
+	if (held > r->capacity)
 		held = r->capacity;
 	begin = held == r->capacity ? 0 : from & r->mask;
 	first = held < r->capacity - begin ? held : r->capacity - begin;
@@ -103,7 +102,6 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	r->copied = flags & SHMRING_FOREIGN_COPY && is_others(fd);
 	r->capacity = r->header.slots;
 	r->mask = r->capacity - 1;
-	r->log2_capacity = (unsigned)__builtin_ctzll(r->capacity);
 	r->seat_count = r->header.seats;
 	r->options = r->header.options;
 	r->seat = NOBODY;
@@ -119,13 +117,13 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	if (!status && r->copied) {
 		status = copy_entries(r, fd);
 		if (status)
-			munmap(r->reserved, r->reserved_bytes);
+			munmap(r->base, r->mapped_bytes);
 	}
 	if (!status) {
 		/* This comes after the map: it shows whether the descriptor was lost before. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
-			munmap(r->reserved, r->reserved_bytes);
+			munmap(r->base, r->mapped_bytes);
 	}
 	if (status || lock_file_is(r->locks, fd))
 		close(fd);
@@ -175,15 +173,15 @@ int attach_draft(const char *path, const char *name, shmring **out)
  * name. If that fails, the handle still works. */
 void attach_by_name(shmring *r, const char *path)
 {
-	uint8_t *reserved = r->reserved;
-	size_t reserved_bytes = r->reserved_bytes;
+	uint8_t *base = r->base;
+	size_t mapped_bytes = r->mapped_bytes;
 	int fd = open_above_standard(path, open_flags(false));
 
 	if (fd < 0)
 		return;
 	if (lock_file_is(r->locks, fd)) {
 		if (map_ring(r, fd) == SHMRING_OK)
-			munmap(reserved, reserved_bytes);
+			munmap(base, mapped_bytes);
 		close(fd);
 	}
 }
@@ -206,7 +204,7 @@ void shmring_close(shmring *r)
 	} else {
 		lock_file_forget(r->locks);
 	}
-	munmap(r->reserved, r->reserved_bytes);
+	munmap(r->base, r->mapped_bytes);
 	handle_free(r);
 }
 
@@ -221,7 +219,6 @@ void shmring_get_info(const shmring *r, struct shmring_info *info)
 	    .layout_major = h->major,
 	    .layout_minor = h->minor,
 	    .single_producer = h->options & OPT_SINGLE_PRODUCER,
-	    .scattered = h->options & OPT_SCATTERED,
 	    .checksum = h->options & OPT_CHECKSUM,
 	    .clock = h->options & OPT_CLOCK_OFF       ? SHMRING_CLOCK_OFF
 		     : h->options & OPT_CLOCK_PRECISE ? SHMRING_CLOCK_PRECISE

@@ -7,20 +7,9 @@
 #include "error.h"
 #include "handles.h"
 
-/* Scattered: rotating the index by three bits is a bijection that puts eight
- * neighbours an eighth of the ring apart. */
-static inline uint64_t index_with(const shmring *ring, uint32_t options, uint64_t sequence)
-{
-	uint64_t i = sequence & ring->mask;
-
-	if (__builtin_expect(options & OPT_SCATTERED, 0))
-		i = i >> 3 | (i & 7) << (ring->log2_capacity - 3);
-	return i;
-}
-
 static inline uint64_t index_of(const shmring *ring, uint64_t sequence)
 {
-	return index_with(ring, ring->options, sequence);
+	return sequence & ring->mask;
 }
 
 static inline struct control *control_at(const shmring *ring, uint64_t sequence)

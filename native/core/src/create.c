@@ -65,12 +65,10 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 	    .page_bytes = page,
 	    .slots = o->slots,
 	    .seats = o->participants ? o->participants : 128,
-	    .options = (o->single_producer ? OPT_SINGLE_PRODUCER : 0) | (o->scattered ? OPT_SCATTERED : 0) |
-		       (o->checksum ? OPT_CHECKSUM : 0) |
+	    .options = (o->single_producer ? OPT_SINGLE_PRODUCER : 0) | (o->checksum ? OPT_CHECKSUM : 0) |
 		       (o->clock == SHMRING_CLOCK_PRECISE ? OPT_CLOCK_PRECISE : 0) |
 		       (o->clock == SHMRING_CLOCK_OFF ? OPT_CLOCK_OFF : 0) |
 		       (asymmetric_barriers_available() ? 0 : OPT_FENCES) | (o->prefault ? OPT_PREFAULT : 0) |
-		       (o->huge_pages ? OPT_HUGE_PAGES : 0) | (o->lock_memory ? OPT_LOCK_MEMORY : 0) |
 		       (o->temporary ? OPT_TEMPORARY : 0),
 	    .first_sequence = o->first_sequence,
 	    .created_ns = now_ns(CLOCK_REALTIME),
@@ -104,10 +102,11 @@ static int draft_open(const char *path, struct draft *d)
 	snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - path + 1) : 0, path);
 	d->file = lock_file_open(NULL, folder, O_TMPFILE | O_RDWR | O_CLOEXEC);
 	if (!d->file && (errno == EOPNOTSUPP || errno == EISDIR))
-		return fail(SHMRING_E_SYSTEM,
-			    "ring \"%s\": the file system of %s has no files without a name (O_TMPFILE); make it in "
-			    "/dev/shm, or on tmpfs, ext4, xfs or btrfs",
-			    base_name(path), path);
+		return fail(
+		    SHMRING_E_SYSTEM,
+		    "ring \"%s\": the file system of %s has no files without a name (O_TMPFILE); make it in "
+		    "/dev/shm, or on tmpfs, ext4, xfs or btrfs",
+		    base_name(path), path);
 	if (!d->file)
 		return fail_errno("cannot make the file", path);
 	snprintf(d->path, sizeof d->path, "/proc/self/fd/%d", lock_file_number(d->file));
@@ -156,21 +155,6 @@ static int reserve(int fd, uint64_t bytes)
 		}
 	}
 	return 0;
-}
-
-/* tmpfs gives huge pages only to a mapping that asks before the memory is there;
- * the reservation that follows takes normal pages for the rest. */
-static void allocate_huge(int fd, const struct header *h)
-{
-	uint8_t *file;
-
-	if (ftruncate(fd, (off_t)h->file_bytes))
-		return;
-	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (file == MAP_FAILED)
-		return;
-	advise(file, h->file_bytes, OPT_HUGE_PAGES | OPT_PREFAULT);
-	munmap(file, h->file_bytes);
 }
 
 /* Writes the initial value of every word into the zeroed file. */
@@ -272,8 +256,6 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 	status = check_space(fd, h, name);
 	if (status)
 		return status;
-	if (h->options & OPT_HUGE_PAGES)
-		allocate_huge(fd, h);
 	errno = reserve(fd, h->file_bytes);
 	if (errno == ENOSPC)
 		return no_space(fd, h, name);

@@ -82,17 +82,6 @@ uint32_t header_crc(const struct header *h)
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define HUGE_PAGE (UINT64_C(1) << 21)
-
-/* Hints: the ring works without them. */
-void advise(void *address, size_t bytes, uint32_t options)
-{
-	if (options & OPT_HUGE_PAGES)
-		(void)madvise(address, bytes, MADV_HUGEPAGE);
-	if (options & OPT_PREFAULT)
-		(void)madvise(address, bytes, MADV_POPULATE_WRITE);
-}
-
 /* Reads and judges the header; trusts nothing in it. */
 static int read_header(int fd, const char *name, uint64_t file_bytes, struct header *h)
 {
@@ -128,17 +117,16 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	return SHMRING_OK;
 }
 
-static int place_ring(shmring *r, uint8_t *base, uint8_t *reserved, size_t reserved_bytes)
+static int place_ring(shmring *r, uint8_t *base, size_t mapped_bytes)
 {
 	if (r->header.schema_bytes &&
 	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
-		munmap(reserved, reserved_bytes);
+		munmap(base, mapped_bytes);
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
 			    r->name);
 	}
 	r->base = base;
-	r->reserved = reserved;
-	r->reserved_bytes = reserved_bytes;
+	r->mapped_bytes = mapped_bytes;
 	r->cursors = (struct cursors *)(base + r->header.cursors_offset);
 	r->seats = (struct seat *)(base + r->header.seats_offset);
 	r->control = (struct control *)(base + r->header.control_offset);
@@ -189,41 +177,29 @@ int copy_ring(shmring *r, int fd)
 		munmap(r->base, total);
 		return status;
 	}
-	return place_ring(r, r->base, r->base, total);
+	return place_ring(r, r->base, total);
 }
 
 int map_ring(shmring *r, int fd)
 {
 	int protection = r->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
-	uint64_t ring_bytes = r->header.file_bytes + slots_bytes;
-	/* A huge page is mapped as one only where address and offset agree. */
-	uint64_t slack = r->options & OPT_HUGE_PAGES ? HUGE_PAGE : 0;
-	uint64_t total = ring_bytes + slack;
-	uint8_t *reserved = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	uint8_t *base;
+	uint64_t total = r->header.file_bytes + slots_bytes;
+	uint8_t *base = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	if (reserved == MAP_FAILED)
+	if (base == MAP_FAILED)
 		return fail_errno("cannot reserve addresses", r->name);
-	base = slack ? (uint8_t *)round_up((uintptr_t)reserved, HUGE_PAGE) : reserved;
 	if (mmap(base, r->header.file_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
 	    mmap(base + r->header.file_bytes, slots_bytes, protection, MAP_SHARED | MAP_FIXED, fd,
 		 (off_t)r->header.slots_offset) == MAP_FAILED) {
 		int status = fail_errno("cannot map it", r->name);
 
-		munmap(reserved, total);
+		munmap(base, total);
 		return status;
 	}
-	if (!r->read_only) {
-		advise(base, ring_bytes, r->options);
-		if (r->options & OPT_LOCK_MEMORY && mlock(base, ring_bytes)) {
-			int status = fail_errno("cannot lock its memory (see ulimit -l)", r->name);
-
-			munmap(reserved, total);
-			return status;
-		}
-	}
-	return place_ring(r, base, reserved, total);
+	if (!r->read_only && r->options & OPT_PREFAULT)
+		(void)madvise(base, total, MADV_POPULATE_WRITE);
+	return place_ring(r, base, total);
 }
 
 static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_bytes)

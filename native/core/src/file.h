@@ -7,7 +7,6 @@
 const char *base_name(const char *path);
 void lay_out(struct header *header);
 uint32_t header_crc(const struct header *header);
-void advise(void *address, size_t bytes, uint32_t options);
 int open_flags(bool read_only);
 int open_checked(const char *path, const char *name, uint32_t flags, int how, int *fd_out, struct header *h);
 int map_ring(shmring *ring, int fd);

@@ -20,7 +20,6 @@ struct shmring {
 	uint8_t *slots; /* mapped twice, back to back */
 	uint64_t capacity;
 	uint64_t mask;
-	unsigned log2_capacity;
 	uint32_t seat_count;
 	uint32_t options;
 	pid_t owner; /* set if the kernel does not wipe `owned` for children; 0: it does */
@@ -33,8 +32,7 @@ struct shmring {
 	void *seatless; /* the page with the lock of a handle that has no seat, see handle_seatless() */
 	void *held[MAX_PARTICIPANTS]; /* the pages with the locks of this handle's seats */
 	uint8_t *base;
-	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
-	size_t reserved_bytes;
+	size_t mapped_bytes; /* from there: the file, and the slots again */
 	char name[256];
 };
 

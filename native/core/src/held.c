@@ -55,7 +55,7 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 {
 	uint64_t at = first;
 
-	if (first >= end || end - first > r->capacity || r->options & (OPT_SCATTERED | OPT_CHECKSUM))
+	if (first >= end || end - first > r->capacity || r->options & OPT_CHECKSUM)
 		return NULL;
 	while (at < end) {
 		struct entry e;

@@ -73,16 +73,13 @@ struct header {
 /* CHANGE: a new option of a ring */
 enum header_option {
 	OPT_SINGLE_PRODUCER = 1,
-	OPT_SCATTERED = 2,
 	OPT_CHECKSUM = 4,
 	OPT_CLOCK_PRECISE = 8,
 	OPT_CLOCK_OFF = 16,
 	OPT_FENCES = 32, /* no membarrier(2) where it was made: full fences instead */
 	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
-	OPT_HUGE_PAGES = 128,
-	OPT_LOCK_MEMORY = 256,
 	OPT_TEMPORARY = 512, /* garbage when nobody living is attached */
-	OPT_ALL = 1023,
+	OPT_ALL = 637,
 };
 
 /* One word that changes, alone in its cell. */

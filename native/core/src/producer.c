@@ -179,7 +179,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 
 	if (__builtin_expect(!claim_run(c, s, options, lo, 1), 0))
 		return claim_lost(p);
-	i = index_with(r, options, lo);
+	i = index_of(r, lo);
 	memcpy(r->slots + i * SLOT_BYTES, data, length);
 	entry = &r->control[i];
 	entry_fill(entry, message_time(options), (uint32_t)length, 1, (uint8_t)p->seat_index, kind, 0, 0, 0);
@@ -197,8 +197,7 @@ __attribute__((noinline)) static int push_as_asked(shmring_producer *p, const vo
 
 int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
-	const uint32_t asked =
-	    OPT_SINGLE_PRODUCER | OPT_SCATTERED | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES;
+	const uint32_t asked = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES;
 
 	if (__builtin_expect((p->ring->options & asked) != 0, 0))
 		return push_as_asked(p, data, length, kind, message_id);
@@ -218,16 +217,6 @@ static int check_claim_size(const shmring *r, uint64_t n)
 		    "split it",
 		    r->name, (unsigned long long)r->capacity, SLOT_BYTES, (unsigned long long)n);
 	return SHMRING_OK;
-}
-
-static int check_message_slots(const shmring *r, uint64_t n)
-{
-	if (n > 1 && r->options & OPT_SCATTERED)
-		return fail(
-		    SHMRING_E_TOO_LARGE,
-		    "ring \"%s\" is scattered: its messages have at most %d bytes, this one needs %llu slots",
-		    r->name, SLOT_BYTES, (unsigned long long)n);
-	return check_claim_size(r, n);
 }
 
 /* Once a round: who never waits would not learn that nobody meets it any more. */
@@ -332,8 +321,6 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 		return status;
 	if (p->claim_n == 0)
 		return no_claim(r);
-	if (p->claim_n > 1 && (status = check_message_slots(r, p->claim_n)))
-		return status;
 	if ((uint64_t)length + shift > p->claim_n * SLOT_BYTES)
 		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": the claim has room for %llu bytes, not %u", r->name,
 			    (unsigned long long)(p->claim_n * SLOT_BYTES - shift), length);
@@ -428,7 +415,7 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	int status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		status = check_message_slots(r, parts[i].slots);
+		status = check_claim_size(r, parts[i].slots);
 
 		if (status)
 			return status;
@@ -530,14 +517,8 @@ static int push_any(shmring_producer *p, const void *data, size_t length, uint8_
 
 	if (__builtin_expect(status != 0, 0))
 		return status;
-	if (slots > 1) {
-		if (length > UINT32_MAX)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB",
-				    p->ring->name);
-		status = check_message_slots(p->ring, slots);
-		if (status)
-			return status;
-	}
+	if (length > UINT32_MAX)
+		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB", p->ring->name);
 	lo = shmring_next(p, (uint32_t)slots);
 	if (lo < 0)
 		return (int)lo;
@@ -561,7 +542,7 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 	lo = shmring_next(p, n);
 	if (lo < 0)
 		return (int)lo;
-	if (!lengths && length == SLOT_BYTES && stride == SLOT_BYTES && !(r->options & OPT_SCATTERED))
+	if (!lengths && length == SLOT_BYTES && stride == SLOT_BYTES)
 		memcpy(slot_at(r, (uint64_t)lo), rows, (size_t)n * SLOT_BYTES);
 	else
 		for (uint32_t i = 0; i < n; i++, row += stride)

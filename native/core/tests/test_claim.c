@@ -226,36 +226,6 @@ RING_TEST(messages_run_over_the_end_of_the_slots)
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
 }
 
-TEST(scattered_rings_carry_one_slot_messages_only)
-{
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .scattered = true});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
-	CHECK_IS(shmring_push(p, bytes, 301, 0, NULL), SHMRING_E_TOO_LARGE);
-	CHECK_IS(shmring_next(p, 2), 0);
-	CHECK_IS(shmring_publish(p, 300, 0, 0), SHMRING_E_TOO_LARGE);
-	CHECK_IS(shmring_publish_ones(p, 0, NULL, 4), SHMRING_OK);
-	for (uint64_t lap = 0; lap < 10; lap++) {
-		uint64_t rows[200];
-		struct shmring_lease lease;
-		struct shmring_message message;
-		uint64_t at, want = 0;
-
-		while (pop_number(m) >= 0)
-			;
-		for (uint64_t i = 0; i < 200; i++)
-			rows[i] = lap << 32 | i;
-		CHECK_IS(shmring_push_many(p, rows, 8, 200, NULL, 8, NULL), SHMRING_OK);
-		CHECK_IS(shmring_take(m, 200, 1024, &lease), SHMRING_OK);
-		for (at = lease.first; shmring_read(r, &at, lease.end, &message) == SHMRING_OK; want++)
-			CHECK(memcmp(message.data, &rows[want], 8) == 0);
-		CHECK_IS(want, 200);
-		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
-	}
-	END(r, p, m);
-}
-
 TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
 {
 	shmring *r = ring_new();

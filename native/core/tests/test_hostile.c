@@ -143,8 +143,8 @@ static void run_round(uint64_t round, uint64_t *seed)
 {
 	static char b[] = "b", f[] = "f";
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = round % 3 == 2};
-	shmring *r = ring_with(&(struct shmring_options){
-	    .slots = 1024, .participants = 16, .checksum = round & 1, .scattered = round % 5 == 4});
+	shmring *r =
+	    ring_with(&(struct shmring_options){.slots = 1024, .participants = 16, .checksum = round & 1});
 	uint8_t *regions[] = {r->base, (uint8_t *)r->cursors, (uint8_t *)r->seats, (uint8_t *)r->control,
 			      r->slots};
 	size_t at = round % 5;

@@ -68,21 +68,6 @@ TEST(the_slots_are_mapped_twice_back_to_back)
 	ring_end(r);
 }
 
-TEST(scattered_order_is_a_bijection)
-{
-	shmring *r = ring_with(&(struct shmring_options){.slots = 4096, .scattered = true});
-	uint8_t *seen = calloc(4096, 1);
-
-	for (uint64_t s = 5000; s < 5000 + 4096; s++) {
-		CHECK(index_of(r, s) < 4096);
-		CHECK(!seen[index_of(r, s)]++);
-		CHECK((index_of(r, s) > index_of(r, s + 1) ? index_of(r, s) - index_of(r, s + 1)
-							   : index_of(r, s + 1) - index_of(r, s)) > 400);
-	}
-	free(seen);
-	ring_end(r);
-}
-
 TEST(every_flipped_header_byte_is_noticed)
 {
 	struct header h;
@@ -212,9 +197,9 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 	END(r, p);
 }
 
-static void copy_what_is_held(const struct shmring_options *options)
+TEST(a_copy_has_the_entries_of_what_is_held)
 {
-	shmring *r = ring_with(options);
+	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t waiting = 0, filled = 0;
@@ -241,12 +226,6 @@ static void copy_what_is_held(const struct shmring_options *options)
 	CHECK(filled == 100);
 	shmring_close(copy);
 	END(r, p, m);
-}
-
-TEST(a_copy_has_the_entries_of_what_is_held)
-{
-	copy_what_is_held(&(struct shmring_options){.slots = 1024});
-	copy_what_is_held(&(struct shmring_options){.slots = 1024, .scattered = true});
 }
 
 TEST(a_copy_has_a_limit)

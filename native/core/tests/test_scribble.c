@@ -267,11 +267,8 @@ static int live(void *seed)
 	uint64_t number = *(uint64_t *)seed;
 	struct life v = {.seed = number * UINT64_C(0x9e3779b97f4a7c15) + 1};
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = number % 5 == 4};
-	struct shmring_options options = {.slots = 1024,
-					  .participants = 6,
-					  .scattered = number % 7 == 6,
-					  .checksum = number % 3 == 2,
-					  .single_producer = number % 4 == 3};
+	struct shmring_options options = {
+	    .slots = 1024, .participants = 6, .checksum = number % 3 == 2, .single_producer = number % 4 == 3};
 
 	uint64_t pause = number % 11 < 4 ? 150 : number % 11 < 8 ? 40 : 10;
 

@@ -154,18 +154,6 @@ TEST(a_chain_of_three_branches)
 	}
 }
 
-TEST(a_chain_on_a_scattered_ring)
-{
-	EACH_WAY(threads)
-	{
-		struct traffic *t = traffic_new(3, 2, 1, EACH(threads, 20000));
-
-		t->batches = true;
-		run(&(struct shmring_options){.slots = 1024, .scattered = true, .clock = SHMRING_CLOCK_OFF}, t,
-		    true, threads);
-	}
-}
-
 TEST(every_way_of_waiting)
 {
 	EACH_WAY(threads)

@@ -81,7 +81,7 @@ NATIVE(void, closeRing, jlong ring)
 }
 
 /* CHANGE: a new option of a ring */
-/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence,
+/* slots, options (1 SP, 2 checksum), layout major, layout minor, uuid as two longs, first sequence,
  * the most participants */
 NATIVE(void, info, jlong ring, jlongArray result)
 {
@@ -90,7 +90,7 @@ NATIVE(void, info, jlong ring, jlongArray result)
 
 	shmring_get_info(from_handle(ring), &info);
 	words[0] = (jlong)info.slots;
-	words[1] = info.single_producer | info.scattered << 1 | info.checksum << 2;
+	words[1] = info.single_producer | info.checksum << 1;
 	words[2] = info.layout_major;
 	words[3] = info.layout_minor;
 	words[4] = words[5] = 0;

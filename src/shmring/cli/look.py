@@ -73,7 +73,7 @@ def summary(place: Place, stats: RingStats) -> list[str]:
 
 def _header(info: RingInfo) -> str:
     # CHANGE: a new option of a ring
-    kinds = ("single_producer", "scattered", "checksum")
+    kinds = ("single_producer", "checksum")
     return (
         f"{size(info.file_bytes)}, mode {info.mode:o} of user {info.owner_uid}, made "
         f"{as_time(info.created_ns)}, layout {info.layout[0]}.{info.layout[1]}"

@@ -137,13 +137,6 @@ def test_aborted_claims_leave_gaps_in_the_numbers(ring: shmring.Ring, tmp_path: 
     assert found[-1].message_id == last
 
 
-def test_a_scattered_ring_is_journalled_too(name: str, tmp_path: Path) -> None:
-    with shmring.create(name, slots=1024, scattered=True, temporary=True) as ring:
-        with ring.journal(tmp_path), ring.producer() as out:
-            out.push_many([b"%d" % i for i in range(500)], durable=True)
-        assert stored(tmp_path) == [b"%d" % i for i in range(500)]
-
-
 def batches(count: int) -> Iterator[pa.RecordBatch]:
     for i in range(count):
         yield pa.record_batch({"n": pa.array(range(i * 1000, i * 1000 + 1000)), "s": ["x"] * 1000})

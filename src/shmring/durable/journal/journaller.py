@@ -306,11 +306,10 @@ class Journal(Closing):
         if known == end:
             return 0  # they are delivered again, and are on disk already
         entries: Buffer = _entries(batch)
-        slots: list[Buffer]
-        slots = _gathered(batch) if self._ring.info.scattered else [batch.slots]
+        slots: list[Buffer] = [batch.slots]
         if known > first:
             entries = _behind(entries, known - first)
-            slots = [memoryview(slots[0])[(known - first) * SLOT_BYTES :]]
+            slots = [batch.slots[(known - first) * SLOT_BYTES :]]
         address = known % self._ring.slots * SLOT_BYTES
         while True:
             try:
@@ -419,15 +418,6 @@ def _behind(entries: Buffer, slot: int) -> bytes:
     """The entries of the messages from a slot on, with slots counted from this one."""
     kept = [e for e in ENTRY.iter_unpack(entries) if e[1] >= slot]
     return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)
-
-
-def _gathered(batch: Batch) -> list[Buffer]:
-    """Copy the slots of a scattered ring side by side; slots of other rings are not copied."""
-    slots = bytearray((batch.end - batch.first) * SLOT_BYTES)
-    for message_id, data in zip(batch.message_ids.tolist(), batch, strict=True):
-        at = (message_id - batch.first) * SLOT_BYTES
-        slots[at : at + len(data)] = data
-    return [slots]
 
 
 def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:

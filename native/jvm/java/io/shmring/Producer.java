@@ -278,15 +278,14 @@ public final class Producer implements AutoCloseable {
       return 1;
     }
     long slots = Native.slotsFor(length, aligned);
-    if (slots > ring.info().slots() || (slots > 1 && ring.info().scattered())) {
+    if (slots > ring.info().slots()) {
       throw new RingException(
           Status.TOO_LARGE,
           String.format(
-              "ring \"%s\" has %d slots%s, a message of %d bytes needs %d; create the ring with"
+              "ring \"%s\" has %d slots, a message of %d bytes needs %d; create the ring with"
                   + " more slots, or split the message",
               ring.name(),
               ring.info().slots(),
-              ring.info().scattered() ? " and takes messages of one slot only" : "",
               length,
               slots));
     }

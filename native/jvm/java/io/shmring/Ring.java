@@ -48,7 +48,6 @@ public final class Ring implements AutoCloseable {
             words[0],
             (words[1] & 1) != 0,
             (words[1] & 2) != 0,
-            (words[1] & 4) != 0,
             (int) words[2],
             (int) words[3],
             (int) words[7],

@@ -8,7 +8,6 @@ import java.util.UUID;
  *
  * @param slots number of 300-byte slots
  * @param singleProducer a second living producer is refused
- * @param scattered messages have one slot at most
  * @param checksum every message has a CRC32C, which is checked
  * @param layoutMajor layout version of the file
  * @param layoutMinor layout version of the file
@@ -19,7 +18,6 @@ import java.util.UUID;
 public record RingInfo(
     long slots,
     boolean singleProducer,
-    boolean scattered,
     boolean checksum,
     int layoutMajor,
     int layoutMinor,
