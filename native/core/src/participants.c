@@ -58,9 +58,8 @@ int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_pa
 
 	if (index >= r->seat_count)
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
-	seat_listed(r, index);
 	if (!read_seat(r, index, &owner, info))
 		return not_now(SHMRING_UNAVAILABLE);
-	info->stopped = info->alive && seat_listed_stopped(&owner);
+	info->stopped = info->alive && seat_stopped(&owner);
 	return SHMRING_OK;
 }

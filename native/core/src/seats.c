@@ -90,20 +90,6 @@ struct process {
 	uint64_t start_time;
 };
 
-/* A process is in many seats, and the kernel takes 6 us to say its state: a listing, from seat 0 on
- * one after the other, asks it once for each process. */
-#define LISTED 64
-static _Thread_local struct {
-	const shmring *ring;
-	uint32_t next;
-	uint32_t round; /* another one for each listing, and for who asks for single seats */
-	struct {
-		uint32_t pid;
-		uint32_t round;
-		struct process process;
-	} seen[LISTED];
-} listing = {.round = 1};
-
 /* Reads /proc/PID/stat; without a state if there is no such process. */
 static struct process read_process(const char *pid)
 {
@@ -130,45 +116,16 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
-static struct process process_of(const struct seat_owner *owner)
+/* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
+ * continued or killed. The number may be another process's here, which began at another time. */
+bool seat_stopped(const struct seat_owner *owner)
 {
+	struct process found;
 	char pid[16];
 
 	snprintf(pid, sizeof pid, "%u", owner->pid);
-	return read_process(pid);
-}
-
-/* The number may be another process's here, which began at another time. */
-static bool is_stopped(const struct seat_owner *owner, struct process found)
-{
+	found = read_process(pid);
 	return (found.state == 'T' || found.state == 't') && found.start_time == owner->start_time;
-}
-
-/* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
- * continued or killed. */
-bool seat_stopped(const struct seat_owner *owner)
-{
-	return is_stopped(owner, process_of(owner));
-}
-
-void seat_listed(const shmring *r, uint32_t seat)
-{
-	if (listing.ring != r || listing.next != seat)
-		listing.round++;
-	listing.ring = r;
-	listing.next = seat + 1;
-}
-
-bool seat_listed_stopped(const struct seat_owner *owner)
-{
-	uint32_t at = owner->pid % LISTED;
-
-	if (listing.seen[at].pid != owner->pid || listing.seen[at].round != listing.round) {
-		listing.seen[at].pid = owner->pid;
-		listing.seen[at].round = listing.round;
-		listing.seen[at].process = process_of(owner);
-	}
-	return is_stopped(owner, listing.seen[at].process);
 }
 
 /* --- a seat read by others ----------------------------------------------------- */

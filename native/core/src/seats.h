@@ -32,9 +32,6 @@ bool seat_alive(const shmring *ring, uint32_t index);
 bool read_seat(const shmring *ring, uint32_t index, struct seat_owner *owner,
 	       struct shmring_participant_info *info);
 bool seat_stopped(const struct seat_owner *owner);
-/* Of seats that are listed: the first is called for each seat, the free ones too. */
-void seat_listed(const shmring *ring, uint32_t seat);
-bool seat_listed_stopped(const struct seat_owner *owner);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
 
