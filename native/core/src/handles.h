@@ -45,7 +45,7 @@ struct wait_memory {
 	bool lost; /* it has waited at a file that has no name any more: the next try says so */
 };
 
-/* How far behind the producers a consumer waits: distance.c. */
+/* How far behind the producers a consumer waits: wait.c. */
 struct distance {
 	uint32_t away_ns; /* before each wait; 0: not at all */
 	uint32_t waits; /* since then */
@@ -99,7 +99,7 @@ struct shmring_consumer {
 	bool takes_ends; /* takes ends as messages */
 	uint32_t max_deliveries; /* before a message goes to `dead_letters` */
 	shmring_producer *dead_letters; /* of another ring; NULL: messages are delivered for ever */
-	/* dead_letter.c: true if the message of this lease was set aside; else *status is the take's answer */
+	/* nack.c: true if the message of this lease was set aside; else *status is the take's answer */
 	bool (*set_aside)(shmring_consumer *consumer, const struct shmring_lease *lease, int *status);
 	uint64_t overrun_first;
 	uint64_t overrun_end;

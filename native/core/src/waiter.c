@@ -9,9 +9,9 @@
 #include <limits.h>
 #include <linux/futex.h>
 
+#include "adopt.h"
 #include "cells.h"
 #include "clock.h"
-#include "distance.h"
 #include "end.h"
 #include "floor.h"
 #include "holder.h"
@@ -36,6 +36,15 @@ static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 	if (w->releasing)
 		return slots;
 	return end > w->ring->capacity ? end - w->ring->capacity : 0;
+}
+
+/* Does a consumer have something to do besides new messages? */
+static bool has_news(const shmring_consumer *consumer)
+{
+	const struct branch *b = consumer->branch;
+
+	return load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
+	       (load_relaxed(&b->d.orphans) && may_adopt(consumer)) || load_relaxed(&consumer->gives_again);
 }
 
 bool ready(const struct waiter *w, uint64_t slots)
