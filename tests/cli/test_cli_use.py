@@ -37,7 +37,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         "check --age nan",
         "consume x --timeout nan",
         "exporter --interval inf",
-        "journal run x y --max-age nan",
         "produce x --timeout nan",
         "sidecar m:f --max-wait-ms nan",
         "sidecar m:f --timeout nan",

@@ -12,7 +12,6 @@ import click
 from shmring._shmring import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
-    Number,
     binary_count,
     branch_names,
     json_option,
@@ -53,7 +52,6 @@ def journal() -> None:
 )
 # CHANGE: a new option of a journal
 @click.option("--max-bytes", type=binary_count, metavar="SIZE", help="Forget the oldest beyond it.")
-@click.option("--max-age", type=Number(0), metavar="SECONDS", help="Forget older files.")
 @click.option(
     "--consumed-by",
     multiple=True,
@@ -68,7 +66,6 @@ def run(
     directory: str,
     segment_bytes: int,
     max_bytes: int | None,
-    max_age: float | None,
     consumed_by: tuple[str, ...],
     allow_gap: bool,
 ) -> None:
@@ -80,8 +77,8 @@ def run(
     from shmring.durable import Journal, Retention
 
     retention = None
-    if max_bytes is not None or max_age is not None or consumed_by:
-        retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)
+    if max_bytes is not None or consumed_by:
+        retention = Retention(max_bytes=max_bytes, consumed_by=consumed_by)
     with place_of(ring).attach() as attached:
         running = Journal(
             attached,
