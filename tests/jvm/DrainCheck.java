@@ -11,7 +11,6 @@ import io.shmring.Status;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -24,9 +23,7 @@ import java.util.concurrent.Future;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /** Many messages a call: `DrainCheck WHAT RING COUNT`. */
-public final class DrainCheck {
-  private static final Duration PATIENCE = Duration.ofSeconds(600);
-
+public final class DrainCheck extends Checks {
   private DrainCheck() {}
 
   public static void main(String[] arguments) throws Exception {
@@ -41,7 +38,6 @@ public final class DrainCheck {
         case "threads" -> drainInThreads(ring, count);
         case "closed" -> closeMeanwhile(ring);
         case "damaged" -> meetDamage(ring);
-        case "race" -> closeAtOnce(ring, count);
         case "killed" -> waitInHandler(ring);
         case "aborted" -> meetAborted(ring);
         case "stopped", "stopped damaged" -> drainWhileStopped(ring, arguments[0]);
@@ -56,7 +52,7 @@ public final class DrainCheck {
   }
 
   private static String text(MessageView message) {
-    return new String(message.bytes(), StandardCharsets.US_ASCII);
+    return text(message.bytes());
   }
 
   private static String textByAddress(MessageView message) {
@@ -64,13 +60,7 @@ public final class DrainCheck {
     for (int i = 0; i < bytes.length; i++) {
       bytes[i] = MemoryUtil.getByte(message.address() + i);
     }
-    return new String(bytes, StandardCharsets.US_ASCII);
-  }
-
-  /** i, then as many dots as make i mod 700 bytes: as in Peer. */
-  private static String message(int i) {
-    String number = Integer.toString(i);
-    return number + ".".repeat(Math.max(i % 700 - number.length(), 0));
+    return text(bytes);
   }
 
   private static void drain(Ring ring, int count) throws Exception {
@@ -110,7 +100,7 @@ public final class DrainCheck {
   }
 
   private static int put(MessageRoom room, String text) {
-    byte[] bytes = text.getBytes(StandardCharsets.US_ASCII);
+    byte[] bytes = bytes(text);
     room.put(0, bytes, 0, bytes.length / 2);
     return room.put(
         bytes.length / 2, ByteBuffer.wrap(bytes, bytes.length / 2, (bytes.length + 1) / 2));
@@ -160,9 +150,9 @@ public final class DrainCheck {
               message -> {
                 kept[0] = message;
                 check(message.getByte(0) == '0', "here");
-                refused(Status.CLOSED, message::length, threads);
-                refused(Status.CLOSED, message::address, threads);
-                refused(Status.CLOSED, () -> message.getByte(0), threads);
+                refusedElsewhere(Status.CLOSED, message::length, threads);
+                refusedElsewhere(Status.CLOSED, message::address, threads);
+                refusedElsewhere(Status.CLOSED, () -> message.getByte(0), threads);
                 outside(() -> message.getByte((int) message.length()));
                 outside(() -> message.getLong(-1));
                 outside(() -> message.getLong(Integer.MAX_VALUE));
@@ -170,9 +160,9 @@ public final class DrainCheck {
               },
               1);
       check(got == 1, "there was one");
-      refused(Status.CLOSED, () -> kept[0].getByte(0), null);
-      refused(Status.CLOSED, () -> kept[0].bytes(), null);
-      refused(Status.CLOSED, () -> kept[0].address(), null);
+      refused(Status.CLOSED, () -> kept[0].getByte(0));
+      refused(Status.CLOSED, () -> kept[0].bytes());
+      refused(Status.CLOSED, () -> kept[0].address());
     }
     MessageRoom[] room = new MessageRoom[1];
     try (Producer producer = ring.producer("java")) {
@@ -180,22 +170,13 @@ public final class DrainCheck {
           1,
           (index, here) -> {
             room[0] = here;
-            refused(Status.CLOSED, () -> fill(here), threads);
-            outside(
-                () -> {
-                  here.putLong(here.capacity() - 7, 1);
-                  return null;
-                });
+            refusedElsewhere(Status.CLOSED, () -> here.putInt(0, 1), threads);
+            outside(() -> here.putLong(here.capacity() - 7, 1));
             return 0;
           });
-      refused(Status.CLOSED, () -> fill(room[0]), null);
+      refused(Status.CLOSED, () -> room[0].putInt(0, 1));
     }
     threads.shutdown();
-  }
-
-  private static Object fill(MessageRoom room) {
-    room.putInt(0, 1);
-    return room;
   }
 
   /** The handler and the writer may use neither their consumer nor their producer in this way. */
@@ -205,15 +186,9 @@ public final class DrainCheck {
       int got =
           consumer.drain(
               message -> {
-                refused(Status.INVALID, () -> consumer.drain(again -> {}, 1), null);
-                refused(Status.INVALID, () -> close(consumer), null);
-                refused(
-                    Status.INVALID,
-                    () -> {
-                      consumer.abandon();
-                      return null;
-                    },
-                    null);
+                refused(Status.INVALID, () -> consumer.drain(again -> {}, 1));
+                refused(Status.INVALID, consumer::close);
+                refused(Status.INVALID, consumer::abandon);
                 check(text(message).equals(message(0)), "it is still there");
               },
               1);
@@ -221,17 +196,12 @@ public final class DrainCheck {
       producer.pushMany(
           2,
           (index, room) -> {
-            refused(Status.INVALID, () -> producer.pushMany(500, (i, other) -> 300), null);
-            refused(Status.CLAIM_OPEN, () -> producer.push(new byte[1]), null);
-            refused(Status.INVALID, () -> close(producer), null);
+            refused(Status.INVALID, () -> producer.pushMany(500, (i, other) -> 300));
+            refused(Status.CLAIM_OPEN, () -> producer.push(new byte[1]));
+            refused(Status.INVALID, producer::close);
             return put(room, "ok");
           });
     }
-  }
-
-  private static Object close(AutoCloseable what) throws Exception {
-    what.close();
-    return what;
   }
 
   /** Several threads with one consumer: each message goes to one of them. */
@@ -288,9 +258,7 @@ public final class DrainCheck {
             if (message.id() == 1) {
               closer.start();
               await(closing);
-              while (closer.getState() != Thread.State.BLOCKED) {
-                Thread.onSpinWait();
-              }
+              awaitBlocked(closer);
               check(text(message).equals(message(1)), "while it is being closed");
               throw new IllegalStateException("not this one");
             }
@@ -301,63 +269,7 @@ public final class DrainCheck {
       check(expected.getSuppressed().length == 0, "handed back");
     }
     closer.join();
-    refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1), null);
-  }
-
-  /**
-   * Consumers, each drained by one thread and closed by another at any moment: each message goes to one
-   * handler, once.
-   */
-  private static void closeAtOnce(Ring ring, int count) throws Exception {
-    ExecutorService threads = Executors.newFixedThreadPool(2);
-    try {
-      closeAtOnce(ring, count, threads);
-    } finally {
-      threads.shutdownNow(); // also where a check has failed: the threads would keep the ring
-    }
-  }
-
-  private static void closeAtOnce(Ring ring, int count, ExecutorService threads)
-      throws Exception {
-    boolean[] seen = new boolean[count];
-    int[] all = {0};
-    for (int round = 0; all[0] < count; round++) {
-      Consumer consumer = join(ring);
-      CountDownLatch enough = new CountDownLatch(round % 50 + 1);
-      Future<?> closing =
-          threads.submit(
-              () -> {
-                await(enough);
-                consumer.close();
-              });
-      Future<?> draining =
-          threads.submit(
-              () -> {
-                while (true) {
-                  int got =
-                      consumer.drain(
-                          message -> {
-                            int number = Integer.parseInt(text(message));
-                            check(!seen[number], "seen twice");
-                            seen[number] = true;
-                            all[0]++;
-                            enough.countDown();
-                          },
-                          7);
-                  if (got == 0) {
-                    enough.countDown();
-                  }
-                }
-              });
-      try {
-        draining.get();
-      } catch (ExecutionException error) {
-        boolean closed =
-            error.getCause() instanceof RingException told && told.status() == Status.CLOSED;
-        check(closed, "the drain ends with " + error.getCause());
-      }
-      closing.get();
-    }
+    refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1));
   }
 
   /** The second of the messages is never done with. */
@@ -378,20 +290,12 @@ public final class DrainCheck {
     }
   }
 
-  private static void await(CountDownLatch latch) {
-    try {
-      latch.await();
-    } catch (InterruptedException error) {
-      throw new IllegalStateException(error);
-    }
-  }
-
   /** The third of five is damaged: two, then the exception, then the last two. */
   private static void meetDamage(Ring ring) throws Exception {
     List<String> got = new ArrayList<>();
     try (Consumer consumer = join(ring)) {
       check(consumer.drain(message -> got.add(text(message)), 10) == 2, "those before it");
-      refused(Status.DAMAGED, () -> consumer.drain(message -> got.add(text(message)), 10), null);
+      refused(Status.DAMAGED, () -> consumer.drain(message -> got.add(text(message)), 10));
       check(consumer.drain(message -> got.add(text(message)), 10) == 2, "those behind it");
       check(consumer.drain(message -> {}, 10) == 0, "nothing is left");
     }
@@ -447,10 +351,10 @@ public final class DrainCheck {
       } catch (IllegalStateException expected) {
         // nothing is published
       }
-      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> 301), null);
-      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> -1), null);
-      refused(Status.TOO_LARGE, () -> producer.pushMany(1 << 20, (index, room) -> 0), null);
-      refused(Status.INVALID, () -> producer.pushMany(0, (index, room) -> 0), null);
+      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> 301));
+      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> -1));
+      refused(Status.TOO_LARGE, () -> producer.pushMany(1 << 20, (index, room) -> 0));
+      refused(Status.INVALID, () -> producer.pushMany(0, (index, room) -> 0));
       producer.pushMany(2, (index, room) -> put(room, message(index)));
       long all = ring.info().slots();
       check(
@@ -458,43 +362,22 @@ public final class DrainCheck {
     }
   }
 
-  private static void refused(Status status, Callable<?> use, ExecutorService elsewhere) {
+  private static void refusedElsewhere(Status status, Use use, ExecutorService threads) {
     try {
-      if (elsewhere == null) {
-        use.call();
-      } else {
-        elsewhere
-            .submit(
-                () -> {
-                  refused(status, use, null);
-                  return null;
-                })
-            .get();
-        return;
-      }
-    } catch (RingException error) {
-      check(error.status() == status, "refused as " + error.status() + ": " + error.getMessage());
-      return;
-    } catch (Exception error) {
+      threads.submit(() -> refused(status, use)).get();
+    } catch (InterruptedException | ExecutionException error) {
       throw new IllegalStateException(error);
     }
-    check(false, "was not refused");
   }
 
-  private static void outside(Callable<?> use) {
+  private static void outside(Use use) {
     try {
-      use.call();
+      use.run();
     } catch (IndexOutOfBoundsException expected) {
       return;
     } catch (Exception error) {
       throw new IllegalStateException(error);
     }
     check(false, "it lies outside");
-  }
-
-  private static void check(boolean condition, String what) {
-    if (!condition) {
-      throw new AssertionError(what);
-    }
   }
 }

@@ -4,12 +4,10 @@ import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
 import io.shmring.Producer;
 import io.shmring.Ring;
-import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.ArrowConsumer;
 import io.shmring.arrow.ArrowProducer;
 import io.shmring.arrow.RingSchema;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -26,8 +24,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|aside|runs|close|drop
  * bytes RING COUNT`. */
-public final class Peer {
-  private static final Duration PATIENCE = Duration.ofSeconds(600);
+public final class Peer extends Checks {
   private static final int ROWS = 100;
 
   private Peer() {}
@@ -55,7 +52,7 @@ public final class Peer {
   private static void produce(Ring ring, int count) throws Exception {
     try (Producer producer = ring.producer("java")) {
       for (int i = 0; i < count; i++) {
-        producer.push(message(i));
+        producer.push(bytes(message(i)));
       }
       producer.end();
     }
@@ -65,10 +62,7 @@ public final class Peer {
     try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
       for (int i = 0; i < count; i++) {
         try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
-          check(
-              new String(lease.message().bytes(), StandardCharsets.US_ASCII)
-                  .equals(new String(message(i), StandardCharsets.US_ASCII)),
-              "message " + i);
+          check(text(lease.message().bytes()).equals(message(i)), "message " + i);
         }
       }
       checkEnd(consumer);
@@ -82,12 +76,7 @@ public final class Peer {
         try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
           check(lease.first() == 0 && lease.redelivered() == i > 0, "delivered again");
           lease.nack();
-          try {
-            lease.nack();
-            check(false, "handed back twice");
-          } catch (RingException closed) {
-            check(closed.status() == Status.CLOSED, "closed");
-          }
+          refused(Status.CLOSED, lease::nack);
         }
       }
     }
@@ -97,12 +86,7 @@ public final class Peer {
   private static void setAside(Ring ring, int count) throws Exception {
     String dead = ring.name() + ".dead";
     try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
-      try {
-        consumer.setAside(count, ring.name());
-        check(false, "its own dead letters");
-      } catch (RingException own) {
-        check(own.status() == Status.INVALID, "invalid");
-      }
+      refused(Status.INVALID, () -> consumer.setAside(count, ring.name()));
       consumer.setAside(count, dead);
       for (int deliveries = 1; deliveries <= count; deliveries++) {
         Lease lease = consumer.poll(PATIENCE).orElseThrow();
@@ -154,8 +138,8 @@ public final class Peer {
       Consumer consumer = ring.consumer("pair", BranchOptions.LATEST);
       Producer producer = ring.producer("java");
       participants.addAll(List.of(consumer, producer));
-      ends.add(threads.submit(() -> endOf(consumer::take)));
-      ends.add(threads.submit(() -> endOf(() -> producer.push(message(0)))));
+      ends.add(threads.submit(() -> refusalOf(consumer::take)));
+      ends.add(threads.submit(() -> refusalOf(() -> producer.push(bytes(message(0))))));
     }
     for (AutoCloseable participant : participants) {
       participant.close();
@@ -171,14 +155,14 @@ public final class Peer {
   private static void drop(Ring ring, int count) throws Exception {
     ring.dropBranch("holds");
     check(ring.branch("holds").isEmpty(), "dropped");
-    check(endOf(() -> drop(ring, "holds")) == Status.NO_BRANCH, "there is none any more");
+    refused(Status.NO_BRANCH, () -> ring.dropBranch("holds"));
     ExecutorService threads = Executors.newFixedThreadPool(count);
     List<Consumer> consumers = new ArrayList<>();
     List<Future<Status>> ends = new ArrayList<>();
     for (int i = 0; i < count; i++) {
       Consumer consumer = ring.consumer("pair", BranchOptions.LATEST);
       consumers.add(consumer);
-      ends.add(threads.submit(() -> endOf(consumer::take)));
+      ends.add(threads.submit(() -> refusalOf(consumer::take)));
     }
     ring.dropBranch("pair");
     for (Future<Status> end : ends) {
@@ -190,25 +174,11 @@ public final class Peer {
     threads.shutdown();
   }
 
-  private static Object drop(Ring ring, String branch) {
-    ring.dropBranch(branch);
-    return branch;
-  }
-
-  private static Status endOf(Callable<?> wait) throws Exception {
-    try {
-      wait.call();
-    } catch (RingException error) {
-      return error.status();
-    }
-    throw new AssertionError("there was nothing to have");
-  }
-
   private static String takeRun(Consumer consumer) throws InterruptedException {
     StringBuilder got = new StringBuilder();
     while (true) {
       try (Lease lease = consumer.take()) {
-        got.append(new String(lease.message().bytes(), StandardCharsets.US_ASCII)).append(' ');
+        got.append(text(lease.message().bytes())).append(' ');
       } catch (EndOfStreamException end) {
         return got.toString();
       }
@@ -224,13 +194,6 @@ public final class Peer {
     throw new AssertionError("the end comes last");
   }
 
-  /** i, then as many dots as make i mod 700 bytes. */
-  private static byte[] message(int i) {
-    String number = Integer.toString(i);
-    return (number + ".".repeat(Math.max(i % 700 - number.length(), 0)))
-        .getBytes(StandardCharsets.US_ASCII);
-  }
-
   /** Batch k has the rows (k * 100 + i, "s" + i), where every tenth text is null. */
   private static void produceArrow(Ring ring, int count, BufferAllocator allocator)
       throws Exception {
@@ -242,7 +205,7 @@ public final class Peer {
       for (int k = 0; k < count; k++) {
         for (int i = 0; i < ROWS; i++) {
           number.setSafe(i, k * (long) ROWS + i);
-          text.setSafe(i, ("s" + i).getBytes(StandardCharsets.US_ASCII));
+          text.setSafe(i, bytes("s" + i));
           if (i % 10 == 0) {
             text.setNull(i);
           }
@@ -269,12 +232,6 @@ public final class Peer {
       }
       Optional<VectorSchemaRoot> none = consumer.read(PATIENCE);
       check(none.isEmpty() && consumer.ended(), "the end comes last");
-    }
-  }
-
-  private static void check(boolean condition, String what) {
-    if (!condition) {
-      throw new AssertionError(what);
     }
   }
 }

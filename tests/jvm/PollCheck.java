@@ -11,7 +11,6 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.WaitStrategy;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -24,9 +23,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** What a lease shows: `PollCheck WHAT RING COUNT`. */
-public final class PollCheck {
-  private static final Duration PATIENCE = Duration.ofSeconds(600);
-
+public final class PollCheck extends Checks {
   private static Object[] filled; // the heap, with arrays that lead to each other
 
   private PollCheck() {}
@@ -39,9 +36,7 @@ public final class PollCheck {
     try (Ring ring = Ring.attach(arguments[1])) {
       switch (arguments[0]) {
         case "ways" -> readInEveryWay(ring, count);
-        case "large" -> readLarge(ring, count);
         case "damaged" -> meetDamage(ring);
-        case "grows" -> growMeanwhile(ring);
         case "memory" -> pollWithoutMemory(ring, count);
         case "claim memory" -> claimWithoutMemory(ring, count);
         case "put" -> putLarge(ring);
@@ -70,7 +65,7 @@ public final class PollCheck {
       producer.end();
       polling.join();
       waiting.join();
-      require(told.get() == 2);
+      check(told.get() == 2, "both are told");
     }
   }
 
@@ -88,18 +83,6 @@ public final class PollCheck {
   private static boolean isWaiting(Thread thread) {
     return Arrays.stream(thread.getStackTrace())
         .anyMatch(frame -> frame.getMethodName().equals("waitMessage"));
-  }
-
-  private static void awaitBlocked(Thread thread) {
-    while (thread.getState() != Thread.State.BLOCKED) {
-      Thread.onSpinWait();
-    }
-  }
-
-  private static void require(boolean condition) {
-    if (!condition) {
-      throw new AssertionError("is not so");
-    }
   }
 
   /** A full ring and an empty one, with each strategy on both ends. */
@@ -136,16 +119,6 @@ public final class PollCheck {
 
   private static Lease lease(Consumer consumer, int count) throws Exception {
     return consumer.poll(count, Long.MAX_VALUE, PATIENCE).orElseThrow();
-  }
-
-  private static String text(byte[] bytes) {
-    return new String(bytes, StandardCharsets.US_ASCII);
-  }
-
-  /** i, then as many dots as make i mod 700 bytes: as in Peer. */
-  private static String message(int i) {
-    String number = Integer.toString(i);
-    return number + ".".repeat(Math.max(i % 700 - number.length(), 0));
   }
 
   /** Of leases that stay open while others are taken, and of closed ones. */
@@ -217,43 +190,6 @@ public final class PollCheck {
     }
   }
 
-  /** A message that is copied in several parts; byte i is i mod 251. */
-  private static void readLarge(Ring ring, int length) throws Exception {
-    try (Consumer consumer = join(ring);
-        Lease lease = lease(consumer, 1)) {
-      byte[] bytes = lease.message().bytes();
-      ByteBuffer part = ByteBuffer.allocateDirect(length - 1000);
-      lease.message().copyTo(999, part);
-      check(bytes.length == length && !part.hasRemaining(), "all of it");
-      for (int i = 0; i < length; i++) {
-        check(bytes[i] == (byte) (i % 251), "byte " + i);
-      }
-      for (int i = 0; i < length - 1000; i++) {
-        check(part.get(i) == bytes[i + 999], "byte " + i + " of the part");
-      }
-    }
-  }
-
-  /** A buffer whose limit another thread raises gets no byte from behind the message. */
-  private static void growMeanwhile(Ring ring) throws Exception {
-    try (Consumer consumer = join(ring);
-        Lease lease = lease(consumer, 1)) {
-      Message message = lease.message();
-      int length = (int) message.length();
-      ByteBuffer to = ByteBuffer.allocate(2 * length).limit(length);
-      Thread copier = new Thread(() -> message.copyTo(0, to));
-      synchronized (consumer) {
-        copier.start();
-        awaitBlocked(copier);
-        to.limit(2 * length);
-      }
-      copier.join();
-      check(to.position() == length, "as many as remained: " + to.position());
-      check(text(Arrays.copyOf(to.array(), length)).equals("a".repeat(length)), "the message");
-      check(text(to.array()).indexOf('b') < 0, "and nothing of the next one");
-    }
-  }
-
   /** A message that was taken, but that there was no memory for a lease of, comes again. */
   private static void pollWithoutMemory(Ring ring, int count) throws Exception {
     int again = 0;
@@ -313,7 +249,7 @@ public final class PollCheck {
     ring.producer("checked").close();
   }
 
-  /** Bytes of more than a part come as they were, from each kind of memory. */
+  /** Bytes of more than a part come as they were, from each kind of memory, and across the ring's end. */
   private static void putLarge(Ring ring) throws Exception {
     byte[] bytes = new byte[(5 << 19) + 7];
     new Random(1).nextBytes(bytes);
@@ -339,6 +275,9 @@ public final class PollCheck {
   /** The next message, in each way of reading it. */
   private static void checkLarge(Consumer consumer, byte[] bytes) throws Exception {
     try (Lease lease = lease(consumer, 1)) {
+      ByteBuffer part = ByteBuffer.allocateDirect(bytes.length - 1000);
+      lease.message().copyTo(999, part);
+      check(part.flip().equals(ByteBuffer.wrap(bytes, 999, bytes.length - 1000)), "a part of them");
       check(Arrays.equals(lease.message().bytes(), bytes), "a lease's bytes");
       lease.nack();
     }
@@ -422,11 +361,7 @@ public final class PollCheck {
     Thread closer =
         new Thread(
             () -> {
-              try {
-                enough.await();
-              } catch (InterruptedException error) {
-                throw new IllegalStateException(error);
-              }
+              await(enough);
               consumer.close();
               ring.close();
             });
@@ -444,21 +379,5 @@ public final class PollCheck {
     }
     closer.join();
     held.orElseThrow().close(); // has nothing to do any more
-  }
-
-  private static void refused(Status status, Runnable use) {
-    try {
-      use.run();
-    } catch (RingException error) {
-      check(error.status() == status, "refused as " + error.status() + ": " + error.getMessage());
-      return;
-    }
-    throw new AssertionError("was not refused");
-  }
-
-  private static void check(boolean condition, String what) {
-    if (!condition) {
-      throw new AssertionError(what);
-    }
   }
 }

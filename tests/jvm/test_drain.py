@@ -6,6 +6,7 @@ import fcntl
 import os
 import struct
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from java_programs import Java, check, message
@@ -13,21 +14,40 @@ from java_programs import Java, check, message
 import shmring
 
 
-def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name: str, java: Java) -> None:
-    count = 3000
-    with shmring.create(name, slots=1024, temporary=True) as ring:
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=1024, checksum=True, temporary=True) as ring:
         ring.subscribe("drained", start="earliest")
-        process = subprocess.Popen(java("DrainCheck", "drain", name, count), stderr=subprocess.PIPE)
-        try:
-            with ring.producer() as out:
-                for i in range(count):  # around the ring twice: some lie across its end
-                    out.push(message(i), timeout=600)
-                out.push_end()
-            _, errors = process.communicate(timeout=600)
-        finally:
-            process.kill()
-        assert process.returncode == 0, errors.decode()
-        assert ring.branches()[0]["position"] == ring.claimed
+        yield ring
+
+
+@pytest.fixture
+def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
+    with ring.producer() as out:
+        yield out
+
+
+@pytest.fixture
+def inp(ring: shmring.Ring) -> Iterator[shmring.Consumer]:
+    """Another consumer of the branch."""
+    with ring.consumer("drained") as inp:
+        yield inp
+
+
+def test_messages_of_every_size_come_where_they_lie_and_the_end_last(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
+    count = 3000
+    process = subprocess.Popen(java("DrainCheck", "drain", name, count), stderr=subprocess.PIPE)
+    try:
+        for i in range(count):  # around the ring several times: some lie across its end
+            out.push(message(i), timeout=600)
+        out.push_end()
+        _, errors = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors.decode()
+    assert ring.branches()[0]["position"] == ring.claimed
 
 
 @pytest.mark.parametrize("options", [{}, {"checksum": True}])
@@ -49,166 +69,139 @@ def test_what_a_writer_fills_arrives_all_at_once(
         assert got == [message(i % 300) for i in range(count)]
 
 
-def test_a_handler_that_throws_gets_the_rest_again(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("drained", start="earliest")
-        for i in range(40):
-            out.push(message(i))
-        check(java("DrainCheck", "throw", name, 40))
-        assert ring.branches()[0]["position"] == ring.claimed == ring.branches()[0]["released"]
+def test_a_handler_that_throws_gets_the_rest_again(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
+    for i in range(40):
+        out.push(message(i))
+    check(java("DrainCheck", "throw", name, 40))
+    assert ring.branches()[0]["position"] == ring.claimed == ring.branches()[0]["released"]
 
 
-@pytest.mark.parametrize("what", ["late", "again"])
-def test_what_a_callback_was_lent_is_its_own(name: str, java: Java, what: str) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        ring.subscribe("drained", start="earliest")
-        out.push(b"0" * 40 if what == "late" else message(0) or b"")
+@pytest.mark.parametrize(
+    ("what", "sent", "written"), [("late", b"0" * 40, [b""]), ("again", message(0), [b"ok"] * 2)]
+)
+def test_what_a_callback_was_lent_is_its_own(
+    name: str,
+    java: Java,
+    ring: shmring.Ring,
+    out: shmring.Producer,
+    what: str,
+    sent: bytes,
+    written: list[bytes],
+) -> None:
+    with ring.consumer("a") as inp:
+        out.push(sent)
         check(java("DrainCheck", what, name, 0))
-        assert inp.pop(timeout=0) == (b"0" * 40 if what == "late" else message(0))
-        assert [inp.pop(timeout=0) for _ in range(inp.lag)] == (
-            [b""] if what == "late" else [b"ok"] * 2
-        )
+        assert [inp.pop(timeout=0) for _ in range(inp.lag)] == [sent, *written]
 
 
-def test_threads_with_one_consumer_share_its_messages(name: str, java: Java) -> None:
+def test_threads_with_one_consumer_share_its_messages(
+    name: str, java: Java, out: shmring.Producer
+) -> None:
     count = 500
-    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
-        ring.subscribe("drained", start="earliest")
-        for i in range(count):
-            out.push(b"%d" % i)
-        check(java("DrainCheck", "threads", name, count))
+    out.push_many([b"%d" % i for i in range(count)])
+    check(java("DrainCheck", "threads", name, count))
 
 
-def test_who_closes_waits_for_the_handler(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("drained") as inp,
-    ):
-        out.push_many([message(i) for i in range(3)])
-        check(java("DrainCheck", "closed", name, 0))
-        with inp.lease_many(10, timeout=0) as again:
-            assert [bytes(data) for data in again] == [message(1), message(2)]
-            assert again.redelivered
-
-
-def test_a_consumer_may_be_closed_at_any_moment_of_a_drain(name: str, java: Java) -> None:
-    count = 2000
-    with shmring.create(name, slots=4096, temporary=True) as ring, ring.producer() as out:
-        ring.subscribe("drained", start="earliest")
-        out.push_many([b"%d" % i for i in range(count)])
-        check(java("DrainCheck", "race", name, count))
-        assert ring.branches()[0]["released"] == ring.claimed
+def test_who_closes_waits_for_the_handler(
+    name: str, java: Java, out: shmring.Producer, inp: shmring.Consumer
+) -> None:
+    out.push_many([message(i) for i in range(3)])
+    check(java("DrainCheck", "closed", name, 0))
+    with inp.lease_many(10, timeout=0) as again:
+        assert [bytes(data) for data in again] == [message(1), message(2)]
+        assert again.redelivered
 
 
 def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(
-    name: str, java: Java
+    name: str, java: Java, out: shmring.Producer, inp: shmring.Consumer
 ) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("drained") as inp,
-    ):
-        out.push_many([message(i) for i in range(5)])
-        with subprocess.Popen(
-            java("DrainCheck", "killed", name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == b"second\n"
-                with inp.lease_many(10, timeout=0) as others:  # what it has not taken
-                    assert [bytes(data) for data in others] == [message(3), message(4)]
-            finally:
-                process.kill()
-        with inp.lease_many(10, timeout=120) as again:
-            assert [bytes(data) for data in again] == [message(i) for i in range(3)]
-            assert again.redelivered
+    out.push_many([message(i) for i in range(5)])
+    with subprocess.Popen(
+        java("DrainCheck", "killed", name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"second\n"
+            with inp.lease_many(10, timeout=0) as others:  # what it has not taken
+                assert [bytes(data) for data in others] == [message(3), message(4)]
+        finally:
+            process.kill()
+    with inp.lease_many(10, timeout=120) as again:
+        assert [bytes(data) for data in again] == [message(i) for i in range(3)]
+        assert again.redelivered
 
 
-def test_a_damaged_message_is_told_of_and_stepped_over(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("drained", start="earliest")
-        out.push_many([message(i) for i in range(5)])
-        with open(ring.path, "r+b") as file:
-            file.seek(ring.info.file_bytes - ring.slots * 300 + 2 * 300)
-            file.write(b"x")
-        check(java("DrainCheck", "damaged", name, 0))
+def damage(ring: shmring.Ring, slot: int) -> None:
+    """Change a byte of the message in this slot."""
+    with open(ring.path, "r+b") as file:
+        file.seek(ring.info.file_bytes - (ring.slots - slot) * 300)
+        file.write(b"x")
 
 
-def test_messages_that_are_aborted_when_they_are_read_are_not_held(name: str, java: Java) -> None:
+def test_a_damaged_message_is_told_of_and_stepped_over(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
+    out.push_many([message(i) for i in range(5)])
+    damage(ring, 2)
+    check(java("DrainCheck", "damaged", name, 0))
+
+
+def test_messages_that_are_aborted_when_they_are_read_are_not_held(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
     aborted = 1
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("drained", start="earliest")
-        out.push_many([message(i) for i in range(3)])
-        with open(ring.path, "r+b") as file:
-            control = ring.info.file_bytes - ring.slots * (300 + 32)
-            for i in range(3):  # the first entry goes on saying that three messages follow
-                file.seek(control + 32 * i + 29)
-                file.write(bytes([aborted]))
-        check(java("DrainCheck", "aborted", name, 0))
+    out.push_many([message(i) for i in range(3)])
+    with open(ring.path, "r+b") as file:
+        control = ring.info.file_bytes - ring.slots * (300 + 32)
+        for i in range(3):  # the first entry goes on saying that three messages follow
+            file.seek(control + 32 * i + 29)
+            file.write(bytes([aborted]))
+    check(java("DrainCheck", "aborted", name, 0))
 
 
 @pytest.mark.parametrize("what", ["stopped", "stopped damaged"])
 def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
-    name: str, java: Java, what: str
+    name: str,
+    java: Java,
+    ring: shmring.Ring,
+    out: shmring.Producer,
+    inp: shmring.Consumer,
+    what: str,
 ) -> None:
+    out.push_many([message(i) for i in range(5)])
+    if what == "stopped damaged":
+        damage(ring, 0)
     with (
-        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("drained") as inp,
         open(ring.path, "r+b") as file,
-    ):
-        out.push_many([message(i) for i in range(5)])
-        if what == "stopped damaged":
-            file.seek(ring.info.file_bytes - ring.slots * 300)
-            file.write(b"x")
-            file.flush()
-        with subprocess.Popen(
+        subprocess.Popen(
             java("DrainCheck", what, name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                assert process.stdout.readline() == b"joined\n"
-                # As who joins or recovers has it, and is stopped in the middle of that.
-                admin = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 8, 1, 0)
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"joined\n"
+            # As who joins or recovers has it, and is stopped in the middle of that.
+            for lock, then in ((fcntl.F_WRLCK, b"held\n"), (fcntl.F_UNLCK, b"")):
+                admin = struct.pack("hhqqi4x", lock, os.SEEK_SET, 8, 1, 0)
                 fcntl.fcntl(file, fcntl.F_OFD_SETLK, admin)
                 process.stdin.write(b"\n")
                 process.stdin.flush()
-                assert process.stdout.readline() == b"held\n"
-                none = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 8, 1, 0)
-                fcntl.fcntl(file, fcntl.F_OFD_SETLK, none)
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-                assert process.wait(timeout=600) == 0
-            finally:
-                process.kill()
-        first = 1 if what == "stopped damaged" else 0
-        assert [inp.pop(timeout=120) for _ in range(first, 5)] == [
-            message(i) for i in range(first, 5)
-        ]
+                assert process.stdout.readline() == then
+            assert process.wait(timeout=600) == 0
+        finally:
+            process.kill()
+    first = 1 if what == "stopped damaged" else 0
+    assert [inp.pop(timeout=120) for _ in range(first, 5)] == [message(i) for i in range(first, 5)]
 
 
-def test_a_writer_that_throws_publishes_nothing(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.consumer("a") as inp,
-    ):
-        check(java("DrainCheck", "writer", name, 0))
-        assert inp.pop(timeout=0) == message(0)
-        assert inp.pop(timeout=0) == message(1)
-        with pytest.raises(shmring.Empty):
-            inp.pop(timeout=0)
+def test_a_writer_that_throws_publishes_nothing(
+    name: str, java: Java, inp: shmring.Consumer
+) -> None:
+    check(java("DrainCheck", "writer", name, 0))
+    assert inp.pop(timeout=0) == message(0)
+    assert inp.pop(timeout=0) == message(1)
+    with pytest.raises(shmring.Empty):
+        inp.pop(timeout=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 from java_programs import Java, check, message
 
@@ -9,79 +11,81 @@ import shmring
 from shmring.choices import WAITS
 
 
-@pytest.mark.parametrize("options", [{}, {"checksum": True}])
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=1 << 14, checksum=True, temporary=True) as ring:
+        ring.subscribe("polled", start="earliest")
+        yield ring
+
+
+@pytest.fixture
+def push(ring: shmring.Ring) -> Callable[[int], None]:
+    """Publishes so many messages, the i-th of which is message(i)."""
+
+    def push(count: int) -> None:
+        with ring.producer() as out:
+            for i in range(count):
+                out.push(message(i))
+
+    return push
+
+
+def run(java: Java, what: str, ring: shmring.Ring, count: int, heap: str = "512m") -> str:
+    command = java("PollCheck", what, ring.name, count)
+    command[command.index("-Xmx512m")] = f"-Xmx{heap}"
+    return check(command)
+
+
 def test_messages_of_a_lease_are_read_in_every_way(
-    name: str, java: Java, options: dict[str, bool]
+    java: Java, ring: shmring.Ring, push: Callable[[int], None]
 ) -> None:
-    count = 1000
-    with (
-        shmring.create(name, slots=4096, temporary=True, **options) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("polled", start="earliest")
-        for i in range(count + 1):
-            out.push(message(i))
-        check(java("PollCheck", "ways", name, count))
-        assert ring.branches()[0]["released"] == ring.claimed
+    push(1001)
+    run(java, "ways", ring, 1000)
+    assert ring.branches()[0]["released"] == ring.claimed
 
 
-def test_a_large_message_is_copied_whole(name: str, java: Java) -> None:
-    length = 3_500_001
-    data = bytes(i % 251 for i in range(length))
-    with (
-        shmring.create(name, slots=16_384, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("polled", start="earliest")
-        for _ in range(10_000):  # the message goes on beyond the ring's end
-            out.push(b"")
-        with ring.consumer("polled") as inp, inp.lease_many(10_000, timeout=0):
-            pass
-        out.push(data)
-        check(java("PollCheck", "large", name, length))
-
-
-def test_a_buffer_that_grows_while_it_is_copied_to_gets_the_message_only(
-    name: str, java: Java
+def test_a_message_that_there_was_no_memory_for_comes_again(
+    java: Java, ring: shmring.Ring, push: Callable[[int], None]
 ) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("polled", start="earliest")
-        out.push_many([b"a" * 300, b"b" * 300])
-        check(java("PollCheck", "grows", name, 0))
+    push(5)
+    run(java, "memory", ring, 5, heap="32m")
+    assert ring.branches()[0]["released"] == ring.claimed
 
 
-def test_a_message_that_there_was_no_memory_for_comes_again(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("polled", start="earliest")
-        out.push_many([message(i) for i in range(5)])
-        command = java("PollCheck", "memory", name, 5)
-        command[command.index("-Xmx512m")] = "-Xmx32m"
-        check(command)
-        assert ring.branches()[0]["released"] == ring.claimed
-
-
-def test_room_that_there_was_no_memory_for_a_claim_of_is_free_again(name: str, java: Java) -> None:
-    with (
-        shmring.create(name, slots=1024, temporary=True) as ring,
-        ring.consumer("a", start="earliest") as inp,
-    ):
-        command = java("PollCheck", "claim memory", name, 8)
-        command[command.index("-Xmx512m")] = "-Xmx32m"
-        check(command)
+def test_room_that_there_was_no_memory_for_a_claim_of_is_free_again(
+    java: Java, ring: shmring.Ring
+) -> None:
+    with ring.consumer("a", start="earliest") as inp:
+        run(java, "claim memory", ring, 8, heap="32m")
         assert sum(inp.pop(timeout=0)[0] for _ in range(8)) > 0
         with pytest.raises(shmring.Empty):
             inp.pop(timeout=0)
 
 
-def test_bytes_of_more_than_a_part_come_as_they_were(name: str, java: Java) -> None:
-    with shmring.create(name, slots=1 << 14, temporary=True):
-        check(java("PollCheck", "put", name, 0))
+def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
+    java: Java, ring: shmring.Ring, push: Callable[[int], None]
+) -> None:
+    push(3)
+    with open(ring.path, "r+b") as file:
+        file.seek(ring.info.file_bytes - ring.slots * 300)
+        file.write(b"x")
+    run(java, "damaged", ring, 0)
+    assert ring.branches()[0]["released"] == ring.claimed
+
+
+def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(java: Java, ring: shmring.Ring) -> None:
+    run(java, "race", ring, 300)
+    assert ring.branches()[0]["consumers"] == 0
+
+
+def test_bytes_of_more_than_a_part_come_as_they_were(java: Java, ring: shmring.Ring) -> None:
+    run(java, "put", ring, 0)
+
+
+def test_end_that_one_thread_is_told_of_ends_the_wait_of_another(
+    java: Java, ring: shmring.Ring
+) -> None:
+    run(java, "shared", ring, 0)
 
 
 def test_a_ring_for_one_producer_is_made_in_java(name: str, java: Java) -> None:
@@ -91,37 +95,9 @@ def test_a_ring_for_one_producer_is_made_in_java(name: str, java: Java) -> None:
         ring.unlink()
 
 
-def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
-    name: str, java: Java
-) -> None:
-    with (
-        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
-        ring.producer() as out,
-    ):
-        ring.subscribe("polled", start="earliest")
-        out.push_many([message(i) for i in range(3)])
-        with open(ring.path, "r+b") as file:
-            file.seek(ring.info.file_bytes - ring.slots * 300)
-            file.write(b"x")
-        check(java("PollCheck", "damaged", name, 0))
-        assert ring.branches()[0]["released"] == ring.claimed
-
-
-def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(name: str, java: Java) -> None:
-    with shmring.create(name, slots=4096, temporary=True) as ring:
-        ring.subscribe("polled", start="earliest")
-        check(java("PollCheck", "race", name, 300))
-        assert ring.branches()[0]["consumers"] == 0
-
-
-def test_producers_and_consumers_wait_by_the_strategy_they_are_given(name: str, java: Java) -> None:
-    with shmring.create(name, slots=1024, temporary=True):
-        told = check(java("PollCheck", "waits", name, 5000))
+def test_producers_and_consumers_wait_by_the_strategy_they_are_given(java: Java, name: str) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        told = run(java, "waits", ring, 5000)
     assert dict(line.split() for line in told.splitlines()) == {
         strategy: str(number) for strategy, number in WAITS.items()
     }
-
-
-def test_end_that_one_thread_is_told_of_ends_the_wait_of_another(name: str, java: Java) -> None:
-    with shmring.create(name, slots=1024, temporary=True):
-        check(java("PollCheck", "shared", name, 0))

@@ -1,0 +1,66 @@
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+
+/** What the programs of this folder have in common. */
+abstract class Checks {
+  static final Duration PATIENCE = Duration.ofSeconds(600);
+
+  /** What may be refused. */
+  interface Use {
+    void run() throws Exception;
+  }
+
+  static void check(boolean condition, String what) {
+    if (!condition) {
+      throw new AssertionError(what);
+    }
+  }
+
+  static void refused(Status status, Use use) {
+    Status found = refusalOf(use);
+    check(found == status, "refused as " + found);
+  }
+
+  static Status refusalOf(Use use) {
+    try {
+      use.run();
+    } catch (RingException error) {
+      return error.status();
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+    throw new AssertionError("was not refused");
+  }
+
+  /** i, then as many dots as make i mod 700 bytes. */
+  static String message(int i) {
+    String number = Integer.toString(i);
+    return number + ".".repeat(Math.max(i % 700 - number.length(), 0));
+  }
+
+  static String text(byte[] bytes) {
+    return new String(bytes, StandardCharsets.US_ASCII);
+  }
+
+  static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.US_ASCII);
+  }
+
+  static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** Waits until a thread waits for a lock. */
+  static void awaitBlocked(Thread thread) {
+    while (thread.getState() != Thread.State.BLOCKED) {
+      Thread.onSpinWait();
+    }
+  }
+}
