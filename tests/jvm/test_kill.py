@@ -1,12 +1,10 @@
-"""Drivers and executors that are killed with -9."""
+"""Executors that are killed with -9; tests/spark/test_standalone.py kills drivers, too."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,16 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
-from fixture_types import RunThread, Serve, Until
+from fixture_types import Serve, Until
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from sessions import PATIENCE, Sessions
+from sessions import Sessions
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import through
 
-HERE = Path(__file__).parent
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
@@ -33,41 +30,6 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 def batch(k: int) -> pa.RecordBatch:
     numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
     return pa.record_batch([numbers], schema=SCHEMA)
-
-
-@pytest.fixture
-def spark_program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a program of this folder, in a process group that ends with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(program: str, *arguments: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(HERE / program), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Python and its JVM, which is in its group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.communicate()
-
-
-def beside(name: str) -> list[str]:
-    return [f for f in os.listdir("/dev/shm") if f.startswith(".shmring-staging-") and name in f]
 
 
 @pytest.fixture(scope="module")
@@ -133,65 +95,3 @@ def test_a_killed_executor_costs_a_reader_and_a_sidecars_client_no_row_and_leave
         return processes <= executors(spark)
 
     until(has_only_living_clients, "the sweep of what the killed one has left")
-
-
-def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: SparkSession) -> None:
-    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
-        ring.subscribe("b", start="earliest")
-        frame = with_a_death(spark.range(0, 10_000, 1, 4).toDF("number"))
-        frame.write.format("shmring").option("ring", name).mode("append").save()
-        with ring.arrow_reader("b", until="empty", copy=True) as reader:
-            numbers = [n for found in reader for n in found["number"].to_pylist()]
-        assert sorted(numbers) == list(range(10_000))
-        assert beside(name) == []
-
-
-def test_a_driver_that_is_killed_again_and_again_loses_no_row_and_doubles_none(
-    name: str,
-    spark_program: Callable[..., subprocess.Popen[str]],
-    thread: RunThread,
-    tmp_path: Path,
-) -> None:
-    kills = 3
-    numbers: list[int] = []
-    with (
-        shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring,
-        shmring.create(f"{name}-out", slots=4096, schema=SCHEMA, temporary=True) as out,
-        out.consumer("b", start="earliest") as consumer,
-        ring.arrow_writer() as writer,
-    ):
-        ended = False
-
-        def feed() -> int:
-            k = 0
-            while not ended:
-                try:
-                    writer.write(batch(k), timeout=0.1)
-                    k += 1
-                except shmring.Full:
-                    pass
-            return k
-
-        def take(count: int) -> None:
-            """The next messages that come out."""
-            for _ in range(count):
-                with consumer.lease(timeout=PATIENCE) as lease:
-                    found = pa.ipc.read_record_batch(pa.py_buffer(bytes(lease.data)), SCHEMA)
-                numbers.extend(found["number"].to_pylist())
-
-        ring.subscribe("held", start="earliest")
-        feeding = thread(feed)
-        for k in range(kills):
-            process = spark_program("through.py", name, f"{name}-out", tmp_path / "checkpoint")
-            take(5 + 7 * k)
-            if k == 0:  # the stream has its own branch by now
-                ring.drop_branch("held")
-            kill(process)
-        spark_program("through.py", name, f"{name}-out", tmp_path / "checkpoint")
-        ended = True
-        total = feeding.outcome() * ROWS
-        while len(numbers) < total:
-            take(1)
-        assert sorted(numbers) == list(range(total))
-        with pytest.raises(shmring.Empty):
-            consumer.pop(timeout=0)

@@ -18,7 +18,6 @@ from sessions import HERE
 import shmring
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
-WAYS_OUT = r"\.cache\(\) or \.localCheckpoint\(\)"
 
 
 def fill(ring: shmring.Ring, rows: int = 1000) -> None:
@@ -66,21 +65,6 @@ def test_a_dataframe_over_a_branch_is_used_once(load: Load) -> None:
     assert "rows would be missing" in text
     assert ".cache() or .localCheckpoint()" in text
     assert load(branch="b").count() == 0
-
-
-def test_what_is_cached_is_used_as_often_as_one_likes(load: Load) -> None:
-    frame = load(branch="b").cache()
-    assert frame.count() == 1000
-    assert frame.count() == 1000
-    assert frame.alias("a").join(frame.alias("b"), "number").count() == 1000
-    frame.unpersist()
-
-
-def test_two_branches_and_no_branch_are_read_in_one_plan(ring: shmring.Ring, load: Load) -> None:
-    ring.subscribe("c", start="earliest")
-    assert load(branch="b").union(load(branch="c")).count() == 2000
-    frame = load()
-    assert frame.union(frame).count() == 2000
 
 
 def test_a_plan_that_is_only_looked_at_reads_nothing(

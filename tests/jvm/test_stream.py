@@ -214,6 +214,25 @@ def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
     assert stream.numbers() == list(range(batches * ROWS))
 
 
+def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
+    ring: shmring.Ring, stream: Stream, thread: RunThread, until: Until
+) -> None:
+    ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
+    write(ring, range(2000))  # twice what the ring holds
+    query = stream.start(ring.name, now=False, branch="b", failOnDataLoss=False)
+    batches = 5000
+    writing = thread(write, ring, range(2000, batches))
+    until(lambda: not writing.is_alive(), "the end of the writing")
+    writing.outcome()
+    query.processAllAvailable()
+    query.stop()
+    numbers = stream.numbers()
+    assert numbers[-1] == batches * ROWS - 1
+    assert len(numbers) < batches * ROWS
+    assert numbers == [k + i for k in numbers[::ROWS] for i in range(ROWS)]  # whole messages
+    assert len(numbers) == len(set(numbers))
+
+
 def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: Stream) -> None:
     with ring.arrow_writer() as writer:
         writer.write(pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA))

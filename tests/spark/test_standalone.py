@@ -130,6 +130,7 @@ def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings
         until(lambda: not readers(source), "the task's end")
     (tmp_path / "go").touch()
     driver.expect("done")
+    assert not list(Path("/dev/shm").glob(f".shmring-staging-shmring.{target.name}-*"))
     check = Check(target)
     assert len(check) == 4000
     assert sorted(check.rows) == list(range(4000))
