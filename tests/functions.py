@@ -498,7 +498,3 @@ def fail_while_pyarrow_asks(batch: pa.RecordBatch) -> pa.RecordBatchReader:
         raise ValueError("asked by pyarrow")
 
     return pa.RecordBatchReader.from_batches(batch.schema, batches())
-
-
-def recurse(batch: pa.RecordBatch) -> None:
-    recurse(batch)

@@ -33,7 +33,6 @@ print(shmring.attach("a").stats()["use"])
 print(shmring.attach("a").participants()[0]["pid"] + "")
 print(shmring.attach("a").branches()[0]["upstream"])
 shmring.sidecar("s")(len)(3)
-shmring.sidecar("s")(len).sidecars()
 """
 
 

@@ -69,13 +69,13 @@ def main() -> None:
         print(f"{rows} rows, {tell(ring.stats())}")
 
     assert doubled(batch, times=1) is batch
-    assert_type(doubled.__sidecar_workers__, int)
+    assert_type(doubled(batch), pa.RecordBatch)
     assert_type(Scorer().weight, int)
 
 
 def serve() -> tuple[shmring.Sidecar, shmring.Sidecar]:
     """What the module that imports this one may do: a sidecar's workers import its module."""
-    return doubled.sidecar(), shmring.Sidecar(Scorer)
+    return shmring.Sidecar(doubled), shmring.Sidecar(Scorer)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
 from shmring.ring import DEFAULT_SLOTS
-from shmring.sidecars.health import findings as findings_of_sidecar
+from shmring.sidecars.participants import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds
 # These are told by what has not moved between two looks.
@@ -291,8 +291,8 @@ def _hanging_workers(
     waits = any(branch["lag"] for branch in seen.stats["branches"])
     for worker in hanging:
         words = (
-            f"worker {worker['pid']} ({worker['name']}) has been at one request for up to "
-            f"{seen.held[worker['seat']]:,.0f} s"
+            f"worker {worker['pid']} ({worker['name']}) has been at {seen.requests[worker['seat']]}"
+            f" for up to {seen.held[worker['seat']]:,.0f} s"
         )
         status: Status = 2 if waits and len(hanging) == len(workers) else 1
         command = _kill([worker], seen)

@@ -23,6 +23,7 @@ from shmring.names import (
 )
 from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
 from shmring.ring import Ring, look_on
+from shmring.sidecars.participants import request_at
 
 
 # CHANGE: a new finding of check
@@ -37,12 +38,14 @@ class Seen:
     held : seconds for which a participant has held its oldest message, at most, by its seat. The
         ring has no time of a take: it came after the message, after its consumer, and after the
         last look that did not see it
+    requests : of a sidecar, what each worker is at, in words, by its seat
     """
 
     info: RingInfo
     stats: RingStats
     ages: dict[str, float]
     held: dict[int, float]
+    requests: dict[int, str]
 
     @property
     def is_full(self) -> bool:
@@ -262,7 +265,12 @@ def _see(attached: _Attached) -> Seen:
         if branch["released"] < stats["claimed"]
         and (age := _age(ring, stats, branch["released"])) is not None
     }
-    return Seen(ring.info, stats, ages, attached.held(stats))
+    requests = {
+        participant["seat"]: request_at(ring, participant["hold"])[0]
+        for participant in stats["participants"]
+        if participant["hold"] is not None and str(ring.name).startswith(REQUESTS)
+    }
+    return Seen(ring.info, stats, ages, attached.held(stats), requests)
 
 
 def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Until
 
 import shmring
 from shmring.arrow.batches import BatchEncoder, decode_batch
@@ -52,23 +53,41 @@ class Answer:
         return [value for batch in self.batches for value in batch[name].to_pylist()]
 
 
-@pytest.fixture
-def ask(name: str) -> Callable[..., list[Answer]]:
-    """Sends batches as requests of so many rows at a time; the answer to each."""
+def _send(name: str, replies: Sequence[str], batches: Sequence[pa.RecordBatch], rows: int) -> None:
+    with shmring.attach(request_ring_name(name)) as requests, requests.producer() as out:
+        for number, (batch, reply) in enumerate(zip(batches, replies, strict=True)):
+            encoder = BatchEncoder(batch.schema)
+            prefix = Head.of(number, reply, rows=rows).pack()
+            nbytes = pa.ipc.get_record_batch_size(batch)
+            encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
 
-    def ask_all(*batches: pa.RecordBatch, rows: int) -> list[Answer]:
+
+@pytest.fixture
+def send(name: str) -> Callable[..., None]:
+    """Sends batches as requests 0, 1, ... whose answers go into these rings."""
+
+    def send(replies: Sequence[str], *batches: pa.RecordBatch) -> None:
+        _send(name, replies, batches, 0)
+
+    return send
+
+
+@pytest.fixture
+def ask(name: str, until: Until) -> Callable[..., list[Answer]]:
+    """Sends batches as requests of so many rows at a time; the answer to each.
+
+    With `full`, the answers are taken when the ring for them, which is small, has been full.
+    """
+
+    def ask_all(*batches: pa.RecordBatch, rows: int = 0, full: bool = False) -> list[Answer]:
         replies = f"{name}-answers"
         with (
-            shmring.create(replies, slots=4096, temporary=True) as ring,
+            shmring.create(replies, slots=1024 if full else 4096, temporary=True) as ring,
             ring.consumer("client", start="earliest") as inbox,
-            shmring.attach(request_ring_name(name)) as requests,
-            requests.producer() as out,
         ):
-            for number, batch in enumerate(batches):
-                encoder = BatchEncoder(batch.schema)
-                prefix = Head.of(number, replies, rows=rows).pack()
-                nbytes = pa.ipc.get_record_batch_size(batch)
-                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+            _send(name, [replies] * len(batches), batches, rows)
+            if full:
+                until(lambda: any(each["full_waits"] for each in ring.participants()))
             return [_answer_of(inbox, number) for number in range(len(batches))]
 
     return ask_all

@@ -11,9 +11,7 @@ from functions import for_udfs, numbers
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars import SidecarClient
-from shmring.sidecars.batching import Batching
 from shmring.sidecars.calls import MOST, Calls
-from shmring.sidecars.joint import Gathering
 
 LONG, TEXT = pa.int64(), pa.string()
 X = [["x", 0]]
@@ -89,19 +87,6 @@ def test_results_in_different_parts_are_put_beside_each_other():
     assert calls.beside([[], [], []]) == []
     (whole,) = calls.beside([[two], [two], [three.slice(1)]])
     assert whole.schema == calls.answer
-
-
-def test_requests_for_different_calls_are_not_worked_on_together():
-    gathering = Gathering(Batching(100, 1.0))
-
-    class Request:
-        batch = for_udfs(pair(), [X, X], LONG, LONG)
-
-    gathering.add(Request())
-    assert gathering.takes(for_udfs(pair(), [X, X], LONG, LONG))
-    assert not gathering.takes(for_udfs(pair(), [X, X], LONG, pa.int32()))
-    assert not gathering.takes(for_udfs(pair(), [X, [["y", 0]]], LONG, LONG))
-    assert not gathering.takes(pair())
 
 
 RUBBISH = {
@@ -182,6 +167,17 @@ def test_requests_with_the_same_calls_are_worked_on_together(serve, name):
         first, last = client.map([request, other])
     assert first.column(0) == first.column(1) == numbers(0).column(0)
     assert last.column(0) == last.column(1) == numbers(10).column(0)
+
+
+def test_requests_for_other_calls_are_worked_on_apart(serve, name):
+    serve("identity", max_batch_rows=20, max_wait_ms=3_600_000.0)
+    small = pa.int32()
+    kinds = ((0, LONG), (10, small), (20, small))
+    requests = [for_udfs(numbers(i), [X], kind) for i, kind in kinds]
+    with SidecarClient(name) as client:
+        answers = list(client.map(requests))
+    assert [answer.schema.field(0).type for answer in answers] == [LONG, small, small]
+    assert [answer.column(0)[0].as_py() for answer in answers] == [0, 10, 20]
 
 
 def test_client_hears_of_calls_that_have_no_answer_yet(serve, ask):

@@ -324,11 +324,3 @@ def test_head_of_a_request_survives_the_wire():
         Head.unpack(b"\xff" * HEAD_BYTES, ring="r")
     with pytest.raises(shmring.Damaged, match="names no ring to answer to"):
         Head.unpack(Head.of(1, "é").pack(), ring="r")
-
-
-def test_sidecar_whose_ring_nobody_makes_says_how_to_make_it(name):
-    sidecar = Sidecar("functions:identity", name=name, existing_ring=True)
-    with pytest.raises(shmring.SidecarUnavailable, match=f"shmring create sidecar.{name}"):
-        sidecar.start(timeout=0)
-    with pytest.raises(ValueError, match="slots"):
-        Sidecar("functions:identity", name=name, slots=1024, existing_ring=True)

@@ -14,12 +14,11 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.arrow.batches import BatchEncoder
 from shmring.sidecars import Sidecar, SidecarClient
-from shmring.sidecars.batching import Batching
-from shmring.sidecars.combining import joined
-from shmring.sidecars.joint import Gathering, split
-from shmring.sidecars.wire import FLAG_LAST, KIND_REQUEST, Head, request_ring_name
+from shmring.sidecars.functions import Batching
+from shmring.sidecars.joint import split
+from shmring.sidecars.slices import joined
+from shmring.sidecars.wire import FLAG_LAST, Head, request_ring_name
 
 HOUR = 3_600_000.0  # ms
 
@@ -214,7 +213,7 @@ def test_requests_have_signs_where_the_work_for_all_and_for_others_raises(
 ):
     _, inboxes = two_ask("none_but_the_last")
     marker.touch()
-    first, last = (answer_of(inbox, 0) for inbox in inboxes)
+    first, last = (answer_of(inbox, number) for number, inbox in enumerate(inboxes))
     assert "not the last" in first.error
     assert first.pieces == 1
     assert last.column("x") == [2, 3]
@@ -222,20 +221,14 @@ def test_requests_have_signs_where_the_work_for_all_and_for_others_raises(
 
 
 @pytest.fixture
-def two_ask(serve, name, until, marker):
+def two_ask(serve, name, send, until, marker):
     """Two clients ask for two rows each, of a function that waits for the marker."""
     rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(2)]
     inboxes = [ring.consumer("client") for ring in rings]
 
     def run(function):
         serve(function, max_batch_rows=4, max_wait_ms=HOUR)
-        with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
-            for i in range(2):
-                batch = numbers(i * 2, 2)
-                encoder = BatchEncoder(batch.schema)
-                nbytes = pa.ipc.get_record_batch_size(batch)
-                prefix = Head.of(0, f"{name}-{i}").pack()
-                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+        send([ring.name for ring in rings], numbers(0, 2), numbers(2, 2))
         until(marker.with_suffix(".begun").exists)
         return rings, inboxes
 
@@ -261,14 +254,14 @@ def test_joint_batch_that_nobody_wants_any_more_is_given_up(two_ask, marker, unt
 def test_joint_batch_is_worked_on_for_those_who_still_want_it(two_ask, marker, answer_of):
     rings, inboxes = two_ask("rows_around_marker")
     go_on_without(rings[:1], marker)
-    assert answer_of(inboxes[1], 0).column("x") == [2, 3]
+    assert answer_of(inboxes[1], 1).column("x") == [2, 3]
     assert not marker.with_suffix(".unwanted").exists()
 
 
 def test_requests_of_clients_that_are_gone_are_not_worked_on_one_by_one(two_ask, marker, answer_of):
     rings, inboxes = two_ask("few_rows_around_marker")
     go_on_without(rings[:1], marker)
-    assert answer_of(inboxes[1], 0).column("x") == [2, 3]
+    assert answer_of(inboxes[1], 1).column("x") == [2, 3]
     assert marker.with_suffix(".given").read_text() == "[0, 1, 2, 3]\n[2, 3]\n"
 
 
@@ -366,28 +359,6 @@ def test_options_survive_the_workers_command_line():
     batching = Batching.of(1000, 2.5)
     assert Batching.from_arguments(*batching.as_arguments()) == batching
     assert Batching.of(None, None) is None
-
-
-class Waiting:
-    def __init__(self, batch):
-        self.batch = batch
-
-
-def test_gathering_takes_what_fits_and_forgets_what_was_taken():
-    gathering = Gathering(Batching.of(20, HOUR))
-    assert not gathering
-    assert gathering.takes(numbers(0, 100))
-    gathering.add(Waiting(numbers(0, 15)))
-    assert not gathering.is_full
-    assert gathering.left > 0
-    assert gathering.takes(numbers(0, 5))
-    assert not gathering.takes(numbers(0, 6))
-    assert not gathering.takes(pa.record_batch({"y": [1]}))
-    gathering.add(Waiting(numbers(0, 5)))
-    assert gathering.is_full
-    assert len(gathering.take()) == 2
-    assert not gathering
-    assert not gathering.is_full
 
 
 def test_joined_rows_are_cut_where_they_were_joined():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import SidecarClient, health
+from shmring.sidecars import SidecarClient
+from shmring.sidecars.participants import serving
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("marker")]
@@ -31,7 +35,7 @@ SUPERVISOR = """
 
 CLIENT = """
     import sys, numpy, pyarrow
-    from shmring.sidecars import SidecarClient, health
+    from shmring.sidecars import SidecarClient
     batches = (pyarrow.record_batch({"x": numpy.arange(i, i + 20)}) for i in range(10**9))
     with SidecarClient(sys.argv[1], reply_slots=1024) as client:
         try:
@@ -109,10 +113,18 @@ def test_batch_that_kills_every_worker_fails_its_client_only(serve, name):
         assert len(list(answers)) == 19
 
 
-def test_terminated_worker_is_replaced(serve, name, until):
+@pytest.mark.parametrize(
+    ("number", "ending"),
+    [(signal.SIGTERM, "status 0"), (signal.SIGKILL, "SIGKILL (out of memory?)")],
+)
+def test_worker_that_ends_is_replaced_and_said_to_have_ended(
+    serve, name, until, capfd, number, ending
+):
     sidecar = serve("identity")
-    os.kill(sidecar.pids[0], signal.SIGTERM)
+    (pid,) = sidecar.pids
+    os.kill(pid, number)
     until(lambda: sidecar.restarts == 1, "the restart")
+    assert f"worker {pid} has ended with {ending}" in capfd.readouterr().err
     with SidecarClient(name, connect_timeout=60) as client:
         assert list(client.map([numbers(0)])) == [numbers(0)]
 
@@ -245,7 +257,7 @@ def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(ser
             list(client.map([numbers(0)]))
         assert sidecar.restarts >= 3
         sidecar._supervisor.target = "functions:identity"
-        until(lambda: health.check(name).status == 0, "a worker that loads")
+        until(lambda: serving(name), "a worker that loads")
     with SidecarClient(name) as client:
         assert list(client.map([numbers(0)])) == [numbers(0)]
 
@@ -273,6 +285,19 @@ def test_ctrl_c_ends_sidecar_and_workers_and_leaves_nothing(supervisor, name, un
     process.interrupt()
     process.end()
     until(lambda: not any(map(is_running, pids)), "the workers' end")
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_command_that_is_interrupted_twice_ends_as_after_once(name, until):
+    command = [sys.executable, "-m", "shmring", "sidecar", "functions:identity", "--name", name]
+    with subprocess.Popen(
+        [*command, "--workers", "1", "--json"], stdout=subprocess.PIPE
+    ) as process:
+        (pid,) = json.loads(process.stdout.readline())["pids"]
+        process.send_signal(signal.SIGINT)
+        until(lambda: not is_running(pid), "the worker's end")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0
     assert request_ring_name(name) not in shmring.rings()
 
 

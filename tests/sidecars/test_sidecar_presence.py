@@ -9,7 +9,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import SidecarClient, participants
+from shmring.sidecars import Sidecar, SidecarClient, participants
 from shmring.sidecars import client as client_module
 from shmring.sidecars.supervisor import Supervisor
 from shmring.sidecars.wire import request_ring_name
@@ -320,7 +320,7 @@ def test_decorated_function_brings_name_and_number_of_workers():
     from functions import marked
 
     assert marked(numbers(1)) == numbers(1)
-    with marked.sidecar() as sidecar:
+    with Sidecar(marked) as sidecar:
         assert sidecar.name == "marked-by-the-decorator"
         assert len(sidecar.pids) == 2
         with SidecarClient("marked-by-the-decorator") as it:

@@ -10,8 +10,7 @@ import pytest
 from functions import for_udfs, numbers
 
 import shmring
-from shmring.sidecars.combining import combined, joined
-from shmring.sidecars.slices import batches_wanted, slices, together
+from shmring.sidecars.slices import batches_wanted, combined, joined, slices, together
 
 HOUR = 3_600_000.0  # ms
 

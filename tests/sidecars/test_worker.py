@@ -3,52 +3,25 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 from functions import numbers
 
 import shmring
-from shmring.arrow.batches import BatchEncoder
-from shmring.sidecars.wire import KIND_REQUEST, Head, request_ring_name
+from shmring.sidecars.wire import request_ring_name
 
 COUNT = 20
 
 
-@pytest.fixture
-def asked(name, until, answer_of):
-    """Answers to requests of which the reply ring cannot hold as many as are sent."""
-
-    def ask(*batches):
-        replies = f"{name}-answers"
-        with (
-            shmring.create(replies, slots=1024, temporary=True) as ring,
-            ring.consumer("client", start="earliest") as inbox,
-            shmring.attach(request_ring_name(name)) as requests,
-            requests.producer() as out,
-        ):
-            for number, batch in enumerate(batches):
-                nbytes = pa.ipc.get_record_batch_size(batch)
-                prefix = Head.of(number, replies).pack()
-                encoder = BatchEncoder(batch.schema)
-                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
-            until(
-                lambda: any(each["full_waits"] for each in ring.participants()), "a full reply ring"
-            )
-            return [answer_of(inbox, number) for number in range(len(batches))]
-
-    return ask
-
-
-def test_answers_that_find_no_room_come_later_and_in_order(serve, asked):
+def test_answers_that_find_no_room_come_later_and_in_order(serve, ask):
     sidecar = serve("identity")
     batches = [numbers(i * 10_000, 5_000) for i in range(COUNT)]
-    assert [answer.batches for answer in asked(*batches)] == [[batch] for batch in batches]
+    assert [answer.batches for answer in ask(*batches, full=True)] == [[batch] for batch in batches]
     assert sidecar.restarts == 0
 
 
-def test_errors_that_find_no_room_come_later_too(serve, asked):
+def test_errors_that_find_no_room_come_later_too(serve, ask):
     serve("fail_on_seven")
     large = [numbers(i * 10_000 + 100, 5_000) for i in range(COUNT)]
-    answers = asked(*large, numbers(7, 1), numbers(100, 1))
+    answers = ask(*large, numbers(7, 1), numbers(100, 1), full=True)
     assert [answer.error for answer in answers[:COUNT]] == [""] * COUNT
     assert "seven" in answers[-2].error
     assert answers[-1].batches == [numbers(100, 1)]

@@ -13,9 +13,9 @@ from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
     from shmring.sidecars.client import SidecarClient
-    from shmring.sidecars.server import Sidecar, SidecarFunction, sidecar
+    from shmring.sidecars.server import Sidecar, sidecar
 
-__all__ = ["Sidecar", "SidecarClient", "SidecarFunction", "sidecar"]
+__all__ = ["Sidecar", "SidecarClient", "sidecar"]
 
 
 def __getattr__(name: str) -> Any:

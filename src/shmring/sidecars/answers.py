@@ -9,22 +9,19 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import pyarrow as pa
 
 import shmring
-from shmring.arrow.batches import Piece, decode_batch
+from shmring.arrow.batches import Piece, batches_of, decode_batch
 from shmring.arrow.known import learned
 from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge, ShmringError
-from shmring.sidecars.batching import Batching, WrongRows
 from shmring.sidecars.calls import Calls, arguments, is_group
-from shmring.sidecars.functions import Function, batches_from
-from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
-from shmring.sidecars.outbox import Client, Job, Push
-from shmring.sidecars.raised import raised
-from shmring.sidecars.sizes import REPLY
+from shmring.sidecars.functions import Batching, Function, WrongRows, raised
+from shmring.sidecars.outbox import INTERVAL, Client, Heartbeat, Job, Push, Request
+from shmring.sidecars.rings import REPLY
 from shmring.sidecars.slices import batches_wanted, in_turn, slices, together
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -296,3 +293,24 @@ class _Timed(Generic[Item]):
         """Nanoseconds since this was called last."""
         spent, self._spent = self._spent, 0
         return spent
+
+
+def batches_from(result: Any, target: str) -> Iterator[pa.RecordBatch]:
+    """The batches of what the function returned, one after the other.
+
+    Raises
+    ------
+    TypeError : some of it is no Arrow data
+    """
+    parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else iter((result,))
+    for part in parts:
+        if part is None:
+            raise TypeError(
+                f"{target} returned None, not Arrow data: return the batch, or to answer "
+                f"with no rows an empty one (batch.slice(0, 0))"
+            )
+        try:
+            _, batches = batches_of(part)
+        except TypeError as error:
+            raise TypeError(f"what {target} returned cannot be sent: {error}") from None
+        yield from batches

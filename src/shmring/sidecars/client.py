@@ -24,9 +24,8 @@ from shmring.errors import (
     SidecarError,
     SidecarUnavailable,
 )
-from shmring.sidecars.health import check
-from shmring.sidecars.participants import await_entry, lives
-from shmring.sidecars.sizes import REPLY, REQUEST
+from shmring.sidecars.participants import await_entry, lives, state
+from shmring.sidecars.rings import REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -257,7 +256,7 @@ class SidecarClient(Closing):
             if now - self._last_heard > self._timeout:
                 raise SidecarUnavailable(
                     f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
-                    f"{self._timeout:g} s: {'; '.join(check(self.name).words)}; give it more time "
+                    f"{self._timeout:g} s: {'; '.join(state(self._requests))}; give it more time "
                     f"(timeout=...) or more workers"
                 )
         elif self._dead_since is None:

@@ -1,16 +1,86 @@
-"""A sidecar's function: found by its name, and what it returns as record batches."""
+"""A sidecar's function: found by its name, how requests are joined for it, what it has raised."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, cast
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from traceback import format_exception
+from typing import Any, Self, TypeAlias, cast
 
-import pyarrow as pa
-
-from shmring.arrow.batches import batches_of
+import shmring
+from shmring.arguments import at_least_one
 
 Function: TypeAlias = Callable[..., Any]
+
+PIN = "pin"  # a word of a worker's command line
+
+_USUAL_WAIT = 5.0  # ms
+
+
+class WrongRows(ValueError):
+    """The function has not answered each row with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How large a joint batch becomes, and how long its first request waits for others.
+
+    Parameters
+    ----------
+    rows : at most, unless a single request has more
+    wait : seconds
+    """
+
+    rows: int
+    wait: float
+
+    @classmethod
+    def of(cls, max_batch_rows: int | None, max_wait_ms: float | None) -> Self | None:
+        """What the user gave; None where each request is to be worked on alone.
+
+        Raises
+        ------
+        TypeError, ValueError : a number is none, or too small, or only the second one was given
+        """
+        if max_batch_rows is None:
+            if max_wait_ms is not None:
+                raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
+            return None
+        rows = at_least_one("max_batch_rows", max_batch_rows)
+        wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
+        if not 0 <= wait < float("inf"):
+            raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
+        return cls(rows, wait / 1000)
+
+    def as_arguments(self) -> list[str]:
+        """For a worker's command line."""
+        return [str(self.rows), str(self.wait * 1000)]
+
+    @classmethod
+    def from_arguments(cls, rows: str, wait: str) -> Self:
+        """What as_arguments() says."""
+        return cls(int(rows), float(wait) / 1000)
+
+    def check(self, target: str, rows: int, answered: int) -> None:
+        """Whether as many rows came out as went in.
+
+        Raises
+        ------
+        WrongRows : they did not
+        """
+        if rows != answered:
+            raise WrongRows(
+                f"{target} answered {rows} rows with {answered}: with max_batch_rows it is given "
+                f"the rows of several requests, and must return one for each, in their order"
+            )
+
+
+# CHANGE: a new option of a sidecar
+def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
+    """What stands at the end of a worker's command line."""
+    return [*([PIN] if pin else []), *([] if batching is None else batching.as_arguments())]
 
 
 def find_function(target: str) -> Function | type:
@@ -45,26 +115,23 @@ def instantiated(function: Any, target: str) -> Function:
     return function
 
 
-def batches_from(result: Any, target: str) -> Iterator[pa.RecordBatch]:
-    """The batches of what the function returned, one after the other.
-
-    Raises
-    ------
-    TypeError : some of it is no Arrow data
-    """
-    parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else iter((result,))
-    for part in parts:
-        yield from _batches_of(part, target)
+def _folder(module: Any) -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 
 
-def _batches_of(part: Any, target: str) -> Iterator[pa.RecordBatch]:
-    if part is None:
-        raise TypeError(
-            f"{target} returned None, not Arrow data: return the batch, or to answer "
-            f"with no rows an empty one (batch.slice(0, 0))"
-        )
-    try:
-        _, batches = batches_of(part)
-    except TypeError as error:
-        raise TypeError(f"what {target} returned cannot be sent: {error}") from None
-    return batches
+# What lies between the worker's main and the user's code: pyarrow takes batches from his iterators.
+_NOBODYS = (
+    _folder(shmring),
+    _folder(importlib),
+    f"pyarrow{os.sep}",  # as what is compiled calls itself
+    "<frozen importlib.",
+    "<frozen runpy>",
+)
+
+
+def raised(error: BaseException) -> str:
+    """The traceback from the user's first line on; all of it where no line is the user's."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOBODYS):
+        frames = frames.tb_next
+    return "".join(format_exception(type(error), error, frames or error.__traceback__))

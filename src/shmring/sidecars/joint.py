@@ -9,68 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from shmring.arrow.batches import Piece
 from shmring.errors import RingNotFound, ShmringError
 from shmring.sidecars.answers import Answers
-from shmring.sidecars.batching import Batching, WrongRows
 from shmring.sidecars.calls import Calls, is_group
-from shmring.sidecars.combining import joined
-from shmring.sidecars.heartbeat import Heartbeat, Request
-
-
-@dataclass(slots=True)
-class _Gathered(Request):
-    """One that waits for others; its batch lies in the ring."""
-
-    batch: pa.RecordBatch
-
-
-class Gathering:
-    """Requests that wait for others."""
-
-    def __init__(self, batching: Batching) -> None:
-        self._batching = batching
-        self._requests: list[_Gathered] = []
-        self._rows = 0
-        self._due = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self._requests)
-
-    @property
-    def is_full(self) -> bool:
-        return self._rows >= self._batching.rows
-
-    @property
-    def left(self) -> float:
-        """Seconds that the requests may still wait."""
-        return max(0.0, self._due - time.monotonic())
-
-    def takes(self, batch: pa.RecordBatch) -> bool:
-        """Whether the batch can be joined to what is here."""
-        if not self._requests:
-            return True
-        return (
-            batch.num_columns > 0
-            and self._rows + batch.num_rows <= self._batching.rows
-            # Their clients want answers of one type, too: the metadata tells.
-            and batch.schema.equals(self._requests[0].batch.schema, check_metadata=True)
-        )
-
-    def add(self, request: _Gathered) -> None:
-        if not self._requests:
-            self._due = time.monotonic() + self._batching.wait
-        self._requests.append(request)
-        self._rows += request.batch.num_rows
-
-    def take(self) -> list[_Gathered]:
-        """All of them; they wait no longer."""
-        taken, self._requests, self._rows = self._requests, [], 0
-        return taken
+from shmring.sidecars.functions import Batching, WrongRows
+from shmring.sidecars.outbox import Heartbeat, Request
+from shmring.sidecars.slices import joined
 
 
 def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.RecordBatch]]:
@@ -89,12 +37,16 @@ class Joint:
 
     def __init__(self, answers: Answers, batching: Batching) -> None:
         self._answers = answers
-        self._gathering = Gathering(batching)
+        self._batching = batching
+        self._requests: list[Request] = []  # that wait for others
+        self._batches: list[pa.RecordBatch] = []  # of each; they lie in the ring
+        self._rows = 0
+        self._due = 0.0
 
     @property
     def left(self) -> float:
         """Seconds that those may still wait that are here; infinite if nobody is."""
-        return self._gathering.left if self._gathering else float("inf")
+        return max(0.0, self._due - time.monotonic()) if self._requests else float("inf")
 
     def take(self, request: Request) -> None:
         """Let a request wait for others, or work on it."""
@@ -103,11 +55,24 @@ class Joint:
             self.work()  # the others are not to die of this one, nor wait until there are no groups
             self._answers.work_on(request)
             return
-        if not self._gathering.takes(batch):
+        if self._requests and not self._fits(batch):
             self.work()
-        self._gathering.add(_Gathered(request.lease, request.head, request.client, batch))
-        if self._gathering.is_full:
+        if not self._requests:
+            self._due = time.monotonic() + self._batching.wait
+        self._requests.append(request)
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= self._batching.rows:
             self.work()
+
+    def _fits(self, batch: pa.RecordBatch) -> bool:
+        """Whether the batch can be joined to what is here."""
+        return (
+            batch.num_columns > 0
+            and self._rows + batch.num_rows <= self._batching.rows
+            # Their clients want answers of one type, too: the metadata tells.
+            and batch.schema.equals(self._batches[0].schema, check_metadata=True)
+        )
 
     def _joinable(self, request: Request) -> pa.RecordBatch | None:
         """Its batch, if that can be joined with others."""
@@ -119,10 +84,9 @@ class Joint:
 
     def work(self) -> None:
         """Work on what was gathered, as one batch; each request is answered by itself."""
-        gathered = self._gathering.take()
-        requests = [Request(each.lease, each.head, each.client) for each in gathered]
-        batches = [each.batch for each in gathered]
-        gathered.clear()
+        requests, self._requests = self._requests, []
+        batches, self._batches = self._batches, []
+        self._rows = 0
         rows = [batch.num_rows for batch in batches]
         begun, spent = time.perf_counter_ns(), 0
         cut: list[list[pa.RecordBatch]] | None = None

@@ -1,4 +1,4 @@
-"""Participants of a sidecar's request ring: becoming a client, and what they tell about it.
+"""Participants of a sidecar's request ring: becoming a client, and what they tell of how it is.
 
 Their names are what its processes know of each other: a supervisor says that it wants the ring (it
 may have no worker just now), a worker which function it loads or serves.
@@ -7,8 +7,11 @@ may have no worker just now), a worker which function it loads or serves.
 from __future__ import annotations
 
 import random
+import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Literal, NamedTuple
 
 import shmring
 from shmring.errors import (
@@ -19,7 +22,7 @@ from shmring.errors import (
     SidecarUnavailable,
 )
 from shmring.names import REQUESTS
-from shmring.records import ParticipantRecord
+from shmring.records import Finding, ParticipantRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
 # A client is a participant of the request ring, a worker too. Clients leave so many free, or an
@@ -33,6 +36,8 @@ CLIENT = "client"
 # last of them.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
+_AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
+_CALM = 60.0  # seconds without a further one, after which that is over
 
 _SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
 _PAUSE = 1.0  # the longest between two of these
@@ -141,11 +146,131 @@ def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
     return f"message {sequence}", 0
 
 
-def age_of(participant: ParticipantRecord) -> str:
-    """For how long a participant has been there, in words."""
-    return in_words(max(0.0, time.time() - participant["joined_ns"] / 1e9))
+def _age_of(participant: ParticipantRecord) -> str:
+    return _in_words(max(0.0, time.time() - participant["joined_ns"] / 1e9))
 
 
-def in_words(seconds: float) -> str:
-    """A time, for people."""
+def _in_words(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+class Staff(NamedTuple):
+    """The living processes of a sidecar, by what they are for.
+
+    Attributes
+    ----------
+    restarts, recent, last_ns : workers that were replaced, those of them that were so lately, and
+        when the last one was
+    """
+
+    workers: list[ParticipantRecord]
+    loading: list[ParticipantRecord]
+    supervisors: list[ParticipantRecord]
+    clients: list[ParticipantRecord]
+    restarts: int
+    recent: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, participants: Iterable[ParticipantRecord]) -> Staff:
+        """Find them among the participants of the request ring."""
+        alive = [participant for participant in participants if participant["alive"]]
+        named = {
+            name: [participant for participant in alive if participant["name"].startswith(name)]
+            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED)
+        }
+        lately = time.time_ns() - RESTART_SECONDS * 10**9
+        total = recent = last = 0
+        for participant in named[RESTARTED]:
+            counts = re.findall(r"\d+", participant["name"])
+            if len(counts) == 2:
+                total += int(counts[0])
+                recent += int(counts[1]) if participant["joined_ns"] > lately else 0
+                last = max(last, participant["joined_ns"])
+        workers = [participant for participant in alive if participant["role"] == "consumer"]
+        of = (named[LOADING], named[SUPERVISOR], named[CLIENT])
+        return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
+
+
+def state(ring: shmring.Ring) -> list[str]:
+    """How a sidecar is, by its request ring: what each worker is at, and what is wrong."""
+    participants = ring.participants()
+    at = [_at(ring, worker) for worker in Staff.of(participants).workers if not worker["stopped"]]
+    sidecar = str(ring.name).removeprefix(REQUESTS)
+    return at + [each.words for each in findings(sidecar, participants)]
+
+
+def _at(ring: shmring.Ring, worker: ParticipantRecord) -> str:
+    words = f"worker {worker['pid']} serves {worker['name']}"
+    if worker["hold"] is None:
+        return f"{words}, and waits for requests"
+    request, published = request_at(ring, worker["hold"])
+    seconds = max(0.0, time.time() - max(published, worker["joined_ns"]) / 1e9)
+    return f"{words}, and has been at {request} for up to {_in_words(seconds)}"
+
+
+# CHANGE: a new finding of check
+def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
+    """What is wrong with a sidecar, by the participants of its request ring.
+
+    Parameters
+    ----------
+    sidecar : name of it
+    participants : the dead ones too
+    """
+    staff = Staff.of(participants)
+    serves = any(not worker["stopped"] for worker in staff.workers)
+    loads = any(not worker["stopped"] for worker in staff.loading)
+    status: Literal[1, 2] = 1 if serves or loads else 2
+    found: list[Finding] = []
+
+    def find(kind: str, words: str, command: str = "") -> None:
+        found.append(Finding(status, f"sidecar-{kind}", None, sidecar, words, command))
+
+    for worker in staff.workers:
+        if worker["stopped"]:
+            find(
+                "stopped",
+                f"worker {_stopped(worker)} serves nothing ({worker['name']})",
+                _go(worker),
+            )
+    for worker in staff.loading:
+        function = worker["name"].removeprefix(LOADING)
+        who = _stopped(worker) if worker["stopped"] else worker["pid"]
+        find(
+            "stopped" if worker["stopped"] else "loading",
+            f"worker {who} has been loading {function} for {_age_of(worker)}",
+            _go(worker) if worker["stopped"] else "",
+        )
+    for supervisor in staff.supervisors:
+        if supervisor["stopped"]:
+            words = f"supervisor {_stopped(supervisor)} starts no worker"
+            find("stopped", words, _go(supervisor))
+        elif not staff.workers and not staff.loading:
+            find(
+                "no-worker",
+                f"supervisor {supervisor['pid']}, there for {_age_of(supervisor)}, has no worker "
+                f"just now; what its workers ended with stands in its log",
+            )
+    last = time.time() - staff.last_ns / 1e9
+    if staff.recent >= _AGAIN and last < _CALM:
+        find(
+            "dying",
+            f"its workers die again and again: {staff.recent} were replaced lately, the last "
+            f"{last:.0f} s ago; what they ended with stands in the supervisor's log",
+        )
+    if not staff.workers and not staff.loading and not staff.supervisors:
+        words = (
+            f"its processes have ended; only its ring is there, which `shmring gc "
+            f"{request_ring_name(sidecar)}` removes if no client waits"
+        )
+        find("ended", words, f"shmring sidecar MODULE:FUNCTION --name {sidecar}")
+    return found
+
+
+def _stopped(participant: ParticipantRecord) -> str:
+    return f"{participant['pid']}, stopped (`{_go(participant)}`),"
+
+
+def _go(participant: ParticipantRecord) -> str:
+    return f"kill -CONT {participant['pid']}"

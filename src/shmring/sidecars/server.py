@@ -8,19 +8,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
-import shmring
-from shmring._shmring import MAX_PARTICIPANTS
 from shmring.arguments import at_least_one, seconds_of
-from shmring.errors import RingNotFound, SidecarUnavailable
-from shmring.sidecars.batching import Batching, worker_options
+from shmring.errors import SidecarUnavailable
+from shmring.sidecars.functions import Batching, worker_options
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
-from shmring.sidecars.wire import request_ring_name
 
-P = ParamSpec("P")
-Answer = TypeVar("Answer", covariant=True)
-Class = TypeVar("Class", bound=type)
+Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
 # CHANGE: a new option of a sidecar
@@ -34,9 +29,6 @@ class Sidecar:
     workers : processes that share the requests
     slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or what leaves
         the clients room where /dev/shm has little memory
-    existing_ring : wait for a request ring that somebody else makes, whose container is charged
-        for its memory, and leave that ring at the end: `shmring create sidecar.NAME
-        --participants 248 --exist-ok`
     max_batch_rows : a worker joins the requests of several clients into a batch of at most so many
         rows, calls the function once, and cuts the answer: the function must return a row for each
         that it is given, in their order. Where it raises, each request is worked on alone, so that
@@ -57,13 +49,10 @@ class Sidecar:
         name: str | None = None,
         workers: int | None = None,
         slots: int | None = None,
-        existing_ring: bool = False,
         max_batch_rows: int | None = None,
         max_wait_ms: float | None = None,
         pin: bool = False,
     ) -> None:
-        if existing_ring and slots is not None:
-            raise ValueError("slots are for a ring that the sidecar makes; this one is there")
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
         workers = at_least_one("workers", workers)
@@ -77,7 +66,6 @@ class Sidecar:
             slots=slots,
             options=worker_options(batching, pin=pin),
         )
-        self._existing_ring = existing_ring
         self._pid = 0
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
@@ -118,7 +106,7 @@ class Sidecar:
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
-            supervisor.open(self._await_ring(deadline) if self._existing_ring else None)
+            supervisor.open()
             supervisor.start(timeout)
             self._await_ready(deadline)
         except BaseException:
@@ -129,17 +117,6 @@ class Sidecar:
         )
         self._monitor.start()
         return self
-
-    def _await_ring(self, deadline: float) -> shmring.Ring:
-        while True:
-            try:
-                return shmring.attach(request_ring_name(self.name))
-            except RingNotFound as error:
-                if time.monotonic() > deadline or self._stop.wait(LOOK_EVERY):
-                    raise SidecarUnavailable(
-                        f'sidecar "{self.name}": nobody has made its ring; make it with `shmring '
-                        f"create {request_ring_name(self.name)} --participants {MAX_PARTICIPANTS}`"
-                    ) from error
 
     def _await_ready(self, deadline: float) -> None:
         sidecar = f'sidecar "{self.name}"'
@@ -165,12 +142,8 @@ class Sidecar:
         while not self._stop.wait(0.5):
             pass
 
-    def kill(self) -> None:
-        """Kill the workers, for whom :meth:`stop` waits: from a signal handler, or any thread."""
-        self._supervisor.signal(signal.SIGKILL)
-
     def stop(self) -> None:
-        """End the workers and remove the request ring, unless it was there or another serves it."""
+        """End the workers, and remove the request ring unless another sidecar serves it."""
         if self._pid != os.getpid():
             return  # in a forked child the sidecar stays the parent's
         atexit.unregister(self.stop)
@@ -180,7 +153,7 @@ class Sidecar:
             self._monitor = None
         self._supervisor.signal(signal.SIGTERM)
         self._supervisor.end(time.monotonic() + GRACE)
-        self._supervisor.close(keep=self._existing_ring)
+        self._supervisor.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -189,64 +162,33 @@ class Sidecar:
         self.stop()
 
 
-class SidecarFunction(Protocol[P, Answer]):
-    """A function with the marks of :func:`sidecar`: called as before, started by ``sidecar()``."""
-
-    __module__: str
-    __name__: str
-    __qualname__: str
-    __sidecar_name__: str
-    __sidecar_workers__: int
-    __sidecar_batching__: Batching | None
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer: ...
-
-    def sidecar(self) -> Sidecar:
-        """The function's sidecar, for a ``with`` block, or to start and stop."""
-        ...
-
-
-class _Mark(Protocol):
-    """What :func:`sidecar` returns. A class stays the type that it is."""
-
-    @overload
-    def __call__(self, target: Class, /) -> Class: ...
-    @overload
-    def __call__(self, target: Callable[P, Answer], /) -> SidecarFunction[P, Answer]: ...
-
-
 def sidecar(
     name: str | None = None,
     *,
     workers: int = 1,
     max_batch_rows: int | None = None,
     max_wait_ms: float | None = None,
-) -> _Mark:
+) -> Callable[[Marked], Marked]:
     """Mark a function (or a class, instantiated once a worker) as a sidecar.
 
     The decorated function can be called as before, served by
-    ``shmring sidecar module:function``, or started from Python by its
-    ``sidecar()`` attribute::
+    ``shmring sidecar module:function``, or started from Python::
 
         @shmring.sidecar("scorer", workers=2)
         def score(batch: pa.RecordBatch) -> pa.RecordBatch: ...
 
-        with score.sidecar():
+        with shmring.Sidecar(score):
             ...
 
     The options are those of :class:`Sidecar`.
-
-    Type checkers see the function's own parameters, and the attribute; of a class they see the
-    class: start it with ``shmring.Sidecar(Scorer)``.
     """
-
     batching = Batching.of(max_batch_rows, max_wait_ms)
 
-    def mark(target: Any, /) -> Any:
-        target.__sidecar_name__ = name or target.__name__
-        target.__sidecar_workers__ = workers
-        target.__sidecar_batching__ = batching
-        target.sidecar = lambda: Sidecar(target)
+    def mark(target: Marked) -> Marked:
+        marked: Any = target
+        marked.__sidecar_name__ = name or marked.__name__
+        marked.__sidecar_workers__ = workers
+        marked.__sidecar_batching__ = batching
         return target
 
     return mark

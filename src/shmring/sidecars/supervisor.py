@@ -193,17 +193,17 @@ class Supervisor:
             place.process.is_ready for place in self.places
         )
 
-    def open(self, ring: shmring.Ring | None = None) -> None:
-        """Make the ring, or take this one: clients see that they wait for workers.
+    def open(self) -> None:
+        """Make the ring: clients see that they wait for workers.
 
         Raises
         ------
         NoSpace : /dev/shm cannot hold it
         """
         while True:
-            self._ring = open_ring(self.name, self._slots) if ring is None else ring
+            self._ring = open_ring(self.name, self._slots)
             self._enter(self._ring)
-            if ring is not None or self.is_findable:
+            if self.is_findable:
                 break  # from now on who leaves the ring sees that it is used
             self.close(keep=True)  # who left it has removed it before we were in it
         self._sweep(self._ring)

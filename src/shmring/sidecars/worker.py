@@ -35,14 +35,18 @@ from shmring.errors import (
 )
 from shmring.names import REQUESTS
 from shmring.sidecars.answers import Answers
-from shmring.sidecars.batching import PIN, Batching
 from shmring.sidecars.calls import Calls, is_group
-from shmring.sidecars.functions import Function, find_function, instantiated
-from shmring.sidecars.heartbeat import LOOK, Request
+from shmring.sidecars.functions import (
+    PIN,
+    Batching,
+    Function,
+    find_function,
+    instantiated,
+    raised,
+)
 from shmring.sidecars.joint import Joint
-from shmring.sidecars.outbox import Client
+from shmring.sidecars.outbox import LOOK, Client, Request
 from shmring.sidecars.participants import LOADING
-from shmring.sidecars.raised import raised
 from shmring.sidecars.rings import remove_own, sweep
 from shmring.sidecars.slices import SMALL, batches_wanted
 from shmring.sidecars.unchanged import WORTH
@@ -248,7 +252,7 @@ def main(arguments: list[str]) -> int:
 
     READY is a file descriptor into which a line is written when the function is found, with the
     number of workers that its decorator says, and an empty one when it is loaded. ROWS and WAIT are
-    those of :class:`~shmring.sidecars.batching.Batching`. With pin, the request ring is pinned for
+    those of :class:`~shmring.sidecars.functions.Batching`. With pin, the request ring is pinned for
     the GPU whose runtime the function has loaded.
     """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.

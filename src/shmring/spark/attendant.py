@@ -36,7 +36,7 @@ import shmring
 from shmring.arguments import at_least_one, number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
-from shmring.sidecars.batching import Batching, worker_options
+from shmring.sidecars.functions import Batching, worker_options
 from shmring.sidecars.participants import serving
 from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import sweep
