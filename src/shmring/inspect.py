@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING
 
-from shmring._shmring import SLOT_BYTES
 from shmring.errors import BranchNotFound
 from shmring.extras import need_pyarrow
-from shmring.records import BranchLag, BranchRecord, Counters, ParticipantRecord, RingStats
+from shmring.records import BranchLag, BranchRecord, RingStats
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmring.ring import Ring
 
-__all__ = ["Row", "filled_rows", "held_since", "stats", "table"]
+__all__ = ["Row", "filled_rows", "stats", "table"]
 
 # slot, message_id, time in ns, length, reference_count, kind, message
 Row = tuple[int, int, int, int, int, int, bytes]
@@ -24,11 +21,11 @@ Row = tuple[int, int, int, int, int, int, bytes]
 _ROWS_PER_CALL = 4096
 
 
-def filled_rows(ring: Ring, capacity: int = SLOT_BYTES) -> list[Row]:
+def filled_rows(ring: Ring) -> list[Row]:
     """The rows of the queue table that hold a message, as in :meth:`Ring.rows`, by message_id."""
     rows: list[Row] = []
     for first in range(0, ring.slots, _ROWS_PER_CALL):  # in several calls, so that Ctrl-C works
-        rows += ring.rows(first, first + _ROWS_PER_CALL, capacity)
+        rows += ring.rows(first, first + _ROWS_PER_CALL)
     return sorted(rows, key=lambda row: row[1])
 
 
@@ -36,52 +33,28 @@ def _time(ns: int) -> int | None:
     return ns if 0 < ns < 2**63 else None  # the ring keeps no time, or the time is damaged
 
 
-def table(ring: Ring, *, filled: bool = True, capacity: int = SLOT_BYTES) -> pa.Table:
+def table(ring: Ring) -> pa.Table:
     """Return the ring as the classic queue table.
-
-    Parameters
-    ----------
-    filled : only the slots in which a message begins; False gives every slot, with nulls in the
-        others
-    capacity : the most bytes to copy of each message
 
     Returns
     -------
-    table with the columns slot, message_id, time, message, reference_count (the
-    branches that still have to release the message), in order of message_id
-    (with ``filled=False`` in order of slot)
+    table with the columns slot, message_id, time, message, reference_count (the branches that still
+    have to release the message): a row for each slot in which a message begins, in order of
+    message_id
     """
     need_pyarrow("the queue table as a pyarrow.Table")
     import pyarrow as pa
 
-    rows = filled_rows(ring, capacity)
-    slots = [row[0] for row in rows] if filled else list(range(ring.slots))
-    found = {row[0]: row for row in rows}
-    picked = [found.get(slot) for slot in slots]
-    columns: dict[str, tuple[list[Any], pa.DataType]] = {
-        "slot": (slots, pa.int64()),
-        "message_id": ([row[1] if row else None for row in picked], pa.int64()),
-        "time": ([_time(row[2]) if row else None for row in picked], pa.timestamp("ns", "UTC")),
-        "message": ([row[6] if row else None for row in picked], pa.binary()),
-        "reference_count": ([row[4] if row else 0 for row in picked], pa.int32()),
+    rows = filled_rows(ring)
+    columns = {
+        pa.field("slot", pa.int64(), nullable=False): [row[0] for row in rows],
+        pa.field("message_id", pa.int64()): [row[1] for row in rows],
+        pa.field("time", pa.timestamp("ns", "UTC")): [_time(row[2]) for row in rows],
+        pa.field("message", pa.binary()): [row[6] for row in rows],
+        pa.field("reference_count", pa.int32(), nullable=False): [row[4] for row in rows],
     }
-    required = ("slot", "reference_count")
-    return pa.table(
-        [pa.array(values, kind) for values, kind in columns.values()],
-        schema=pa.schema(
-            [
-                pa.field(name, kind, nullable=name not in required)
-                for name, (_, kind) in columns.items()
-            ]
-        ),
-    )
-
-
-def held_since(ring: Ring, branches: Sequence[BranchRecord]) -> int:
-    """The lowest sequence still held; the ring's own floor moves only for a producer's need."""
-    floor = ring.floor
-    held = [b["released"] for b in branches if not b["drop_oldest"]]
-    return max(floor, min(held)) if held else floor
+    arrays = [pa.array(values, field.type) for field, values in columns.items()]
+    return pa.table(arrays, schema=pa.schema(list(columns)))
 
 
 def _waiting(ring: Ring, branch: BranchRecord) -> int:
@@ -99,17 +72,18 @@ def stats(ring: Ring) -> RingStats:
     dict with ``claimed`` and ``floor`` (sequences), ``used`` (slots still held),
     ``slots``, ``branches`` and ``participants`` (as given by
     :meth:`Ring.branches` and :meth:`Ring.participants`, with the lag of each branch in slots
-    behind the producers and in messages; the branch that lags most first), ``holder`` (as given by
-    :meth:`Ring.holder`) and ``totals`` of the participants' counters by role
+    behind the producers and in messages; the branch that lags most first), and ``holder`` (as given
+    by :meth:`Ring.holder`)
     """
     claimed = ring.claimed
-    participants = ring.participants()
     branches: list[BranchLag] = [
         {**branch, "lag": max(0, claimed - branch["position"]), "waiting": _waiting(ring, branch)}
         for branch in ring.branches()
     ]
     branches.sort(key=lambda branch: -branch["lag"])
-    floor = held_since(ring, branches)
+    # The ring's own floor moves only for a producer's need.
+    held = [b["released"] for b in branches if not b["drop_oldest"]]
+    floor = max(ring.floor, min(held)) if held else ring.floor
     return {
         "name": ring.name,
         "path": ring.path,
@@ -119,18 +93,5 @@ def stats(ring: Ring) -> RingStats:
         "used": max(0, claimed - floor),
         "holder": ring.holder(),
         "branches": branches,
-        "participants": participants,
-        "totals": {
-            "producer": _total(participants, "producer"),
-            "consumer": _total(participants, "consumer"),
-        },
+        "participants": ring.participants(),
     }
-
-
-def _total(
-    participants: list[ParticipantRecord], role: Literal["producer", "consumer"]
-) -> Counters:
-    names = tuple(Counters.__annotations__)
-    those = [itemgetter(*names)(each) for each in participants if each["role"] == role]
-    sums = map(sum, zip(*those, strict=True)) if those else [0] * len(names)
-    return cast("Counters", dict(zip(names, sums, strict=True)))

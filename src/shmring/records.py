@@ -177,7 +177,6 @@ class RingStats(TypedDict):
     claimed, floor : the next sequence to be claimed, the lowest sequence that is held
     used : number of slots between the two
     branches : sorted by lag, the largest lag first
-    totals : sums of the participants' counters, by role
     """
 
     name: str | None
@@ -189,7 +188,6 @@ class RingStats(TypedDict):
     holder: HolderRecord | None
     branches: list[BranchLag]
     participants: list[ParticipantRecord]
-    totals: dict[Literal["producer", "consumer"], Counters]
 
 
 class Finding(NamedTuple):
