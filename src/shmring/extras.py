@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shmring.errors import MissingExtra
 
@@ -28,11 +27,6 @@ def need(module: str, what: str, extra: str) -> None:
 def need_pyarrow(what: str) -> None:
     """Check that pyarrow is installed, as `need` does."""
     need("pyarrow", what, "arrow")
-
-
-def pyarrow(module: str, what: str) -> Any:
-    need_pyarrow(what)
-    return import_module(f"pyarrow.{module}")
 
 
 def read_schema(serialized: bytes) -> pa.Schema:

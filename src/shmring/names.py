@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmring import _shmring, companions
 from shmring.errors import (
@@ -260,13 +260,6 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
     return reaped, left
 
 
-def _reaped(path: str) -> bool:
-    try:
-        return reap(path)[0]
-    except ShmringError:
-        return False
-
-
 def _living(path: str) -> list[dict[str, Any]]:
     """The living participants of the ring at this path."""
     ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_COPY)
@@ -307,6 +300,41 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
     return left
 
 
+class Swept(NamedTuple):
+    """What gc() has removed, or would.
+
+    Attributes
+    ----------
+    rings : by name, or path
+    files : what goes beside rings, or without any
+    skipped : named rings that are damaged or another user's, and why
+    """
+
+    rings: list[str]
+    files: list[str]
+    skipped: list[tuple[str, str]]
+
+
+def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:
+    """Do as gc(), or only say what it would do."""
+    swept = Swept([], [], [])
+    one = name is not None or path is not None
+    found = [locate(name, path)] if one else [locate(ring, None) for ring in rings()]
+    for label, where in found:
+        try:
+            gone, beside = reap(where, dry_run=dry_run)
+        except ShmringError as error:
+            if one:
+                raise
+            swept.skipped.append((label, str(error)))
+            continue
+        swept.rings.extend([label] if gone else [])
+        swept.files.extend(beside)
+    folder, file = os.path.split(found[0][1]) if one else (SHM_FOLDER, None)
+    swept.files.extend(sweep_folder(folder, file, dry_run=dry_run))
+    return swept
+
+
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """Unlink the rings whose participants are all dead.
 
@@ -324,11 +352,4 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     -------
     names (or the path) of the rings that were unlinked
     """
-    if name is None and path is None:
-        swept = [n for n in rings() if _reaped(locate(n, None)[1])]
-        sweep_folder(SHM_FOLDER)
-        return swept
-    label, where = locate(name, path)
-    swept = [label] if reap(where)[0] else []
-    sweep_folder(*os.path.split(where))
-    return swept
+    return sweep(name, path, dry_run=False).rings

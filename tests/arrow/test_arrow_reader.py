@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 
 import numpy as np
@@ -224,6 +225,23 @@ def test_stream_of_another_schema_than_the_ring_is_damaged(arrow_ring, reader):
         out.push(sink.getvalue(), kind=KIND_ARROW_STREAM)
     with pytest.raises(shmring.Damaged, match="but the ring is for"):
         reader.read(timeout=0)
+
+
+# A schema message as pyarrow writes none: one nullable column "x" of int64, big-endian.
+BIG_ENDIAN = base64.b64decode(
+    "/////9AAAAAUAAAAAAAAAAwAJAAEAAwAFAAcAAwAAAAEAAAAAAAAAAEAAAAAAAAAHAAAAAAAAAAAAAAAAAAAAAAA"
+    "AAAIABQABAAMAAgAAAABAAAAAAAAAAgAAAAAAAAAAQAAABgAAAAAAAAAEAAsAAQADAAUABwAAAAkABAAAAAoAAAAA"
+    "AAAAAEAAAAAAAAAAgAAAAAAAAAkAAAAAAAAADAAAAAAAAAAAQAAAHgAAAAAAAAACAAUAAQADAAIAAAAQAAAAAAAA"
+    "AABAAAAAAAAAAAAAAAAAAAA"
+)
+
+
+def test_reader_swaps_the_bytes_of_every_big_endian_batch(ring):
+    swapped = pa.record_batch({"x": np.array([1, 2, 3], ">i8").view("<i8")})
+    with ring.arrow_reader("r") as reader, ring.producer() as out:
+        for _ in range(3):
+            out.push(BIG_ENDIAN + swapped.serialize().to_pybytes(), kind=KIND_ARROW_STREAM)
+            assert reader.read(timeout=0).to_pydict() == {"x": [1, 2, 3]}
 
 
 def offsets(*values: int) -> bytes:

@@ -35,21 +35,6 @@ def test_docs_prints_where_the_first_page_lies(first: Path) -> None:
     assert json.loads(run("docs", "--json").stdout) == {"path": str(first)}
 
 
-def test_docs_opens_the_first_page(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    said = run("docs", "--open")
-    assert (said.exit_code, said.stdout) == (0, f"{first}\n")
-    assert opened == [first.as_uri()]
-
-
-def test_docs_says_where_there_is_no_browser(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda url: False)
-    said = run("docs", "--open")
-    assert (said.exit_code, said.stdout) == (1, f"{first}\n")
-    assert f"no browser was found here: open {first} in one" in said.stderr
-
-
 def test_docs_without_pages_says_how_they_are_made(pages: Path) -> None:
     said = run("docs")
     assert (said.exit_code, said.stdout) == (1, "")

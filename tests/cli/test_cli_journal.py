@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import shmring
@@ -122,33 +121,6 @@ def test_cat_prints_a_line_for_each_row_of_a_batch(name: str, tmp_path: Path) ->
         writer.write(pa.record_batch({"n": [1, 2]}))
         out.wait_durable(ring.claimed - 1)
     assert call("cat", tmp_path).stdout == '{"n": 1}\n{"n": 2}\n'
-
-
-def test_cat_writes_a_parquet_file(name: str, tmp_path: Path) -> None:
-    schema = pa.schema({"n": pa.int64()})
-    for journal, given in (("batches", schema), ("bytes", None)):
-        with (
-            shmring.create(name, slots=1024, schema=given, temporary=True) as ring,
-            ring.journal(tmp_path / journal),
-            ring.producer() as out,
-        ):
-            for i in range(3):
-                if given:
-                    with ring.arrow_writer() as writer:
-                        writer.write(pa.record_batch({"n": [i, 10 * i]}))
-                else:
-                    out.push(b"%d" % i)
-            out.push_end()
-            if given is None:
-                out.push(b"last")
-            out.wait_durable(ring.claimed - 1)
-    file = tmp_path / "past.parquet"
-    assert call("cat", tmp_path / "batches", "--parquet", file, "--from", 1).returncode == 0
-    assert pq.read_table(file).to_pydict() == {"n": [1, 10, 2, 20]}
-    assert call("cat", tmp_path / "bytes", "--parquet", file).returncode == 0
-    assert pq.read_table(file)["message"].to_pylist() == [b"0", b"1", b"2", b"last"]
-    refused = call("cat", tmp_path / "bytes", "--parquet", file, "--json")
-    assert "give one of --parquet and --json" in refused.stderr
 
 
 def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:

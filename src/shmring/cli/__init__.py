@@ -19,13 +19,12 @@ from shmring.cli.consume import consume
 from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
-from shmring.cli.look import stat, table
+from shmring.cli.look import stat, table, top
 from shmring.cli.options import json_option
 from shmring.cli.output import say
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
-from shmring.cli.top import top
 from shmring.errors import ShmringError
 
 __all__ = ["app", "main"]
@@ -65,8 +64,7 @@ def app() -> None:
 
 @click.command()
 @json_option
-@click.option("--open", "show", is_flag=True, help="Open it in a browser, too.")
-def docs(show: bool) -> None:
+def docs() -> None:
     """Print where the documentation of this version lies: the path of its first page."""
     page = _FOLDER / "index.html"
     if not page.exists():
@@ -75,11 +73,6 @@ def docs(show: bool) -> None:
             "built from the source tree, `make docs` there makes out/docs/index.html"
         )
     say({"path": str(page)}, page)
-    if show:
-        import webbrowser
-
-        if not webbrowser.open(page.as_uri()):
-            raise ShmringError(f"no browser was found here: open {page} in one")
 
 
 # CHANGE: a new command

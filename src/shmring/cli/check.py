@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from shmring.cli.options import age_option, foreign_option, json_option, ring_and_sidecar_names
+from shmring.cli.options import age_option, foreign_option, json_option
 from shmring.cli.output import clean, emit, show_status, wants_json
 from shmring.records import Finding
 
@@ -16,7 +16,7 @@ _MOMENT = 1.0  # seconds in which what does not hang goes on
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=ring_and_sidecar_names)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @age_option
 @foreign_option
 @json_option

@@ -1,9 +1,10 @@
-"""``shmring consume``: what comes out of a ring, to stdout, Parquet or nowhere."""
+"""``shmring consume``: what comes out of a ring, to stdout or nowhere."""
 
 from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from types import FrameType, TracebackType
@@ -14,18 +15,10 @@ import click
 import shmring
 from shmring.choices import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.errors import Terminated, complain
-from shmring.cli.options import (
-    Number,
-    Place,
-    branch_names,
-    json_option,
-    positive,
-    ring_argument,
-    slots_option,
-)
-from shmring.cli.output import Meter, emit, wants_json
+from shmring.cli.lines import Lines
+from shmring.cli.options import Number, Place, json_option, positive, ring_argument, slots_option
+from shmring.cli.output import emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
-from shmring.cli.sinks import Lines, Parquet, Sink
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
 from shmring.extras import need_pyarrow
 
@@ -49,12 +42,7 @@ def start(value: str) -> str | int:
 @click.command()
 @ring_argument
 @click.option(
-    "--branch",
-    default=DEFAULT_BRANCH,
-    show_default=True,
-    metavar="NAME",
-    shell_complete=branch_names,
-    help="To join.",
+    "--branch", default=DEFAULT_BRANCH, show_default=True, metavar="NAME", help="To join."
 )
 @click.option(
     "--start",
@@ -78,7 +66,6 @@ def start(value: str) -> str | int:
     metavar="SECONDS",
     help="Give up if nothing comes for so long; the default waits for ever.",
 )
-@click.option("--parquet", metavar="FILE", help="Write a Parquet file.")
 @click.option("--count", is_flag=True, help="Only count; print the number of messages.")
 @slots_option
 @json_option
@@ -88,7 +75,6 @@ def consume(
     until: str,
     limit: int | None,
     timeout: float | None,
-    parquet: str | None,
     count: bool,
     **branch: Any,
 ) -> None:
@@ -96,30 +82,20 @@ def consume(
 
     Who consumes from the same branch shares its messages; every branch gets all of them. Arrow
     batches become a line of JSON a row. A ring that is not there is made, as stderr says. With
-    --json, each message is a JSON object; the other outputs end with their counts as one.
+    --json, each message is a JSON object; --count ends with the counts as one.
     """
-    if parquet is not None and count:
-        raise click.UsageError("give one of --parquet and --count")
     opened, made = place.open(slots=slots)
+    counts = Counter(messages=0, bytes=0)
     with opened as ring:
         if made:  # perhaps for want of a letter
             complain(f'there was no ring "{place.label}": made one of {ring.slots:,} slots')
-        sink = Sink()
-        if parquet is not None:
-            sink = Parquet(parquet, ring.schema)
-        elif not count:
-            sink = Lines(as_json=wants_json())
-        with (
-            ring.consumer(name="shmring consume", **branch) as inp,
-            sink,
-            Meter("consumed") as meter,
-        ):
-            _drain(ring, inp, sink, meter, until=until, limit=limit, timeout=timeout)
-    if wants_json():
-        if parquet is not None or count:
-            emit(meter.summary())
+        lines = None if count else Lines()
+        with ring.consumer(name="shmring consume", **branch) as inp:
+            _drain(ring, inp, lines, counts, until=until, limit=limit, timeout=timeout)
+    if count and wants_json():
+        emit(counts)
     elif count:
-        print(meter.passed)
+        print(counts["messages"])
 
 
 @contextmanager
@@ -153,16 +129,16 @@ def _between_messages() -> Generator[list[int]]:
 def _drain(
     ring: shmring.Ring,
     inp: shmring.Consumer,
-    sink: Sink,
-    meter: Meter,
+    lines: Lines | None,
+    counts: Counter[str],
     *,
     until: str,
     limit: int | None,
     timeout: float | None,
 ) -> None:
     # A second Ctrl-C, or a stdout that takes no more, hands back what is not written out.
-    with _between_messages() as signals, _Unwritten(sink) as unwritten:
-        while not signals and (limit is None or meter.passed < limit):
+    with _between_messages() as signals, _Unwritten(lines, counts) as unwritten:
+        while not signals and (limit is None or counts["messages"] < limit):
             try:
                 lease = _next(inp, unwritten, signals, until=until, timeout=timeout)
             except EndOfStream:
@@ -170,20 +146,19 @@ def _drain(
                     return
                 continue
             except Overrun as overrun:
-                lost = overrun.last - overrun.first + 1
-                meter.more["lost"] = meter.more.get("lost", 0) + lost
+                counts["lost"] += overrun.last - overrun.first + 1
                 continue
             if lease is None:
                 return
-            with unwritten.takes(lease):
-                _hand_over(ring, lease, sink, meter)
+            unwritten.take(lease, ring)
 
 
 class _Unwritten:
-    """The messages that a sink has: released when they are written out, or else handed back."""
+    """Messages whose lines stdout does not have yet: released then, or else handed back."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, lines: Lines | None, counts: Counter[str]) -> None:
+        self._lines = lines
+        self._counts = counts
         self._leases = ExitStack()
 
     def __enter__(self) -> Self:
@@ -195,30 +170,39 @@ class _Unwritten:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A sink that took nothing has nothing that waits; a signal is not to wait for one.
-        if error is None or (isinstance(error, Exception) and self._sink.waiting):
+        # What stdout did not take does not wait any more; a signal is not to wait for it.
+        waiting = self._lines is not None and self._lines.waiting
+        if error is None or (isinstance(error, Exception) and waiting):
             with self._leases:
-                self._sink.flush()
+                self.flush()
         else:
             self._leases.__exit__(kind, error, traceback)
 
-    @contextmanager
-    def takes(self, lease: shmring.Lease) -> Generator[None]:
+    def take(self, lease: shmring.Lease, ring: shmring.Ring) -> None:
         """Keep the message until it is written; one that cannot be goes back."""
         with ExitStack() as own:
             own.enter_context(lease)
             try:
-                yield
+                self._add(lease, _batch_of(ring, lease))
             except Damaged:
                 lease.release()  # for the next one, too, it would be
                 raise
             self._leases.push(own.pop_all())
-        if self._sink.is_full or not self._sink.waiting:
+        if self._lines is None or self._lines.is_full:
             self.flush()
 
+    def _add(self, lease: shmring.Lease, batch: pa.RecordBatch | None) -> None:
+        if self._lines is not None:
+            self._lines.add(lease, batch)
+        self._counts["messages"] += 1
+        self._counts["bytes"] += len(lease)
+        if batch is not None:
+            self._counts["rows"] += batch.num_rows
+
     def flush(self) -> None:
-        """Write out what the sink has."""
-        self._sink.flush()
+        """Write out what there is."""
+        if self._lines is not None:
+            self._lines.flush()
         self._leases.pop_all().close()
 
 
@@ -250,15 +234,6 @@ def _next(
                 text = f'branch "{inp.branch}": no message within {timeout} s{why}'
                 raise Empty(text) from None
     return None
-
-
-def _hand_over(ring: shmring.Ring, lease: shmring.Lease, sink: Sink, meter: Meter) -> None:
-    if (batch := _batch_of(ring, lease)) is None:
-        sink.message(lease)
-    else:
-        sink.batch(batch)
-        meter.more["rows"] = meter.more.get("rows", 0) + batch.num_rows
-    meter.add(1, len(lease))
 
 
 def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from shmring._shmring import KIND_END
 from shmring.cli.errors import Terminated, complain
-from shmring.cli.options import (
-    binary_count,
-    branch_names,
-    json_option,
-    place_of,
-    ring_names,
-    slots_option,
-)
+from shmring.cli.lines import Lines
+from shmring.cli.options import binary_count, json_option, place_of, slots_option
 from shmring.cli.output import as_time, emit, say, size, wants_json
-from shmring.cli.sinks import Lines, Parquet
 
 _SLICE = 0.5  # seconds between looks at whether it still writes
 
@@ -39,7 +33,7 @@ def journal() -> None:
 
 
 @journal.command()
-@click.argument("ring", shell_complete=ring_names)
+@click.argument("ring")
 @directory
 @click.option(
     "--segment",
@@ -56,7 +50,6 @@ def journal() -> None:
     "--consumed-by",
     multiple=True,
     metavar="BRANCH",
-    shell_complete=branch_names,
     help="Keep what this branch has not released; alone, forget what it has. Repeatable.",
 )
 @click.option("--allow-gap", is_flag=True, help="Go on although messages were lost in between.")
@@ -137,32 +130,24 @@ def _conclude(running: Any) -> None:
 @directory
 @click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
 @click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
-@click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
 @json_option
-def cat(directory: str, first: int, until: int | None, parquet: str | None) -> None:
+def cat(directory: str, first: int, until: int | None) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
 
-    if parquet is not None and wants_json():
-        raise click.UsageError("give one of --parquet and --json")
-    sink = Lines(as_json=wants_json()) if parquet is None else Parquet(parquet, None)
-    out: Any = sink  # a journal's message has what it wants of a lease
-    with sink:
-        try:
-            for message in replay(directory, from_=first, until=until):
-                if message.kind == KIND_END:
-                    continue
-                if message.is_batch:
-                    out.batch(message.batch())
-                else:
-                    out.message(message)
-                if sink.is_full:
-                    sink.flush()
-        finally:
-            sink.flush()
+    out = Lines()
+    try:
+        for message in replay(directory, from_=first, until=until):
+            if message.kind == KIND_END:
+                continue
+            out.add(message, message.batch() if message.is_batch else None)
+            if out.is_full:
+                out.flush()
+    finally:
+        out.flush()
 
 
 @journal.command()
@@ -175,18 +160,9 @@ def verify(directory: str) -> None:
     begun = time.monotonic()
     found = verify(directory)
     if wants_json():
-        emit(
-            {
-                "first": found.first,
-                "end": found.end,
-                "segments": found.segments,
-                "records": found.records,
-                "messages": found.messages,
-                "bytes": found.nbytes,
-                "oldest_ns": found.oldest_ns,
-                "newest_ns": found.newest_ns,
-            }
-        )
+        counts = asdict(found)
+        counts["bytes"] = counts.pop("nbytes")
+        emit(counts)
         return
     print(
         f"{directory}: good. Sequences {found.first} to {found.end}, {found.messages:,} messages "

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.arguments import number_of
 from shmring.cli.output import set_json
-from shmring.errors import RingNotFound, ShmringError
-from shmring.names import REQUESTS
+from shmring.errors import RingNotFound
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from shmring.records import CreateOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -105,13 +101,9 @@ class Place:
                 ) from None
             raise
 
-    def open(
-        self, *, slots: int | None, schema: pa.Schema | None = None
-    ) -> tuple[shmring.Ring, bool]:
+    def open(self, *, slots: int | None) -> tuple[shmring.Ring, bool]:
         """Attach to the ring, or make it (and say so): both ends of a pair may come first."""
-        options: CreateOptions = {"schema": schema}
-        if slots is not None:
-            options["slots"] = slots
+        options: CreateOptions = {} if slots is None else {"slots": slots}
         return attach_or_make(self.name, self.path, **options)
 
 
@@ -120,48 +112,10 @@ def place_of(ring: str) -> Place:
     return Place(None, ring) if "/" in ring else Place(ring, None)
 
 
-# --- what a shell offers for a word that is begun -------------------------------------------------
-
-
-def ring_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The rings of this host; files once there is a / in the word."""
-    if "/" in begun:
-        return [CompletionItem(begun, type="file")]
-    return [CompletionItem(name) for name in shmring.rings() if name.startswith(begun)]
-
-
-def branch_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The branches of the ring that stands in the line already."""
-    # Before a value that is missing click has not come to the arguments.
-    ring = ctx.params.get("ring") or next(iter(ctx.args), None)
-    if ring is None:
-        return []
-    try:
-        with place_of(ring).look_on() as attached:
-            names = [branch["name"] for branch in attached.branches()]
-    except (ShmringError, OSError, ValueError):
-        return []
-    return [CompletionItem(name) for name in names if name.startswith(begun)]
-
-
-def sidecar_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The sidecars that are served on this host."""
-    rings = (ring for ring in shmring.rings() if ring.startswith(REQUESTS))
-    names = (ring.removeprefix(REQUESTS) for ring in rings)
-    return [CompletionItem(name) for name in names if name.startswith(begun)]
-
-
-def ring_and_sidecar_names(
-    ctx: click.Context, param: click.Parameter, begun: str
-) -> list[CompletionItem]:
-    """Both, for commands that look at either."""
-    return ring_names(ctx, param, begun) + sidecar_names(ctx, param, begun)
-
-
 def ring_argument(command: Command) -> Command:
     """RING; the command gets `place`."""
 
-    @click.argument("ring", shell_complete=ring_names)
+    @click.argument("ring")
     @functools.wraps(command)
     def wrapped(*, ring: str, **options: Any) -> Any:
         return command(place=place_of(ring), **options)

@@ -7,13 +7,8 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
 
 import click
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 _JSON = "shmring.json"
 
@@ -82,45 +77,10 @@ def show_status(status: int) -> str:
     return ("well", "warning", "stuck")[status]
 
 
-def duration(seconds: float) -> str:
-    """Seconds with a unit."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
-
-
 def as_time(time_ns: int) -> str:
     """A time in local time, to the millisecond."""
     local = time.localtime(time_ns // 10**9)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{time_ns // 10**6 % 1000:03}"
-
-
-def console() -> Console:
-    """stdout; wide enough for every table where it is no terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 400, highlight=False)
-
-
-def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
-) -> Table:
-    """A table for the console; numbers to the right."""
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [list(row) for row in rows]
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for i, column in enumerate(columns):
-        numeric = bool(cells) and all(isinstance(row[i], int) for row in cells)
-        table.add_column(Text(column, style="dim"), justify="right" if numeric else "left")
-    for row in cells:
-        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else clean(str(c))) for c in row))
-    return table
 
 
 def print_lines(text: str) -> None:
@@ -131,52 +91,19 @@ def print_lines(text: str) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    out = console()
+    """Print a table, numbers to the right; wide enough for it where stdout is no terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
+    for i, column in enumerate(columns):
+        numeric = bool(cells) and all(isinstance(row[i], int) for row in cells)
+        table.add_column(Text(column, style="dim"), justify="right" if numeric else "left")
+    for row in cells:
+        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else clean(str(c))) for c in row))
+    out = Console(width=None if sys.stdout.isatty() else 400, highlight=False)
     with out.capture() as captured:
-        out.print(make_table(columns, rows, title=title))
+        out.print(table)
     print_lines(captured.get())
-
-
-class Meter:
-    """Counts what passes; where stderr is a terminal, a line says it at the end.
-
-    Parameters
-    ----------
-    verb : "produced" or "consumed"
-    unit : of what is counted
-    """
-
-    def __init__(self, verb: str, *, unit: str = "messages") -> None:
-        self.passed = 0
-        self.bytes = 0
-        self.more: dict[str, int] = {}
-        self._verb = verb
-        self._unit = unit
-        self._begun = self._last = time.monotonic()
-
-    def add(self, passed: int, nbytes: int) -> None:
-        self._last = time.monotonic()
-        if not self.passed:
-            self._begun = self._last  # waiting for the first does not count
-        self.passed += passed
-        self.bytes += nbytes
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not sys.stderr.isatty() or wants_json() or isinstance(error, BrokenPipeError):
-            return
-        seconds = max(self._last - self._begun, 1e-3)
-        more = "".join(f", {value:,} {name}" for name, value in self.more.items() if value)
-        click.echo(
-            f"{self._verb} {self.passed:,} {self._unit}, {size(self.bytes)}, "
-            f"{self.passed / seconds:,.0f}/s, {size(self.bytes / seconds)}/s, "
-            f"in {duration(seconds)}{more}",
-            err=True,
-        )
-
-    def summary(self) -> dict[str, Any]:
-        """The counts, for --json."""
-        seconds = round(self._last - self._begun, 6)
-        return {self._unit: self.passed, "bytes": self.bytes, "seconds": seconds, **self.more}

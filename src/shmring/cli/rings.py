@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from typing import Any
 
 import click
 
 import shmring
 from shmring.cli.errors import complain
-from shmring.cli.options import (
-    Place,
-    branch_names,
-    json_option,
-    place_of,
-    ring_argument,
-    ring_names,
-    slots_option,
-)
+from shmring.cli.options import Place, json_option, place_of, ring_argument, slots_option
 from shmring.cli.output import clean, emit, say, show_table, size, wants_json
-from shmring.errors import Contended, RingExists, ShmringError
-from shmring.names import SHM_FOLDER, path_of, reap, sweep_folder
+from shmring.errors import RingExists, ShmringError
+from shmring.names import reap, sweep
 from shmring.ring import look_on
-
-_RECOVERY_TIMEOUT = 2.0  # seconds for a recovery that somebody else is at
 
 
 def octal(value: str | int) -> int:
@@ -156,7 +144,7 @@ def _listing(name: str) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("ring", required=False, shell_complete=ring_names)
+@click.argument("ring", required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would go if it was done now.")
 @json_option
 def gc(ring: str | None, dry_run: bool) -> None:
@@ -165,35 +153,17 @@ def gc(ring: str | None, dry_run: bool) -> None:
     Without RING all rings of this host that have a name are looked at. A ring that was closed in
     order, or never used, stays. What cannot be looked at is named on stderr and left alone.
     """
-    swept: list[str] = []
-    files: list[str] = []  # what goes beside rings, or without any
-    skipped: list[dict[str, str]] = []
-
-    def look_at(ring: str) -> tuple[str, str]:
-        where = path_of(ring)
-        gone, beside = reap(where, dry_run=dry_run)
-        swept.extend([ring] if gone else [])
-        files.extend(beside)
-        return os.path.split(where)
-
-    if ring is not None:
-        folder, file = look_at(ring)
-    else:
-        for name in shmring.rings():
-            try:
-                look_at(name)
-            except ShmringError as error:
-                skipped.append({"name": name, "reason": str(error)})
-        folder, file = SHM_FOLDER, None
-    files += sweep_folder(folder, file, dry_run=dry_run)
+    place = Place(None, None) if ring is None else place_of(ring)
+    swept, files, skipped = sweep(place.name, place.path, dry_run=dry_run)
     if wants_json():
         would = {"would_sweep": swept, "would_remove": files}
-        emit({"swept": [] if dry_run else swept, **would, "skipped": skipped})
+        left = [{"name": name, "reason": reason} for name, reason in skipped]
+        emit({"swept": [] if dry_run else swept, **would, "skipped": left})
         return
     for name in (*swept, *files) if dry_run else swept:
         print(clean(name))
-    for skip in skipped:
-        complain(f'"{skip["name"]}" is left alone: {skip["reason"]}')
+    for name, reason in skipped:
+        complain(f'"{name}" is left alone: {reason}')
 
 
 @click.command()
@@ -201,22 +171,14 @@ def gc(ring: str | None, dry_run: bool) -> None:
 @json_option
 def recover(place: Place) -> None:
     """Clear away participants of a ring that have died; waiting processes do it too."""
-    deadline = time.monotonic() + _RECOVERY_TIMEOUT
     with place.attach() as ring:
-        while True:
-            try:
-                cleared = ring.recover()
-                break
-            except Contended:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        cleared = ring.recover()
     say({"cleared": cleared}, f"{cleared} dead participants cleared away")
 
 
 @click.command("drop-branch")
 @ring_argument
-@click.argument("branch", shell_complete=branch_names)
+@click.argument("branch")
 @json_option
 def drop_branch(place: Place, branch: str) -> None:
     """Drop a branch: it holds the producers no longer, its consumers are told."""
@@ -227,7 +189,7 @@ def drop_branch(place: Place, branch: str) -> None:
 
 
 @click.command()
-@click.argument("rings", nargs=-1, required=True, metavar="RING...", shell_complete=ring_names)
+@click.argument("rings", nargs=-1, required=True, metavar="RING...")
 @json_option
 def unlink(rings: tuple[str, ...]) -> None:
     """Remove rings. Who is attached goes on; nobody can attach any more."""
