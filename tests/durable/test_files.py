@@ -224,7 +224,9 @@ def _cut_a_journal(path: Path) -> Callable[[], object]:
     ):
         out.push(b"first", durable=True)
         out.push(b"second", durable=True)
-    return lambda: truncate(path, at=1)
+    (segment,) = path.glob("*.journal")
+    segment.write_bytes(segment.read_bytes().replace(b"second", b"damage"))
+    return lambda: truncate(path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664])

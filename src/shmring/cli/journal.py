@@ -175,22 +175,16 @@ def verify(directory: str) -> None:
 
 @journal.command()
 @directory
-@click.option(
-    "--at",
-    type=sequence,
-    metavar="SEQUENCE",
-    help="End there, or at the end of the record before it.  [default: at the first damage]",
-)
 @json_option
-def truncate(directory: str, at: int | None) -> None:
-    """Cut a journal off at the first damage, or at a sequence.
+def truncate(directory: str) -> None:
+    """Cut a journal off at the first damage.
 
     Every file that changes is kept beside the new one as *.broken. Refused while a journal writes
     there.
     """
     from shmring.durable import truncate
 
-    end = truncate(directory, at=at)
+    end = truncate(directory)
     say({"end": end}, f"{directory} ends at sequence {end} now")
 
 

@@ -268,14 +268,6 @@ def test_option_that_cannot_be_meant_so_is_refused(
         use(**{option: bad})
 
 
-def test_cut_before_the_first_message_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
-    with ring.journal(tmp_path), ring.producer() as out:
-        out.push(b"one", durable=True)
-    with pytest.raises(ValueError, match="at must be"):
-        truncate(tmp_path, at=-1)
-    assert stored(tmp_path) == [b"one"]
-
-
 def test_retention_forgets_whole_segments(ring: shmring.Ring, tmp_path: Path, until: Until) -> None:
     keep = Retention(max_bytes=20_000, consumed_by=("logic",))
     with ring.producer() as out, ring.consumer("logic", start="earliest") as inp:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.arguments import integer
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import (
     Disk,
@@ -257,13 +256,8 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
     return found
 
 
-def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
-    """Cut a journal off, and copy every file that changes to ``*.broken`` first.
-
-    Parameters
-    ----------
-    at : the journal ends at the end of the last record up to this sequence; None cuts at the first
-        damage
+def truncate(path: str | os.PathLike[str]) -> int:
+    """Cut a journal at the first damage, and copy every file that changes to ``*.broken`` first.
 
     Returns
     -------
@@ -273,8 +267,6 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     ------
     Locked : a journal is writing there
     """
-    if at is not None:
-        integer("at", at)
     disk = Disk()
     where = os.fspath(path)
     lock = _lock(disk, where)
@@ -282,7 +274,7 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
         names = segment_names(disk, where)
         end = names[0]
         for i, first in enumerate(names):
-            offset, end, whole = _good_part(disk, segment_path(where, first), end, at)
+            offset, end, whole = _good_part(disk, segment_path(where, first), end)
             if not whole:
                 _cut(where, names[i:], offset)
                 break
@@ -298,7 +290,7 @@ def _lock(disk: Disk, path: str) -> LockFile:
     return disk.lock(os.path.join(path, "lock"), f"journal {path}", 0)
 
 
-def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, int, bool]:
+def _good_part(disk: Disk, path: str, end: int) -> tuple[int, int, bool]:
     """The end of the part of a segment that stays: offset, sequence, whether all of it stays."""
     with contextlib.closing(disk.open(path, write=False)) as file:
         offset = 0
@@ -306,8 +298,6 @@ def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, in
             segment = open_segment(file, path)
             offset, end = segment.records, segment.first
             for record in walk(file, segment, last=False):
-                if at is not None and record.end > at:
-                    return offset, end, False
                 offset, end = next_record(record), record.end
         except Damaged:
             return offset, end, False
