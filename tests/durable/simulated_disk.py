@@ -102,10 +102,6 @@ class _SimulatedFile:
         assert self._open
         return memoryview(bytes(self._inode.now))
 
-    def again(self) -> File:
-        assert self._open
-        return _SimulatedFile(self._disk, self._inode, self.path, writable=self._writable)
-
     def close(self) -> None:
         self._open = False
 

@@ -31,13 +31,13 @@ def test_an_append_only_queue_and_its_snapshot(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "append_only", tmp_path / "q")
     position = int((GOLDEN / "append_only.position").read_text())
     with AppendOnlyQueue(tmp_path / "q") as q:
-        assert list(q) == [b"b", b"c"]
+        assert len(q) == 2
         with AppendOnlyQueue(tmp_path / "q", position=position) as view:
-            assert list(view) == [b"b"]
+            assert view.dequeue_many(9) == [b"b"]
         q.enqueue(b"d")
         q.compact()
     with AppendOnlyQueue(tmp_path / "q") as q:
-        assert list(q) == [b"b", b"c", b"d"]
+        assert q.dequeue_many(9) == [b"b", b"c", b"d"]
 
 
 def test_a_journal(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def items_of(path: Path) -> list[int]:
         with PersistentQueue(path) as q, q.session() as s:
             return [int.from_bytes(item, "little") for item in iter(s.dequeue, None)]
     with AppendOnlyQueue(path) as q:
-        return [int.from_bytes(item, "little") for item in q]
+        return [int.from_bytes(item, "little") for item in iter(q.dequeue, None)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])

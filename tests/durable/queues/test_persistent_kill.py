@@ -26,7 +26,7 @@ SIZES = (0, 10, 300, 5_000, 60_000)
 
 def contents(queue: PersistentQueue | AppendOnlyQueue) -> list[bytes]:
     if isinstance(queue, AppendOnlyQueue):
-        return list(queue)
+        return list(iter(queue.dequeue, None))
     with queue.session() as s:
         return list(iter(s.dequeue, None))
 

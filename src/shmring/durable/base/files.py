@@ -209,13 +209,6 @@ class File:
         """Return the present contents; they stay valid when the file is closed and removed."""
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
 
-    def again(self) -> File:
-        """Open the file once more and return it; each of the two can be closed alone."""
-        other = File.__new__(File)
-        other.path, other.inode = self.path, self.inode
-        other._fd = fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, 3)
-        return other
-
     def close(self) -> None:
         """Give the descriptor back; a second call does nothing."""
         fd, self._fd = self._fd, -1

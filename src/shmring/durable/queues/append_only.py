@@ -11,15 +11,15 @@ ignored.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
 from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
 from shmring.durable.base.files import Disk, check_names, replace_file
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues import session
-from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
+from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece
 from shmring.errors import (
     Closed,
     Damaged,
@@ -31,7 +31,7 @@ from shmring.errors import (
 from shmring.forks import lineage
 
 
-def _read(source: AppendOnlyFile | Held | View, nbytes: int, position: int) -> bytes:
+def _read(source: AppendOnlyFile | Held, nbytes: int, position: int) -> bytes:
     return source.read(nbytes, position)
 
 
@@ -255,26 +255,6 @@ class AppendOnlyQueue(session.Ends):
         while self._rest:
             self._load()
         return [*self._front, *self._reversed_back()]
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the items from the front, without taking them."""
-        with self._lock:
-            self._check_readable()
-            # The caller may change the queue between two items.
-            view = self._file.view()
-            pieces = [
-                Piece(p.source if isinstance(p.source, Held) else view, p.places, p.link, p.begin)
-                for p in self._in_order()
-            ]
-        ahead = ReadAhead(_read)
-        with closing(view):
-            for piece in pieces:
-                while len(piece):
-                    data = ahead.one(piece.source, piece.places, piece.begin)
-                    if data is None:
-                        raise self._damaged(piece)
-                    yield data
-                    piece.begin += 1
 
     def flush(self) -> int:
         """Commit; return the position at which this state can be opened again.

@@ -60,19 +60,6 @@ class Held:
         return self.data[position : position + nbytes]
 
 
-class View:
-    """The file, open for one reader; it stays valid when the queue is compacted or closed."""
-
-    def __init__(self, file: File, base: int) -> None:
-        self._file = file
-        self._base = base
-        self.close = file.close
-
-    def read(self, nbytes: int, position: int) -> bytes:
-        """Return the bytes at a position; fewer at the end of the file."""
-        return self._file.read(nbytes, position - self._base)
-
-
 @dataclass(slots=True, eq=False)
 class Piece:
     """Items of the front stack, from the top down.
@@ -85,7 +72,7 @@ class Piece:
     begin, end : number of items that have been taken, number of items at first
     """
 
-    source: AppendOnlyFile | Held | View
+    source: AppendOnlyFile | Held
     places: bytearray
     link: int = 0
     begin: int = 0
@@ -234,10 +221,6 @@ class AppendOnlyFile:
     def read(self, nbytes: int, position: int) -> bytes:
         """Return the bytes at a position; fewer at the end of the file."""
         return self.file.read(nbytes, position - self.base)
-
-    def view(self) -> View:
-        """Open the file once more, for reading."""
-        return View(self.file.again(), self.base)
 
     def append_back(self, packing: Packing, below: int) -> int:
         """Write items and their nodes upon the node ``below``; return the last node's position.
