@@ -74,13 +74,6 @@ def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str, thread: 
         pushing.outcome()
 
 
-def test_connections_of_one_subscriber_share_its_messages(url: str) -> None:
-    with TableRing(url, slots=10) as one, TableRing(url) as two:
-        one.push_many([b"%d" % n for n in range(6)])
-        got = [handle.pop(timeout=0) for _ in range(3) for handle in (one, two)]
-        assert got == [b"%d" % n for n in range(6)]
-
-
 def test_subscriber_errors(url: str) -> None:
     with TableRing(url, slots=3) as ring:
         with pytest.raises(SubscriberNotFound, match="no subscriber 'x'"):

@@ -107,14 +107,6 @@ def test_items_from_a_generator_that_uses_the_queue_are_all_there(queue: Any, us
     assert queue.dequeue_many(10) == [*before.get(use, [b"0", b"1"]), b"2", b"4"]
 
 
-def test_items_moved_from_the_front_to_the_back_are_all_there(queue: Any) -> None:
-    queue.enqueue_many(ITEMS)
-    queue.flush()
-    assert queue.enqueue_many(b"moved " + item for item in iter(queue.dequeue, None)) == len(ITEMS)
-    queue.flush()
-    assert queue.dequeue_many(10) == [b"moved " + item for item in ITEMS]
-
-
 @pytest.mark.parametrize("kind", ["persistent", "append_only"])
 def test_items_from_a_generator_that_closes_the_queue_are_refused(
     kind: str, tmp_path: Path
@@ -141,21 +133,6 @@ def test_items_from_a_generator_that_waits_for_another_thread_which_uses_the_que
     assert queue.enqueue_many(items()) == 1
     queue.flush()
     assert queue.dequeue_many(10) == [b"other", b"own"]
-
-
-def test_sessions_that_take_in_turn_give_back_in_order(tmp_path: Path) -> None:
-    items = [b"%d" % i for i in range(30)]
-    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
-        one.enqueue_many(items)
-        one.flush()
-        for i in range(0, 30, 3):
-            assert one.dequeue_many(2) == items[i : i + 2]
-            assert two.dequeue() == items[i + 2]
-        one.rollback()
-        assert one.dequeue_many(7) == [item for i, item in enumerate(items) if i % 3 < 2][:7]
-        two.rollback()
-        one.rollback()
-        assert one.dequeue_many(100) == items
 
 
 def test_an_item_of_4_gib_is_refused_before_it_is_touched(queue: Any) -> None:

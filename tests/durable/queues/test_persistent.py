@@ -39,41 +39,6 @@ def test_dropped_session_returns_its_items(tmp_path: Path) -> None:
         assert contents(q) == [b"0", b"1"]
 
 
-def test_item_returned_while_another_session_keeps_a_later_one_comes_first(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q:
-        put(q, b"0", b"1", b"2", b"3")
-        first, second = q.session(), q.session()
-        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
-        first.rollback()
-        second.flush()
-    with PersistentQueue(tmp_path) as q:
-        assert contents(q) == [b"0", b"2", b"3"]
-
-
-def test_sessions_take_from_two_files_in_turn(tmp_path: Path) -> None:
-    items = [b"in the log", b"a" * 40_000, b"b" * 40_000]
-    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
-        put(q, items[0])
-        put(q, *items[1:])
-        assert [one.dequeue(), two.dequeue(), one.dequeue()] == items
-        one.rollback()
-        two.rollback()
-        assert contents(q) == items
-
-
-def test_items_behind_a_hole_keep_their_numbers(tmp_path: Path) -> None:
-    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
-        put(q, b"0", b"1", b"2", b"3")
-        assert [one.dequeue(), two.dequeue()] == [b"0", b"1"]
-        two.flush()
-        one.rollback()
-        q._rewrite_log()
-        assert [one.dequeue(), one.dequeue()] == [b"0", b"2"]
-        one.flush()
-    with PersistentQueue(tmp_path) as q:
-        assert contents(q) == [b"3"]
-
-
 def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path) as q:
         view = memoryview(b"abcdef")
