@@ -10,7 +10,6 @@ need("sqlalchemy", "TableRing", "sql")
 
 from shmring.table_ring.backend import (  # noqa: E402
     PooledSession,
-    SubscriberDropped,
     SubscriberNotFound,
 )
 from shmring.table_ring.ring import TableRing  # noqa: E402
@@ -19,7 +18,6 @@ from shmring.table_ring.turns import Claim  # noqa: E402
 __all__ = [
     "Claim",
     "PooledSession",
-    "SubscriberDropped",
     "SubscriberNotFound",
     "TableRing",
 ]

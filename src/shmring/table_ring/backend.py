@@ -38,11 +38,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
 class SubscriberNotFound(ShmringError, LookupError):
-    """The ring has no subscriber of this name."""
-
-
-class SubscriberDropped(ShmringError):
-    """The subscriber was removed while this handle read for it."""
+    """The ring has no subscriber of this name, or not any more."""
 
 
 class PooledSession(ShmringError):
