@@ -119,8 +119,8 @@ SCRIBBLE = """
         bits = rng.choice([7, 8])  # as `taken` and a take have it
         return sequence << bits | rng.randrange(2**bits)
 
-    def act(rng, out, many, one, exclusive, batches, taken):
-        how = rng.randrange(12)
+    def act(rng, out, many, one, batches, taken):
+        how = rng.randrange(11)
         if how < 3:
             out.push_many([b"x" * rng.randrange(300)] * (1 + rng.randrange(20)), timeout=0)
         elif how == 3:
@@ -148,8 +148,6 @@ SCRIBBLE = """
                 taken.append(sequence)
         elif how == 10 and taken:
             one.done(taken.pop(rng.randrange(len(taken))))
-        elif how == 11 and exclusive:
-            one.available()
 
     for number in range(int(seed), int(seed) + int(rounds)):
         rng = random.Random(number)
@@ -165,7 +163,7 @@ SCRIBBLE = """
                     batches, taken, claim = [], [], 0
                     for _ in range(150):
                         try:
-                            act(rng, out, many, one, exclusive, batches, taken)
+                            act(rng, out, many, one, batches, taken)
                             claim = ring.claimed
                         except (shmring.ShmringError, BufferError):
                             pass
