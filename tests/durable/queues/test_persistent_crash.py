@@ -10,7 +10,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk
-from shmring.durable.queues import session, transaction_log
+from shmring.durable.queues import session, store, transaction_log
 from shmring.errors import NoSpace
 
 SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
@@ -209,6 +209,30 @@ def test_a_log_that_cannot_be_written_anew_with_its_reserve_keeps_it() -> None:
         queue._rewrite_log()
         assert s.dequeue() == b"a" * 50
         s.flush()
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == []
+
+
+def test_a_log_that_was_written_anew_without_its_reserve_has_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "_SLACK_BYTES", 0)
+    disk = SimulatedDisk()
+    queue = PersistentQueue("/q", disk=disk, log_reserve=10_000)
+    with queue.session() as s:
+        s.enqueue_many([b"%d" % n for n in range(20)])
+        s.flush()
+        for _ in range(100):
+            s.enqueue(b"x" * 300)
+            s.flush()
+        s.dequeue_many(110)
+        s.flush()
+        disk.capacity -= disk.room() - 5000  # for a log, and not for a reserve beside the old one
+        queue._rewrite_log()
+        disk.capacity -= disk.room()
+        for left in reversed(range(10)):
+            assert s.dequeue() is not None
+            s.flush()
+            assert len(queue) == left
     assert contents(open_queue(disk.crash(lambda: 0.0))) == []
 
 

@@ -150,7 +150,7 @@ class Store:
         self._rewritten_size = self.log.end
 
     def _write_new(self, name: str, body: Body, next_item: int) -> TransactionLog:
-        def write(reserve: int) -> TransactionLog:
+        def write(reserved: bool) -> TransactionLog:
             return TransactionLog.write_new(
                 self._disk,
                 name,
@@ -158,16 +158,17 @@ class Store:
                 body,
                 number=self.log.next_number,
                 next_item=next_item,
-                reserve=reserve,
+                reserve=self._reserve,
+                reserved=reserved,
             )
 
         try:
-            return write(self._reserve)
+            return write(True)
         except NoSpace:
             if self.log.allocated < body.length + self._reserve + _SLACK_BYTES:
                 raise
             # Removing the old log frees more than the reserve, for which there is no room beside.
-            return write(0)
+            return write(False)
 
     def close(self, live: set[int] | None) -> None:
         """Close the files; delete those that are not in `live`, if their items are known gone."""

@@ -180,13 +180,17 @@ class TransactionLog:
         number: int,
         next_item: int,
         reserve: int,
+        reserved: bool = True,
     ) -> TransactionLog:
-        """Write a log that holds a single transaction under a name, to be renamed to `path`."""
+        """Write a log that holds a single transaction under a name, to be renamed to `path`.
+
+        `reserved`: whether it has the reserve from the start.
+        """
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
         parts: list[Buffer] = [header]
         if body.operations:
             parts += _encode(body, number, number - 1, HEADER_BYTES, FORMAT.salt_of(header))
-        parts.append(bytes(reserve and reserve + _CHUNK))
+        parts.append(bytes(reserve + _CHUNK if reserve and reserved else 0))
         return TransactionLog(disk, path, reserve=reserve, file=write_file(disk, name, parts))
 
     def _read(self, nbytes: int, offset: int) -> memoryview:
