@@ -84,7 +84,6 @@ __all__ += errors.__all__
 __version__ = _shmring.VERSION
 
 _equip()
-_HERE = Path(__file__).parent
 _LAZY_MODULES = ("arrow", "durable", "gpu", "inspect", "metrics", "sidecars", "spark")
 _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}
 
@@ -105,7 +104,7 @@ def get_include() -> str:
     ------
     FileNotFoundError : this installation has no header
     """
-    return str(_first(_HERE / "include", *_source_tree("native/core/include")))
+    return _installed("include")
 
 
 def get_library() -> str:
@@ -115,19 +114,14 @@ def get_library() -> str:
     ------
     FileNotFoundError : this installation has no library
     """
-    built = _source_tree("build/py/native/core/libshmring.so")
-    return str(_first(_HERE / "lib" / "libshmring.so", *built))
+    return _installed("lib/libshmring.so")
 
 
-def _source_tree(pattern: str) -> list[Path]:
-    return sorted(_HERE.parent.parent.glob(pattern)) if _HERE.parent.name == "src" else []
-
-
-def _first(*candidates: Path) -> Path:
-    for path in candidates:
-        if path.exists():
-            return path
-    raise FileNotFoundError(
-        f"this installation of shmring has no {candidates[0].name} (looked for {candidates[0]}); "
-        "install it with pip from the wheel or the source"
-    )
+def _installed(what: str) -> str:
+    path = Path(__file__).parent / what
+    if not path.exists():
+        raise FileNotFoundError(
+            f"this installation of shmring has no {path}; install it with pip from the wheel or "
+            "the source"
+        )
+    return str(path)

@@ -35,8 +35,8 @@ def seconds_of(what: str, value: float, most: float = math.inf) -> float:
     return value
 
 
-def number_of(text: str, thousand: int) -> int:
-    """A number as people write it: 65536, 1_000, 64k or 64M.
+def number_of(text: str) -> int:
+    """A number as people write it: 65536, 1_000, 64k or 64M, with thousands of 1024.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def number_of(text: str, thousand: int) -> int:
         raise ValueError(f"{text!r} is no number such as 65536 or 64M")
     digits, letter = match.groups()
     power = " kMGT".index(letter.replace("K", "k") or " ")
-    return int(re.sub("[_,]", "", digits)) * thousand**power
+    return int(re.sub("[_,]", "", digits)) * 1024**power
 
 
 def start_of(start: object) -> tuple[int, int]:

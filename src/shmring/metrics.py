@@ -27,7 +27,7 @@ from shmring.sidecars.participants import Staff
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-__all__ = ["METRICS", "HostMetrics", "Metric", "PrometheusCollector"]
+__all__ = ["METRICS", "HostMetrics", "Metric"]
 
 Labels = tuple[str, ...]
 Kind = Literal["gauge", "counter"]
@@ -173,6 +173,18 @@ class HostMetrics(Closing):
             self._before, self._looked, self._samples = now, at, samples
             return now
 
+    def collect(self) -> Iterator[Family]:
+        """All metrics, those without a value too: a registry of prometheus_client asks for them."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        samples = self._samples  # of one look
+        for metric in METRICS:
+            family = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+            made = family(f"shmring_{metric.name}", metric.words, labels=metric.labels)
+            for labels, value in samples[metric.name].items():
+                made.add_metric(labels, value)
+            yield made
+
     def _add(
         self,
         samples: Samples,
@@ -267,22 +279,3 @@ class HostMetrics(Closing):
         there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}
         for key in [key for key in self._counted if key[1][0] not in there]:
             del self._counted[key]
-
-
-class PrometheusCollector:
-    """A collector that prometheus_client's registries ask for the values."""
-
-    def __init__(self, metrics: HostMetrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Family]:
-        """All metrics, those without a value too."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        samples = self._metrics.samples
-        for metric in METRICS:
-            family = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-            made = family(f"shmring_{metric.name}", metric.words, labels=metric.labels)
-            for labels, value in samples[metric.name].items():
-                made.add_metric(labels, value)
-            yield made

@@ -16,7 +16,7 @@ import shmring
 from shmring.choices import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.lines import Lines
-from shmring.cli.options import Number, Place, json_option, positive, ring_argument, slots_option
+from shmring.cli.options import Number, Place, json_option, ring_argument, slots_option
 from shmring.cli.output import emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
@@ -59,7 +59,7 @@ def start(value: str) -> str | int:
     show_default=True,
     help="Stop at an end marker, when there is nothing more, or only at Ctrl-C.",
 )
-@click.option("--limit", type=positive, metavar="N", help="Stop after N messages.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
 @click.option(
     "--timeout",
     type=Number(0),

@@ -45,11 +45,11 @@ def exporter(port: int, address: str, interval: float, age: float, foreign: bool
     need("prometheus_client", "the exporter", "prometheus")
     from prometheus_client import CollectorRegistry
 
-    from shmring.metrics import HostMetrics, PrometheusCollector
+    from shmring.metrics import HostMetrics
 
     with HostMetrics(interval=interval, age=age, foreign=foreign) as metrics:
         registry = CollectorRegistry()
-        registry.register(PrometheusCollector(metrics))
+        registry.register(metrics)
         with suppress(KeyboardInterrupt, Terminated):  # how it ends
             _serve(port, address, registry)
 

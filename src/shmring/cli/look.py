@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import sys
-import textwrap
 import time
 from typing import Any
 
 import click
 
-from shmring.cli.options import DAY, Number, Place, count, json_option, ring_argument
+from shmring.cli.options import DAY, Number, Place, json_option, ring_argument
 from shmring.cli.output import (
     as_time,
     clean,
@@ -137,15 +135,7 @@ def summary(place: Place, stats: RingStats) -> list[str]:
         f"{stats['floor']:,} to {stats['claimed']:,}"
     ]
     if used and holder:
-        width = shutil.get_terminal_size().columns
-        lines += textwrap.wrap(
-            clean(holder["words"]),
-            width,
-            initial_indent="> ",
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,  # a command in it is there to be copied
-        )
+        lines.append(f"> {clean(holder['words'])}")
     return lines
 
 
@@ -221,7 +211,7 @@ def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tu
 @ring_argument
 @click.option(
     "--limit",
-    type=count,
+    type=click.IntRange(1),
     metavar="N",
     help="Only the newest N messages.  [default: 20 as text, else all]",
 )
@@ -236,7 +226,7 @@ def table(place: Place, limit: int | None) -> None:
         found = filled_rows(ring)
     if limit is None and not wants_json():
         limit = 20
-    shown = found if limit is None else found[len(found) - min(limit, len(found)) :]
+    shown = found if limit is None else found[-limit:]
     if not wants_json():
         show_table(
             ["slot", "message_id", "time", "message", "reference_count"],

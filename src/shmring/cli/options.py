@@ -27,31 +27,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DAY = 86_400  # seconds
 
 
-def _number(value: str | int, thousand: int) -> int:
+def binary_count(value: str | int) -> int:
+    """A number of bytes or slots: 1k is 1024."""
     if isinstance(value, int):
         return value
     try:
-        return number_of(value, thousand)
+        return number_of(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-def count(value: str | int) -> int:
-    """A number of messages or rows: 1k is 1000."""
-    return _number(value, 1000)
-
-
-def binary_count(value: str | int) -> int:
-    """A number of bytes or slots: 1k is 1024."""
-    return _number(value, 1024)
-
-
-def positive(value: str | int) -> int:
-    """A count of at least one."""
-    number = count(value)
-    if number < 1:
-        raise click.BadParameter("it must be at least 1")
-    return number
 
 
 class Number(click.FloatRange):

@@ -173,7 +173,7 @@ class _Function(_Sidecar):
             function,
             name,
             workers=None if workers is None else at_least_one("workers", int(workers)),
-            slots=None if slots is None else number_of(slots, 1024),
+            slots=None if slots is None else number_of(slots),
             options=worker_options(batching, pin=options.get("pin") == "true"),
             apart=True,
         )
