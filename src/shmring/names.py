@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -207,8 +206,6 @@ def _shm_unlink(path: str) -> Callable[[], None] | None:
     folder, file = os.path.split(path)
     if folder != SHM_FOLDER:
         return None
-    if sys.version_info >= (3, 13) and not sys._is_gil_enabled():
-        return None  # posix_ipc would enable the GIL
     try:
         posix_ipc = import_module("posix_ipc")
     except ImportError:  # a dependency only where it needs no compiler

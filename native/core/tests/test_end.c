@@ -1,6 +1,4 @@
 /* One end marker ends every consumer of every branch, once. */
-#include <pthread.h>
-
 #include "check.h"
 
 TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
@@ -334,34 +332,6 @@ TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)
 	}
 }
 
-/* --- threads that wait ------------------------------------------------------------ */
-
-struct waiter_thread {
-	pthread_t thread;
-	shmring_consumer *m;
-	uint64_t sum;
-	uint64_t runs;
-};
-
-static void *serve_runs(void *argument)
-{
-	struct waiter_thread *w = argument;
-
-	for (uint64_t ends = 0; ends < w->runs;) {
-		int64_t number = pop_number(w->m);
-
-		if (number == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(w->m, INT64_MAX, SHMRING_WAIT_FUTEX);
-		else if (number == SHMRING_ENDED)
-			ends++;
-		else if (number < 0)
-			NEED(number == SHMRING_UNAVAILABLE);
-		else
-			w->sum += (uint64_t)number;
-	}
-	return NULL;
-}
-
 /* While another process has the admin lock, an end waits for what the dead held: but a
  * branch with drop_oldest holds no producers meanwhile. */
 TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_branch_with_drop_oldest)
@@ -386,35 +356,6 @@ TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_branch_with_drop_oldest
 	shmring_consumer_close(m);
 	shmring_producer_close(p);
 	shmring_close(stopped);
-	ring_end(r);
-}
-
-TEST(consumers_that_wait_are_woken_by_the_end)
-{
-	enum { CONSUMERS = 6, RUNS = 300, EACH = 7 };
-	struct waiter_thread w[CONSUMERS];
-	uint64_t sum = 0, expected = 0;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-
-	for (int i = 0; i < CONSUMERS; i++) {
-		w[i] = (struct waiter_thread){.m = consumer_of(r, "b"), .runs = RUNS};
-		NEED(pthread_create(&w[i].thread, NULL, serve_runs, &w[i]) == 0);
-	}
-	for (uint64_t run = 0; run < RUNS; run++) {
-		for (uint64_t i = 0; i < EACH; i++, expected += run)
-			while (push_number(p, run) != SHMRING_OK)
-				(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX);
-		while (shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) != SHMRING_OK)
-			(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX);
-	}
-	for (int i = 0; i < CONSUMERS; i++) {
-		pthread_join(w[i].thread, NULL);
-		sum += w[i].sum;
-		shmring_consumer_close(w[i].m);
-	}
-	CHECK_IS(sum, expected);
-	shmring_producer_close(p);
 	ring_end(r);
 }
 

@@ -240,56 +240,6 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 	store_relaxed(&endless, false);
 }
 
-/* --- chains: followers sleep for upstreams ----------------------------------------- */
-
-struct link {
-	shmring *ring;
-	const char *branch;
-	uint64_t n;
-};
-
-static void *pass_on(void *argument)
-{
-	struct link *l = argument;
-	shmring_consumer *m = consumer_of(l->ring, l->branch);
-
-	for (uint64_t i = 0; i < l->n; i++)
-		NEED(wait_and_pop(m, SHMRING_WAIT_FUTEX) == i);
-	shmring_consumer_close(m);
-	return NULL;
-}
-
-TEST(no_wake_up_is_lost_along_a_chain)
-{
-	shmring *r = ring_new();
-	uint32_t a, b, c;
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
-	uint64_t n = 500 * stress();
-	struct link links[3] = {{r, "a", n}, {r, "b", n}, {r, "c", n}};
-	pthread_t threads[3];
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *end;
-
-	store_relaxed(&endless, true);
-	NEED(shmring_subscribe(r, "a", &o, &a) == SHMRING_OK);
-	o.upstream = UINT64_C(1) << a;
-	NEED(shmring_subscribe(r, "b", &o, &b) == SHMRING_OK);
-	o.upstream = UINT64_C(1) << b;
-	NEED(shmring_subscribe(r, "c", &o, &c) == SHMRING_OK);
-	o.upstream = UINT64_C(1) << c;
-	end = consumer_with(r, "end", &o);
-	for (int i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, pass_on, &links[i]);
-	for (uint64_t i = 0; i < n; i++) {
-		NEED(push_number(p, i) == SHMRING_OK);
-		NEED(wait_and_pop(end, SHMRING_WAIT_FUTEX) == i);
-	}
-	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
-	store_relaxed(&endless, false);
-	END(r, p, end);
-}
-
 /* --- a smaller wish is not forgotten for a bigger one -------------------------------- */
 
 struct wish {
