@@ -128,7 +128,7 @@ def mark_of(slots: int) -> str:
 
 
 def made_for(ring: str) -> str:
-    """Return what the ring's row says of its"""
+    """Return what the ring's row says of its functions."""
     return f"version {VERSION} for {ring}"
 
 
@@ -415,7 +415,7 @@ class PostgresRing(Backend):
         return schema, quoted, found
 
     def _check_parts(self) -> None:
-        """Raise if a part of the ring is missing, or another version made its"""
+        """Raise if a part of the ring is missing, or another version made its functions."""
         name, ring = self.tables.name, self._named()
         renew = f"TableRing.renew(url, name={name!r})"
         (made,) = self._call(f"SELECT functions FROM {self._called('_ring')}", ())[0]
