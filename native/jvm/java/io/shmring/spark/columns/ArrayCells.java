@@ -35,14 +35,15 @@ final class ArrayCells implements RootWriter.Cells {
 
   /**
    * @param column of the rows
+   * @param room for so many elements, at least
    */
-  ArrayCells(ListVector vector, int column, int rows) {
+  ArrayCells(ListVector vector, int column, int rows, long room) {
     this.vector = vector;
     this.column = column;
-    this.room = FIRST_ELEMENTS;
+    this.room = (int) Math.max(FIRST_ELEMENTS, room);
     vector.setInitialCapacity(rows);
     vector.allocateNew();
-    this.elements = FlatCells.of(vector.getDataVector(), 0, room);
+    this.elements = FlatCells.of(vector.getDataVector(), 0, this.room, 0);
     grow(rows);
   }
 
@@ -123,6 +124,11 @@ final class ArrayCells implements RootWriter.Cells {
     }
     validity.grow(vector.getValidityBufferAddress(), rows);
     offsets = vector.getOffsetBufferAddress();
+  }
+
+  @Override
+  public long room() {
+    return room;
   }
 
   @Override

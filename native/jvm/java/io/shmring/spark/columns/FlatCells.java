@@ -27,8 +27,9 @@ abstract class FlatCells implements RootWriter.Cells {
 
   /**
    * @param column of the rows
+   * @param room bytes of all texts or binaries that there is room for at once, at least
    */
-  static FlatCells of(FieldVector vector, int column, int rows) {
+  static FlatCells of(FieldVector vector, int column, int rows, long room) {
     FlatCells cells =
         vector instanceof BaseVariableWidthVector bytes
             ? new Bytes(bytes, column)
@@ -36,6 +37,7 @@ abstract class FlatCells implements RootWriter.Cells {
     vector.setInitialCapacity(rows);
     vector.allocateNew();
     cells.grow(rows);
+    cells.makeRoom(room);
     return cells;
   }
 
@@ -133,6 +135,9 @@ abstract class FlatCells implements RootWriter.Cells {
 
   abstract void enlarge();
 
+  /** Lets so many bytes be written without asking for more. */
+  abstract void makeRoom(long bytes);
+
   /** Reads the present addresses of the vector's buffers. */
   abstract void locate();
 
@@ -181,6 +186,9 @@ abstract class FlatCells implements RootWriter.Cells {
     void enlarge() {
       vector.reAlloc();
     }
+
+    @Override
+    void makeRoom(long bytes) {} // numbers have it for each row
 
     @Override
     void locate() {
@@ -309,6 +317,19 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
+    public long room() {
+      return room;
+    }
+
+    @Override
+    void makeRoom(long bytes) {
+      if (bytes > room) {
+        vector.reallocDataBuffer(bytes);
+        locate();
+      }
+    }
+
+    @Override
     void locate() {
       offsets = vector.getOffsetBufferAddress();
       values = vector.getDataBufferAddress();
@@ -402,8 +423,7 @@ abstract class FlatCells implements RootWriter.Cells {
     private void copy(Object base, long offset, int length) {
       if (length > room - end) {
         checkSize((long) end + length);
-        vector.reallocDataBuffer(Math.max(2 * room, (long) end + length));
-        locate();
+        makeRoom(Math.max(2 * room, (long) end + length));
       }
       Platform.copyMemory(base, offset, null, values + end, length);
       end += length;

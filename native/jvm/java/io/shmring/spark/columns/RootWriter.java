@@ -3,6 +3,7 @@ package io.shmring.spark.columns;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.util.List;
+import java.util.Optional;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.ListVector;
@@ -22,35 +23,40 @@ public final class RootWriter {
   private final Cells[] columns;
   private final long wholeBytes;
   private final boolean isStruct;
-  private int capacity = FIRST_ROWS;
+  private int capacity;
   private int rows;
 
   public RootWriter(VectorSchemaRoot root) {
-    this(root, Long.MAX_VALUE, false);
+    this(root, Long.MAX_VALUE, false, Optional.empty());
   }
 
   /**
    * @param wholeBytes of vectors, with which a batch of Spark's own is whole
    * @param isStruct whether all columns are the fields of one there
+   * @param like has the same columns: memory for as much as its own is made at once, as what is
+   *     doubled again and again is written, and paid for, twice
    */
-  public RootWriter(VectorSchemaRoot root, long wholeBytes, boolean isStruct) {
+  public RootWriter(
+      VectorSchemaRoot root, long wholeBytes, boolean isStruct, Optional<RootWriter> like) {
     this.root = root;
+    this.capacity = like.map(other -> other.capacity).orElse(FIRST_ROWS);
     this.wholeBytes = wholeBytes;
     this.isStruct = isStruct;
     List<FieldVector> vectors = root.getFieldVectors();
     this.columns = new Cells[vectors.size()];
     for (int i = 0; i < columns.length; i++) {
+      int column = i;
       FieldVector vector = vectors.get(i);
-      columns[i] = cells(vector, i);
+      columns[i] = cells(vector, i, like.map(other -> other.columns[column].room()).orElse(0L));
     }
   }
 
-  private static Cells cells(FieldVector vector, int column) {
+  private Cells cells(FieldVector vector, int column, long room) {
     if (FlatColumn.isFlat(vector)) {
-      return FlatCells.of(vector, column, FIRST_ROWS);
+      return FlatCells.of(vector, column, capacity, room);
     }
     return ArrayCells.take(vector)
-        ? new ArrayCells((ListVector) vector, column, FIRST_ROWS)
+        ? new ArrayCells((ListVector) vector, column, capacity, room)
         : new SparkCells(vector, column);
   }
 
@@ -155,6 +161,11 @@ public final class RootWriter {
 
     /** Makes room for so many rows. */
     void grow(int rows);
+
+    /** How much there is room for besides a value a row: bytes of texts, or elements of arrays. */
+    default long room() {
+      return 0;
+    }
 
     /** Of so many rows, in the vector's buffers, as Spark counts them. */
     long bytes(int rows);

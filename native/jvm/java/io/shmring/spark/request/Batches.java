@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
@@ -50,6 +51,7 @@ public final class Batches implements AutoCloseable {
     private final Signature.Sent sent;
     private final byte[] schemaBytes; // of that
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
+    private Optional<RootWriter> last = Optional.empty(); // that was made
 
     Side(Signature signature) {
       this.schema = signature.columns();
@@ -60,6 +62,7 @@ public final class Batches implements AutoCloseable {
     Vectors empty() {
       if (free.isEmpty()) {
         Vectors vectors = new Vectors(this, VectorSchemaRoot.create(schema, allocator));
+        last = Optional.of(vectors.writer);
         all.add(vectors);
         return vectors;
       }
@@ -83,7 +86,7 @@ public final class Batches implements AutoCloseable {
       this.side = side;
       this.root = root;
       this.part = root;
-      this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct());
+      this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct(), side.last);
     }
 
     int rows() {
