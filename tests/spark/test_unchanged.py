@@ -130,6 +130,27 @@ def test_answers_that_spark_makes_of_values_come_together(frame, set_option):
     assert metrics_of(sums, "ArrowAggregatePython")["answers"] < 3503
 
 
+def test_columns_of_a_batch_that_goes_in_parts_are_not_sent_back(spark, set_option):
+    set_option(ADAPTIVE, False)
+    set_option(ROWS, 10_000)
+    set_option(FUNCTIONS, "on")
+
+    def passes_on(batches):
+        for batch in batches:
+            numbers = pa.array(range(batch.num_rows), pa.int64())
+            yield pa.record_batch({"n": numbers, "many": batch.column("many")})
+
+    rows = spark.range(20_000, numPartitions=1)
+    frame = rows.selectExpr("transform(sequence(1, 256), x -> float(x + id)) many")
+    found = frame.mapInArrow(passes_on, "n long, many array<float>")
+    tail = found.selectExpr("count(many)", "sum(n)", "sum(many[255])")
+    assert [tuple(row) for row in tail.collect()] == [
+        (20_000, 99_990_000, sum(256.0 + x for x in range(20_000)))
+    ]
+    counted = metrics_of(tail, "MapInArrow")
+    assert counted["answerBytes"] < counted["requestBytes"] / 50
+
+
 def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_option):
     def daemon(batches):
         for _ in batches:

@@ -156,25 +156,30 @@ class _Exchange:
     def _next(self) -> pa.RecordBatch | None:
         if self._said < self._left and not self._held:
             self._push(partial(self._rings.producer.push, self._packed(0)))
-        parts = bytearray()
+        whole: Any = None  # of a batch in parts
+        end = 0  # of those that came
         while True:
             lease, total, flags = self._lease()
             if flags & _END:
                 lease.release()
                 return None
             self._flags = flags
-            if not flags & _PART and not parts:
+            if not flags & _PART and whole is None:
                 batch = self._decoded(lease)
                 if len(lease) >= WORTH:
                     self._request = batch
                 lease.release()
                 return self._wrapped(batch)
-            parts += memoryview(lease)[_head.size :]
+            if whole is None:
+                whole = _pa.allocate_buffer(total)
+            begin, end = end, end + len(lease) - _head.size
+            if end > total or (end < total) != bool(flags & _PART):
+                raise ShmringError(f"a batch in parts has {end} bytes, not {total}")
+            memoryview(whole).cast("B")[begin:end] = memoryview(lease)[_head.size :]
             lease.release()
             if not flags & _PART:
-                if len(parts) != total:
-                    raise ShmringError(f"a batch in parts has {len(parts)} bytes, not {total}")
-                return self._wrapped(_decoded(pa.py_buffer(parts)))
+                self._request = _decoded(whole)
+                return self._wrapped(self._request)
 
     def _lease(self) -> tuple[Lease, int, int]:
         """The next message of this task: requests that another one left unread are dropped."""

@@ -86,32 +86,37 @@ public final class EncodedBatch implements AutoCloseable {
    */
   public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
       throws InterruptedException {
-    Optional<Claim> claim =
-        producer.claim(head.length + length, head.length + body, timeout);
+    return push(producer, head, 0, length, kind, timeout);
+  }
+
+  /**
+   * Publishes some of the bytes of the IPC messages, for a batch that no message of the ring takes;
+   * returns empty if there was no room in time.
+   */
+  public OptionalLong push(
+      Producer producer, byte[] head, long first, long count, int kind, Duration timeout)
+      throws InterruptedException {
+    long align = first == 0 ? head.length + body : head.length;
+    Optional<Claim> claim = producer.claim(head.length + count, align, timeout);
     if (claim.isEmpty()) {
       return OptionalLong.empty();
     }
     try (Claim open = claim.get()) {
       open.put(0, ByteBuffer.wrap(head));
-      long at = open.put(head.length, ByteBuffer.wrap(schema));
-      MessageSerializer.serialize(new WriteChannel(new Into(open, at)), batch);
+      write(open, head.length, first);
       open.commit(kind);
       return OptionalLong.of(open.id());
-    } catch (IOException error) {
-      throw new IllegalStateException(error); // a claim does no input or output
     }
   }
 
-  /** Writes the IPC messages into memory, for a batch that no message of a ring takes. */
-  public byte[] bytes() {
-    ByteArrayOutputStream bytes = new ByteArrayOutputStream(Math.toIntExact(length));
-    bytes.writeBytes(schema);
+  private void write(Claim claim, long place, long first) {
+    Into into = new Into(claim, place, first);
+    into.write(ByteBuffer.wrap(schema));
     try {
-      MessageSerializer.serialize(new WriteChannel(Channels.newChannel(bytes)), batch);
+      MessageSerializer.serialize(new WriteChannel(into), batch);
     } catch (IOException error) {
-      throw new IllegalStateException(error); // an array does no input or output
+      throw new IllegalStateException(error); // a claim does no input or output
     }
-    return bytes.toByteArray();
   }
 
   @Override
@@ -119,20 +124,28 @@ public final class EncodedBatch implements AutoCloseable {
     batch.close();
   }
 
-  /** A claim as a channel. */
+  /** A claim as a channel, which passes over bytes before it and behind it. */
   private static final class Into implements WritableByteChannel {
     private final Claim claim;
-    private long offset;
+    private long place; // of the next byte, in the claim
+    private long before; // bytes that are still to be passed over
 
-    Into(Claim claim, long offset) {
+    Into(Claim claim, long place, long first) {
       this.claim = claim;
-      this.offset = offset;
+      this.place = place;
+      this.before = first;
     }
 
     @Override
     public int write(ByteBuffer from) {
       int count = from.remaining();
-      offset = claim.put(offset, from);
+      int passed = (int) Math.min(before, count);
+      before -= passed;
+      int taken = (int) Math.min(count - passed, claim.length(0) - place);
+      if (taken > 0) {
+        place = claim.put(place, from.slice(from.position() + passed, taken));
+      }
+      from.position(from.limit());
       return count;
     }
 

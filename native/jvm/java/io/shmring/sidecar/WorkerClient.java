@@ -42,6 +42,7 @@ public final class WorkerClient implements Client {
 
   // So many requests may be under way while they have few bytes: Spark's own fill buffers of 64 KB.
   private static final int MOST_SMALL = 64;
+  private static final int FEW = 2; // large ones: one to work on, one behind it
   private static final long SMALL_BYTES = 1 << 16;
 
   private static final int HEAD_BYTES = 32;
@@ -139,7 +140,7 @@ public final class WorkerClient implements Client {
   private final AnswerDecoder decoder;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in order
   private final ArrayDeque<Request> unsent = new ArrayDeque<>(); // the last of these
-  private Optional<ByteBuffer> rest = Optional.empty(); // of the first of them, which goes in parts
+  private long sent; // bytes of the first of them, which may go in parts
   private long bytesUnderWay;
   private long number;
   private long unneeded; // requests, as the worker has said
@@ -203,7 +204,9 @@ public final class WorkerClient implements Client {
 
   @Override
   public boolean wantsMore(int most) {
-    return waiting.size() < most || waiting.size() < MOST_SMALL && bytesUnderWay < SMALL_BYTES;
+    int count = waiting.size();
+    return bytesUnderWay < SMALL_BYTES && count < MOST_SMALL
+        || count < (bytesUnderWay < 2 * rings.mostBytes() ? most : Math.min(most, FEW));
   }
 
   @Override
@@ -326,32 +329,21 @@ public final class WorkerClient implements Client {
 
   private boolean push(Request request) {
     EncodedBatch batch = request.batch;
-    if (HEAD_BYTES + batch.length() <= rings.mostBytes()) {
-      byte[] head = new Head(stream, request.number, 0, request.flags).pack();
+    while (sent < batch.length()) {
+      long count = Math.min(batch.length() - sent, rings.mostBytes() - HEAD_BYTES);
+      int more = sent + count < batch.length() ? PART : 0;
+      byte[] head = new Head(stream, request.number, batch.length(), request.flags | more).pack();
       try {
-        return batch.push(rings.producer(), head, Kind.USER, Duration.ZERO).isPresent();
+        if (batch.push(rings.producer(), head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+          return false;
+        }
       } catch (InterruptedException error) {
         interrupted = true;
         return false;
       }
+      sent += count;
     }
-    if (rest.isEmpty()) {
-      rest = Optional.of(ByteBuffer.wrap(batch.bytes()));
-    }
-    ByteBuffer bytes = rest.get();
-    while (bytes.hasRemaining()) {
-      int count = (int) Math.min(bytes.remaining(), rings.mostBytes() - HEAD_BYTES);
-      int more = count < bytes.remaining() ? PART : 0;
-      byte[] head = new Head(stream, request.number, bytes.limit(), request.flags | more).pack();
-      byte[] message = new byte[HEAD_BYTES + count];
-      System.arraycopy(head, 0, message, 0, HEAD_BYTES);
-      bytes.get(bytes.position(), message, HEAD_BYTES, count);
-      if (!push(message)) {
-        return false;
-      }
-      bytes.position(bytes.position() + count);
-    }
-    rest = Optional.empty();
+    sent = 0;
     return true;
   }
 
