@@ -115,6 +115,7 @@ def test_commands_show_what_is_seen_of_another_users_ring(foreign: str, name: st
 
     assert said("stat", name)["branches"][0]["waiting"] == 1
     assert said("stat", name)["info"]["slots"] == 1024
+    assert said("top", name, "--times", "1")["used"] == 1
     assert [ring["used"] for ring in said("ls") if ring["name"] == name] == [1]
     assert said("check", name)["rings"] == [name]
     assert name in said("check", "--foreign")["rings"]

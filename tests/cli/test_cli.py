@@ -201,6 +201,16 @@ def test_stat_ls_and_table_say_the_same_as_the_api(name: str) -> None:
     assert json.loads(good("table", name, "--json", "--limit", 1)) == rows[-1]
 
 
+def test_top_shows_what_passes_a_second(name: str) -> None:
+    good("produce", name, input=numbered(5))
+    shown = good("top", name, "--times", 1)
+    assert "5 of 65,536 slots in use" in shown
+    assert "0 slots a second" in shown
+    assert "default" in shown
+    looks = good("top", name, "--times", 2, "--interval", 0.05, "--json").splitlines()
+    assert [json.loads(look)["slots_per_s"] for look in looks] == [0, 0]
+
+
 def test_a_ring_whose_users_died_is_recovered_and_swept(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
 ) -> None:
@@ -226,7 +236,7 @@ def test_rubbish_is_told_in_one_line_with_status_1(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["stat", "table", "recover", "unlink"])
+@pytest.mark.parametrize("command", ["stat", "table", "top", "recover", "unlink"])
 def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
     result = run(command, name)
     assert result.exit_code == 1

@@ -29,6 +29,7 @@ from shmring.sidecars import SidecarClient
         "produce x --timeout nan",
         "sidecar m:f --max-wait-ms nan",
         "sidecar m:f --timeout nan",
+        "top --interval inf",
     ],
 )
 def test_number_that_is_none_is_refused(line: str) -> None:

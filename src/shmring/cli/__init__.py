@@ -19,7 +19,7 @@ from shmring.cli.consume import consume
 from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
-from shmring.cli.look import stat, table
+from shmring.cli.look import stat, table, top
 from shmring.cli.options import json_option
 from shmring.cli.output import say
 from shmring.cli.produce import produce
@@ -80,6 +80,7 @@ for _command in (
     docs,
     create,
     stat,
+    top,
     produce,
     consume,
     table,

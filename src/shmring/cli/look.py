@@ -1,10 +1,15 @@
-"""Commands that look on, without joining: stat and table."""
+"""Commands that look on, without joining: stat, top and table."""
 
 from __future__ import annotations
 
+import itertools
+import sys
+import time
+from typing import Any
+
 import click
 
-from shmring.cli.options import Place, json_option, ring_argument
+from shmring.cli.options import DAY, Number, Place, json_option, ring_argument
 from shmring.cli.output import (
     as_time,
     clean,
@@ -34,14 +39,92 @@ def stat(place: Place) -> None:
     if wants_json():
         emit({**stats, "info": info._asdict()})
         return
-    print_lines("\n".join((*summary(place, stats), _header(info))))
+    _show(stats, (*summary(place, stats), _header(info)))
     print()
-    show_table(_BRANCH_COLUMNS, _branch_rows(stats), title="branches")
+    show_table(*_counters(stats["participants"]), title="what they have done")
+
+
+@click.command()
+@ring_argument
+@click.option(
+    "--interval",
+    type=Number(0.05, DAY),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
+@json_option
+def top(place: Place, interval: float, times: int | None) -> None:
+    """Watch a ring until Ctrl-C: what `shmring stat` shows, and what passes a second.
+
+    With --json, each look is a line.
+    """
+    rates = _Rates()
+    for number in itertools.count(1):
+        with place.look_on() as ring:
+            found: Any = ring.stats()
+        rates.add_to(found)
+        if wants_json():
+            emit(found)
+        else:
+            click.clear()  # a terminal
+            passes = f"{found['slots_per_s']:,} slots a second"
+            _show(found, (*summary(place, found), passes))
+            sys.stdout.flush()
+        if number == times:
+            return
+        time.sleep(interval)
+
+
+class _Rates:
+    """What counters gain a second between two looks."""
+
+    def __init__(self) -> None:
+        self._seen: dict[object, tuple[float, int]] = {}
+
+    def _rate(self, what: object, value: int) -> int:
+        """0 for what is seen for the first time, or has begun anew."""
+        now = time.monotonic()
+        then, before = self._seen.get(what, (now, value))
+        self._seen[what] = (now, value)
+        return round((value - before) / (now - then)) if now > then and value > before else 0
+
+    def add_to(self, stats: Any) -> None:
+        stats["slots_per_s"] = self._rate("claimed", stats["claimed"])
+        for branch in stats["branches"]:
+            branch["slots_per_s"] = self._rate(("branch", branch["name"]), branch["position"])
+        for participant in stats["participants"]:
+            who = (participant["seat"], participant["pid"], participant["joined_ns"])
+            for counter in ("messages", "bytes"):
+                rate = self._rate((who, counter), participant[counter])
+                participant[f"{counter}_per_s"] = rate
+
+
+def _show(stats: Any, lines: tuple[str, ...]) -> None:
+    """The lines, the branches and the participants; with what passes a second, if that is known."""
+    rates = ("slots_per_s",), ("messages_per_s", "bytes_per_s")
+    of_branches, of_participants = rates if "slots_per_s" in stats else ((), ())
+    print_lines("\n".join(lines))
     print()
-    participants = stats["participants"]
-    show_table(_PARTICIPANT_COLUMNS, map(_participant_row, participants), title="participants")
+    show_table(
+        (*_BRANCH_COLUMNS, *(rate.replace("_per_", "/") for rate in of_branches)),
+        [
+            (*row, *(branch[rate] for rate in of_branches))
+            for row, branch in zip(_branch_rows(stats), stats["branches"], strict=True)
+        ],
+        title="branches",
+    )
     print()
-    show_table(*_counters(participants), title="what they have done")
+    show_table(
+        (*_PARTICIPANT_COLUMNS, *(rate.replace("_per_", "/") for rate in of_participants)),
+        [
+            (*_participant_row(each), *(each[rate] for rate in of_participants))
+            for each in stats["participants"]
+        ],
+        title="participants",
+    )
 
 
 def summary(place: Place, stats: RingStats) -> list[str]:
