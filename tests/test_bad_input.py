@@ -330,6 +330,7 @@ def test_closed_producer_says_so(ring):
         out.push_end,
         out.next,
         out.abort,
+        out.available,
         lambda: out.done(0),
         lambda: out.slot(0),
     ):
@@ -347,6 +348,7 @@ def test_closed_consumer_says_so(ring):
         lambda: inp.lease_many(1),
         lambda: next(inp),
         inp.next,
+        inp.available,
         lambda: inp.done(0),
         lambda: inp.slot(0),
         lambda: inp.position,

@@ -10,6 +10,13 @@ import shmring
 from shmring import UNAVAILABLE, FanOut
 
 
+@pytest.fixture
+def single(name):
+    """A ring with one producer."""
+    with shmring.create(name, slots=1024, single_producer=True, temporary=True) as ring:
+        yield ring
+
+
 def publish(out, *messages):
     for message in messages:
         sequence = out.next()
@@ -28,7 +35,7 @@ def take(sequence, length=1):
     return data
 
 
-# --- next, done --------------------------------------------------------------------
+# --- next, done, available --------------------------------------------------------------------
 
 
 def test_messages_of_sequences_and_of_pushes_are_the_same(ring):
@@ -42,6 +49,44 @@ def test_messages_of_sequences_and_of_pushes_are_the_same(ring):
         pusher.push(b"y")
         assert [high.pop(timeout=0), high.pop(timeout=0)] == [b"x", b"y"]
         assert [take(low), take(low)] == [b"x", b"y"]
+
+
+def test_producer_goes_up_to_available_and_publishes_the_batch_at_once(single):
+    with single.sequence() as out, single.consumer("a") as inp:
+        total = 0
+        while total < 5 * single.slots:
+            first = out.next()
+            assert first == total
+            end = out.available()
+            assert end > first
+            for sequence in range(first, end):
+                out.slot(sequence)[:8] = sequence.to_bytes(8, "little")
+            out.done(end - 1, 8)
+            with inp.lease_many(2 * single.slots, timeout=0) as batch:
+                assert len(batch) == end - first
+                assert [int.from_bytes(m, "little") for m in batch] == list(range(first, end))
+            total = end
+
+
+def test_reader_goes_up_to_available_and_releases_the_batch_at_once(ring):
+    with ring.producer() as out, ring.sequence("a") as inp:
+        for lap in range(10):
+            out.push_many([b"%d" % i for i in range(500)])
+            first = inp.next()
+            end = inp.available()
+            assert (first, end) == (lap * 500, lap * 500 + 500)
+            assert [bytes(inp.slot(s)[:1]) for s in range(first, end)][:3] == [b"0", b"1", b"2"]
+            inp.done(end - 1)
+            assert inp.next() == UNAVAILABLE
+            assert ring.branches()[0]["released"] == end
+
+
+def test_available_is_for_those_whom_nobody_races(ring):
+    with ring.sequence() as out, ring.sequence("shared", exclusive=False) as inp:
+        with pytest.raises(ValueError, match="single-producer"):
+            out.available()
+        with pytest.raises(ValueError, match="exclusive"):
+            inp.available()
 
 
 def test_done_of_what_was_not_taken_is_refused(ring):
@@ -311,3 +356,26 @@ def test_fan_out_that_would_follow_itself_is_refused(ring):
         c.then(fan)
     with pytest.raises(ValueError, match="cannot follow itself"):
         fan.then(a)
+
+
+def test_batch_recipe_meets_each_message_once_and_nothing_else(ring):
+    with ring.sequence("a", start="earliest") as inp, ring.producer() as out:
+        expected = []
+        for lap in range(3):  # the slots hold older messages from the second lap on
+            for i in range(100):
+                out.push(b"%d.%d " % (lap, i))
+                expected.append(b"%d.%d" % (lap, i))
+                if i % 7 == 0:
+                    out.claim(10 + 300 * (i % 3)).abort()
+                if i % 9 == 0:
+                    out.push(b"long " * 200)
+                    expected.append(b"long")
+            met = []
+            while (first := inp.next()) >= 0:
+                end = inp.available()
+                met += [bytes(inp.slot(s)).split()[0] for s in range(first, end)]
+                inp.done(end - 1)
+            assert met == expected
+            expected.clear()
+            out.claim(300 * (1024 - ring.claimed % 1024)).abort()
+            assert inp.next() == UNAVAILABLE

@@ -128,8 +128,8 @@ SCRIBBLE = """
         bits = rng.choice([7, 8])  # as `taken` and a take have it
         return sequence << bits | rng.randrange(2**bits)
 
-    def act(rng, out, many, one, batches, taken):
-        how = rng.randrange(11)
+    def act(rng, out, many, one, exclusive, batches, taken):
+        how = rng.randrange(12)
         if how < 3:
             out.push_many([b"x" * rng.randrange(300)] * (1 + rng.randrange(20)), timeout=0)
         elif how == 3:
@@ -157,6 +157,8 @@ SCRIBBLE = """
                 taken.append(sequence)
         elif how == 10 and taken:
             one.done(taken.pop(rng.randrange(len(taken))))
+        elif how == 11 and exclusive:
+            one.available()
 
     for number in range(int(seed), int(seed) + int(rounds)):
         rng = random.Random(number)
@@ -172,7 +174,7 @@ SCRIBBLE = """
                     batches, taken, claim = [], [], 0
                     for _ in range(150):
                         try:
-                            act(rng, out, many, one, batches, taken)
+                            act(rng, out, many, one, exclusive, batches, taken)
                             claim = ring.claimed
                         except (shmring.ShmringError, BufferError):
                             pass

@@ -1,5 +1,24 @@
-/* Reading what is not taken: ahead on a branch of one's own, and the table. */
+/* Reading what is not taken: ahead on a branch of one's own, and the table; writing ahead of a claim. */
 #include "cases.h"
+
+/* All numbers, as far as there is room, behind a claim of one slot. */
+static void produce_ahead(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+	shmring_producer *p = world.producer[me];
+
+	for (uint64_t number = a->from; number < a->to;) {
+		uint64_t lo = claim_slots(me, 1), room = (uint64_t)shmring_producer_available(p) - lo,
+			 n = a->to - number;
+
+		n = n < room ? n : room;
+		for (uint64_t i = 0; i < n; i++)
+			fill(me, lo + i, number + i);
+		MUST(shmring_publish_ones(p, lo + n - 1, NULL, 8) == SHMRING_OK);
+		for (; n; n--)
+			world.ghost.committed[number++] = 1;
+	}
+}
 
 /* Reads everything that it might take, and takes then. */
 static void consume_read(int me)
@@ -11,7 +30,8 @@ static void consume_read(int me)
 		struct shmring_message message;
 
 		explore_look();
-		end = shmring_consumer_reach(m);
+		end = shmring_consumer_available(m);
+		MUST(shmring_consumer_reach(m) >= end);
 		while (at < end) {
 			MUST(shmring_read(m->ring, &at, end, &message) == SHMRING_OK);
 			memcpy(&number, message.data, 8);
@@ -164,6 +184,13 @@ static void look_at_the_seat(int me)
 }
 
 static const struct exploration cases[] = {
+    {.name = "a single producer writes ahead of its claim",
+     .weak = true,
+     .slots = 2,
+     .options = OPT_SINGLE_PRODUCER,
+     .before = an_exclusive_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_ahead), .from = 0, .to = 4}, {SERVES}}},
     {.name = "a consumer reads before it takes while a producer laps",
      .weak = true,
      .slots = 2,

@@ -83,7 +83,7 @@ static void act(struct ring *f, uint64_t choice)
 		(void)shmring_wait_space(f->p, 1 + (choice >> 8 & 1023), 0, (uint8_t)(choice >> 8) % 5);
 		break;
 	case 5:
-		(void)shmring_consumer_reach(m);
+		(void)shmring_consumer_available(m);
 		break;
 	case 6:
 		(void)shmring_subscribe(f->r, "new", NULL, &branch);

@@ -63,6 +63,14 @@ static void act_claim_abort(struct victim *v)
 	NEED(shmring_abort(v->p) == SHMRING_OK);
 }
 
+static void act_go_on(struct victim *v)
+{
+	int64_t end = shmring_producer_available(v->p);
+	int64_t lo = claim_and_fill(v, 1);
+
+	NEED(end > lo + 3 && shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
+}
+
 static void act_push_end(struct victim *v)
 {
 	push_end(v->p);
@@ -91,6 +99,11 @@ static const struct operation operations[] = {
      PRODUCER(act_publish_parts),
      .pushes = BIT(10) | BIT(11) | BIT(12)},
     {.name = "claim and abort", PRODUCER(act_claim_abort)},
+    {.name = "claim that goes on",
+     PRODUCER(act_go_on),
+     .options = {.single_producer = true},
+     .alone = true,
+     .pushes = FOUR_ROWS},
     {.name = "push of an end marker", PRODUCER(act_push_end), .ends = MAY_END},
 };
 

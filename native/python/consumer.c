@@ -184,6 +184,8 @@ static PyMethodDef methods[] = {
      "next($self, /)\n--\n\nTake one message: its sequence, -1 (empty) or -2 (lost a race)."},
     {"done", consumer_done, METH_O,
      "done($self, sequence, /)\n--\n\nRelease the message; on an exclusive branch everything up to it."},
+    {"available", consumer_available, METH_NOARGS,
+     "available($self, /)\n--\n\nThe sequence behind the last one that can be read now; exclusive branches only."},
     {"slot", consumer_slot, METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. They stay until done()."},
     {"close", handle_close_method, METH_NOARGS,

@@ -102,6 +102,7 @@ PyObject *count_synced(PyObject *module, PyObject *args);
 /* sequence.c */
 PyObject *consumer_next(PyObject *self, PyObject *ignored);
 PyObject *consumer_done(PyObject *self, PyObject *sequence);
+PyObject *consumer_available(PyObject *self, PyObject *ignored);
 PyObject *consumer_slot(PyObject *self, PyObject *sequence);
 
 /* wait.c: for producers, too */

@@ -116,6 +116,8 @@ static PyMethodDef methods[] = {
     {"done", FASTCALL(producer_done), METH_FASTCALL,
      "done($self, last, length=300, /)\n--\n\nPublish the claim up to `last` as messages of `length` bytes."},
     {"abort", producer_abort, METH_NOARGS, "abort($self, /)\n--\n\nGive up the slots that next() has claimed."},
+    {"available", producer_available, METH_NOARGS,
+     "available($self, /)\n--\n\nThe sequence behind the last one that a single producer can claim now."},
     {"slot", producer_slot, METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable until done()."},
     {"close", handle_close_method, METH_NOARGS, "close($self, /)\n--\n\nAbort an open claim and leave the ring."},

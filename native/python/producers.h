@@ -84,6 +84,7 @@ extern PyType_Spec claim_spec;
 PyObject *producer_next(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *producer_done(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *producer_abort(PyObject *self, PyObject *ignored);
+PyObject *producer_available(PyObject *self, PyObject *ignored);
 PyObject *producer_slot(PyObject *self, PyObject *sequence);
 
 /* producer.c */

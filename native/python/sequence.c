@@ -1,4 +1,4 @@
-/* The low level: next(), done() and slot() of producers and consumers. */
+/* The low level: next(), done(), available() and slot() of producers and consumers. */
 #include "consumers.h"
 #include "producers.h"
 
@@ -62,6 +62,17 @@ PyObject *producer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return low_level_usable(self) ? result_of(ring_of(&self->handle), shmring_abort(self->core)) : NULL;
 }
 
+PyObject *producer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct producer *self = (struct producer *)op;
+	int64_t end;
+
+	if (!low_level_usable(self))
+		return NULL;
+	end = shmring_producer_available(self->core);
+	return end < 0 ? raise_status(ring_of(&self->handle), (int)end) : PyLong_FromLongLong(end);
+}
+
 PyObject *producer_slot(PyObject *op, PyObject *number)
 {
 	uint64_t sequence;
@@ -113,34 +124,42 @@ static bool keep(struct consumer *self, const struct shmring_lease *lease, int64
 	return kept;
 }
 
+/* Takes up to `messages` messages. *sequence is that of the first one, or
+ * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
+static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
+{
+	struct ring *ring = ring_of(&self->handle);
+	struct shmring_lease lease;
+	int status = shmring_take(self->core, messages, slots, &lease);
+
+	/* An exclusive consumer races nobody, but an end waits for what its dead predecessor
+	 * held while another process has the admin lock. */
+	if (status == SHMRING_CONTENDED && self->exclusive)
+		status = SHMRING_UNAVAILABLE;
+	*sequence = status;
+	if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
+		return true;
+	if (status == SHMRING_OK)
+		return keep(self, &lease, sequence);
+	if (status == SHMRING_OVERRUN) {
+		raise_overrun(self);
+	} else if (status == SHMRING_ENDED) {
+		consumer_ended(self);
+		raise_end(self);
+	} else {
+		raise_status(ring, status);
+	}
+	return false;
+}
+
 PyObject *consumer_next(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct consumer *self = (struct consumer *)op;
-	struct shmring_lease lease;
 	int64_t sequence;
-	int status;
 
-	if (!consumer_usable(self))
+	if (!consumer_usable(self) || !take(self, 1, 1, &sequence))
 		return NULL;
-	status = shmring_take(self->core, 1, 1, &lease);
-	switch (status) {
-	case SHMRING_OK:
-		return keep(self, &lease, &sequence) ? PyLong_FromLongLong(sequence) : NULL;
-	case SHMRING_CONTENDED:
-		/* An exclusive consumer races nobody, but an end waits for what its dead predecessor
-		 * held while another process has the admin lock. */
-		return PyLong_FromLong(self->exclusive ? SHMRING_UNAVAILABLE : SHMRING_CONTENDED);
-	case SHMRING_UNAVAILABLE:
-		return PyLong_FromLong(SHMRING_UNAVAILABLE);
-	case SHMRING_OVERRUN:
-		raise_overrun(self);
-		return NULL;
-	case SHMRING_ENDED:
-		consumer_ended(self);
-		return raise_end(self);
-	default:
-		return raise_status(ring_of(&self->handle), status);
-	}
+	return PyLong_FromLongLong(sequence);
 }
 
 static bool release(struct consumer *self, size_t i)
@@ -163,23 +182,81 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
+/* An exclusive consumer may read beyond the messages that it took, up to available():
+ * this takes the messages between, and releases all up to `last`. */
+static PyObject *done_exclusive(struct consumer *self, uint64_t last)
+{
+	struct shmring_branch_info info;
+	bool taken = false;
+	uint64_t end = 0;
+	int64_t sequence;
+	int status;
+
+	for (size_t i = 0; i < self->taken_count; i++) {
+		taken |= self->taken[i].first <= last;
+		if (self->taken[i].end > end)
+			end = self->taken[i].end;
+	}
+	if (!taken) { /* `last` lies ahead of the branch, or is done already */
+		status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
+		if (status)
+			return raise_status(ring_of(&self->handle), status);
+		if (last < info.position)
+			return not_taken(self, last);
+	}
+	while (end <= last) {
+		uint64_t slots = end ? last + 1 - end : 1;
+
+		if (!take(self, slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots, slots, &sequence))
+			return NULL;
+		if (sequence < 0)
+			return not_taken(self, last);
+		end = self->taken[self->taken_count - 1].end;
+	}
+	for (size_t i = self->taken_count; i-- > 0;)
+		if (self->taken[i].first <= last && !release(self, i))
+			return NULL;
+	Py_RETURN_NONE;
+}
+
 PyObject *consumer_done(PyObject *op, PyObject *number)
 {
 	struct consumer *self = (struct consumer *)op;
 	uint64_t sequence;
-	bool found = false;
 
 	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !consumer_usable(self))
 		return NULL;
+	if (self->exclusive)
+		return done_exclusive(self, sequence);
 	for (size_t i = self->taken_count; i-- > 0;)
-		if (self->taken[i].first <= sequence && (self->exclusive || sequence < self->taken[i].end)) {
+		if (self->taken[i].first <= sequence && sequence < self->taken[i].end) {
 			if (!release(self, i))
 				return NULL;
-			found = true;
+			Py_RETURN_NONE;
 		}
-	if (!found)
-		return not_taken(self, sequence);
-	Py_RETURN_NONE;
+	return not_taken(self, sequence);
+}
+
+PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct consumer *self = (struct consumer *)op;
+
+	if (!consumer_usable(self))
+		return NULL;
+	if (!self->exclusive)
+		return PyErr_Format(
+		    PyExc_ValueError,
+		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
+		    "consumer at a time",
+		    self->branch, ring_of(&self->handle)->label);
+	/* Behind a long message no slot is a message before its end. */
+	if (self->taken_count) {
+		const struct taken *last = &self->taken[self->taken_count - 1];
+
+		if (last->end - last->sequence > 1)
+			return PyLong_FromUnsignedLongLong(last->sequence + 1);
+	}
+	return PyLong_FromUnsignedLongLong(shmring_consumer_available(self->core));
 }
 
 PyObject *consumer_slot(PyObject *op, PyObject *number)

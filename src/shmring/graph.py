@@ -113,18 +113,37 @@ class Sequence(Closing, Node):
     def done(self, sequence: int, length: int = SLOT_BYTES) -> None:
         """Pass a slot on: a producer publishes it, a branch releases it.
 
-        An exclusive branch releases all that was taken up to `sequence`. Consumers of a shared
-        branch may call done() in any order.
+        A single producer and an exclusive branch pass on the whole batch up to `sequence`: see
+        available(). Consumers of a shared branch may call done() in any order.
 
         Parameters
         ----------
-        sequence : the one that next() returned
+        sequence : the one that next() returned, or the last one of a batch
         length : bytes of each message; for producers
         """
         if isinstance(self._handle, Producer):
             self._handle.done(sequence, length)
         else:
             self._handle.done(sequence)
+
+    def available(self) -> int:
+        """Return the sequence behind the last slot that can be used now without another next().
+
+            first = sequence.next()
+            end = sequence.available()
+            ...  # use slots first to end - 1
+            sequence.done(end - 1)
+
+        Each of these slots is a message of its own (or free, for a producer). The batch ends before
+        anything else, which next() deals with: an aborted claim, a claim whose owner died, an end
+        marker, the rest of a message of several slots, a message that a branch in `after` has not
+        released.
+
+        Raises
+        ------
+        ValueError : several producers or consumers share this position
+        """
+        return self._handle.available()
 
     def slot(self, sequence: int) -> memoryview:
         """The 300 bytes of a slot, writable for a producer. Do not use them after done()."""

@@ -293,13 +293,13 @@ class Ring(Closing):
         after: str | Iterable[str] = (),
         name: str | None = None,
     ) -> Sequence:
-        """Return the low-level interface: next(), done(), then().
+        """Return the low-level interface: next(), done(), available(), then().
 
         Parameters
         ----------
         branch : name of a branch to join; None for the sequence of a producer
         start, after, name : as for consumer()
-        exclusive : allow one consumer only: next() never loses a race
+        exclusive : allow one consumer only: next() never loses a race, and available() works
         """
         from shmring.graph import Sequence
 

@@ -235,6 +235,9 @@ SHMRING_API int shmring_publish_parts(shmring_producer *producer, const struct s
 /* Gives the open claim up: readers step over it. */
 SHMRING_API int shmring_abort(shmring_producer *producer);
 
+/* Single-producer rings: the sequence behind the last one that can be claimed now. */
+SHMRING_API int64_t shmring_producer_available(shmring_producer *producer);
+
 /* Copies `length` bytes into a new message. *message_id is its number; may be NULL. */
 SHMRING_API int shmring_push(shmring_producer *producer, const void *data, size_t length, uint8_t kind,
 			     uint64_t *message_id);
@@ -422,6 +425,12 @@ SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32
  * (CLOCK_MONOTONIC): for 5 s; only for a moment if this process has waited 5 s for the same ring
  * in vain before, and has not succeeded since. */
 SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
+
+/* Exclusive branches: all slots from the branch's position up to this sequence hold
+ * one message each, until the branch has released them. The range ends before the
+ * first aborted claim, end marker or message of several slots, and before messages that
+ * upstream branches have not released. With drop_oldest it is the branch's position. */
+SHMRING_API uint64_t shmring_consumer_available(shmring_consumer *consumer);
 
 /* The sequence that takes would reach now: behind the last message of any size. */
 SHMRING_API uint64_t shmring_consumer_reach(shmring_consumer *consumer);

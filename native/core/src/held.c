@@ -68,6 +68,29 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 	return slot_at(r, first);
 }
 
+/* A branch with drop_oldest holds nothing beyond what its consumers have taken. */
+uint64_t shmring_consumer_available(shmring_consumer *consumer)
+{
+	const shmring *r = consumer->ring;
+	uint64_t upstream = load_relaxed(&consumer->branch->d.upstream);
+	uint64_t from = load_acquire(&consumer->branch->taken.v) >> 8;
+	uint64_t limit = upstream ? upstream_released(r, upstream) : NONE;
+	uint64_t at = from;
+
+	if (load_relaxed(&consumer->branch->d.options) & BRANCH_DROP_OLDEST)
+		return from;
+	if (limit > from + r->capacity) /* no more lies in the ring */
+		limit = from + r->capacity;
+	while (at < limit && is_published(r, at)) {
+		struct entry e;
+
+		if (entry_read(r, at, &e) || e.next != at + 1 || e.kind == KIND_ABORTED || e.kind == KIND_END)
+			break;
+		at = e.flags & FLAG_ONES && at + e.run < limit ? at + e.run : e.next;
+	}
+	return at;
+}
+
 uint64_t shmring_consumer_reach(shmring_consumer *consumer)
 {
 	const shmring *r = consumer->ring;

@@ -276,6 +276,26 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	return (int64_t)lo;
 }
 
+int64_t shmring_producer_available(shmring_producer *p)
+{
+	shmring *r = p->ring;
+	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* no other producer writes it */
+	int status = check_usable(r);
+
+	if (status)
+		return status;
+	if (!(r->options & OPT_SINGLE_PRODUCER))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": available() wants a single-producer ring", r->name);
+	p->floor = load_acquire(&r->cursors->floor.v);
+	if (p->floor + r->capacity / 2 < claim)
+		p->floor = floor_advance(r, claim - r->capacity / 2);
+	if (p->floor > claim || claim >= MAX_SEQUENCE)
+		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)",
+			    r->name, (unsigned long long)claim, (unsigned long long)p->floor);
+	order_before_filling();
+	return (int64_t)(p->floor + r->capacity);
+}
+
 static int no_claim(const shmring *r)
 {
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
@@ -321,6 +341,23 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	return SHMRING_OK;
 }
 
+/* A single producer may extend its claim up to the answer of available(). */
+static int extend_claim(shmring_producer *p, uint64_t last)
+{
+	shmring *r = p->ring;
+	uint64_t n = last + 1 - p->claim_lo;
+
+	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || n > r->capacity ||
+	    last >= p->floor + r->capacity)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
+			    (unsigned long long)last);
+	store_relaxed(&p->seat->intent.n, n);
+	store_release(&r->cursors->claim.v, last + 1); /* no other claimer */
+	order_before_filling();
+	p->claim_n = n;
+	return SHMRING_OK;
+}
+
 static int check_rows(const shmring *r, uint32_t n, const uint32_t *lengths, uint32_t length)
 {
 	for (uint32_t i = 0; i < (lengths ? n : 1); i++)
@@ -344,9 +381,8 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 		return status;
 	if (p->claim_n == 0)
 		return no_claim(r);
-	if (last - lo >= p->claim_n)
-		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
-			    (unsigned long long)last);
+	if (last - lo >= p->claim_n && (status = extend_claim(p, last)))
+		return status;
 	n = (uint32_t)(last - lo + 1);
 	status = check_rows(r, n, lengths, length);
 	if (status)

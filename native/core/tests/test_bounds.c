@@ -1,4 +1,4 @@
-/* Where a branch begins. */
+/* Where a branch begins, and how far it may be read slot by slot. */
 #include "check.h"
 
 static shmring_consumer *consumer_at(shmring *r, const char *branch, uint64_t sequence, bool drop_oldest)
@@ -7,6 +7,96 @@ static shmring_consumer *consumer_at(shmring *r, const char *branch, uint64_t se
 	    .start = SHMRING_AT_SEQUENCE, .sequence = sequence, .drop_oldest = drop_oldest};
 
 	return consumer_with(r, branch, &o);
+}
+
+TEST(what_is_available_is_one_message_a_slot)
+{
+	static const struct shmring_branch_options alone = {.start = SHMRING_EARLIEST, .exclusive = true};
+	static const char bytes[900];
+	struct shmring_lease lease;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_with(r, "b", &alone);
+
+	CHECK_IS(shmring_consumer_available(m), 0);
+	push_n(p, 0, 3);
+	CHECK_IS(shmring_consumer_available(m), 3);
+	NEED(shmring_next(p, 4) == 3); /* an open claim, published behind others */
+	CHECK_IS(shmring_consumer_available(m), 3);
+	NEED(shmring_publish_ones(p, 4, NULL, 8) == SHMRING_OK); /* two rows; two slots are given up */
+	push_n(p, 7, 1);
+	NEED(shmring_push(p, bytes, 900, 0, NULL) == SHMRING_OK); /* [8, 11) */
+	push_n(p, 11, 1);
+	push_end(p); /* 12 */
+	push_n(p, 13, 2);
+	for (uint64_t t = 0; t < 15; t = lease.end) {
+		uint64_t expected = t <= 4    ? 5
+				    : t <= 7  ? t + (t == 7)
+				    : t <= 11 ? t + (t == 11)
+				    : t == 12 ? 12
+					      : 15;
+
+		CHECK_IS(shmring_consumer_available(m), expected);
+		CHECK_IS(shmring_consumer_reach(m), 15);
+		if (t == 12) {
+			CHECK_IS(shmring_take(m, 1, 1, &lease), SHMRING_ENDED);
+			lease.end = 13;
+		} else {
+			NEED(shmring_take(m, 1, 1, &lease) == SHMRING_OK);
+		}
+	}
+	END(r, p, m);
+}
+
+TEST(a_claim_of_the_dead_is_not_available)
+{
+	static const struct shmring_branch_options alone = {.start = SHMRING_EARLIEST, .exclusive = true};
+	shmring *r = ring_new(), *other = ring_again(ring_path());
+	shmring_producer *p = producer_of(r), *victim = producer_of(other);
+	shmring_consumer *m = consumer_with(r, "b", &alone);
+
+	/* A lap of messages first, so that the slots hold old ones. */
+	for (uint64_t i = 0; i < 1024; i++) {
+		NEED(push_number(p, i) == SHMRING_OK);
+		CHECK_IS(pop_number(m), i);
+	}
+	push_n(p, 1024, 2);
+	NEED(shmring_next(victim, 8) == 1026);
+	push_n(p, 1034, 2);
+	CHECK_IS(shmring_consumer_available(m), 1026);
+	seat_abandon(other, victim->seat_index); /* killed between claim and commit */
+	CHECK_IS(shmring_recover(r, NULL), SHMRING_OK);
+	CHECK_IS(shmring_consumer_available(m), 1026);
+	CHECK_IS(pop_number(m), 1024);
+	CHECK_IS(pop_number(m), 1025);
+	CHECK_IS(shmring_consumer_available(m), 1026);
+	CHECK_IS(pop_number(m), 1034); /* steps over the aborted claim */
+	CHECK_IS(shmring_consumer_available(m), 1036);
+	free(victim);
+	shmring_consumer_close(m);
+	shmring_producer_close(p);
+	shmring_close(other);
+	ring_end(r);
+}
+
+TEST(what_upstreams_hold_and_what_drops_oldest_is_not_available)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *up = consumer_of(r, "up"), *m, *dropping;
+
+	o.upstream = UINT64_C(1) << shmring_consumer_branch(up);
+	m = consumer_with(r, "follower", &o);
+	o.upstream = 0;
+	o.drop_oldest = true;
+	dropping = consumer_with(r, "dropping", &o);
+	NEED(shmring_push_many(p, "12345678", 0, 6, NULL, 8, NULL) == SHMRING_OK);
+	CHECK_IS(shmring_consumer_available(m), 0);
+	NEED(pop_number(up) > 0 && pop_number(up) > 0);
+	CHECK_IS(shmring_consumer_available(m), 2); /* in the middle of a run of rows */
+	CHECK_IS(shmring_consumer_available(dropping), 0);
+	END(r, p, dropping, m, up);
 }
 
 TEST(a_start_behind_an_open_claim_delivers_nothing_before_it)

@@ -40,6 +40,7 @@ static int use_and_attach_again(void *argument)
 		CHECK_IS(shmring_next(copy.p, 1), SHMRING_E_FORKED);
 		CHECK_IS(shmring_push(copy.p, "", 0, 0, NULL), SHMRING_E_FORKED);
 		CHECK_IS(shmring_push_many(copy.p, "x", 1, 1, NULL, 1, NULL), SHMRING_E_FORKED);
+		CHECK_IS(shmring_producer_available(copy.p), SHMRING_E_FORKED);
 		CHECK_IS(shmring_take(copy.m, 1, 1, &l), SHMRING_E_FORKED);
 		CHECK_IS(shmring_release(copy.m, 0, 1), SHMRING_E_FORKED);
 		CHECK_IS(shmring_wait_space(copy.p, 1, INT64_MAX, 0), SHMRING_E_FORKED);

@@ -31,7 +31,7 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	CHECK_IS(shmring_release(ma, 2, 5), SHMRING_OK);
 	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE); /* 0 and 1 are still held */
 	CHECK_IS(shmring_release(ma, 0, 2), SHMRING_OK);
-	CHECK_IS(shmring_consumer_reach(mb), 5);
+	CHECK_IS(shmring_consumer_available(mb), 5);
 	for (int i = 0; i < 5; i++)
 		CHECK_IS(pop_number(mb), i);
 	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);

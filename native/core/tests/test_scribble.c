@@ -235,7 +235,7 @@ static void look_round(struct life *v)
 			(void)shmring_table_row(v->r, below(v, 1024), &row, text, sizeof text);
 		break;
 	case 3:
-		end = shmring_consumer_reach(v->m[0]) + shmring_consumer_reach(v->m[1]);
+		end = shmring_consumer_available(v->m[0]) + shmring_consumer_reach(v->m[1]);
 		(void)shmring_measure(v->r, end - below(v, 2000), end, 100, 1000, &end, &messages);
 		break;
 	case 4:
