@@ -13,7 +13,7 @@ from postgres import Postgres, connect
 from statements import execute
 
 from shmring.errors import Empty
-from shmring.table_ring import SubscriberNotFound, TableRing
+from shmring.table_ring import SubscriberDropped, TableRing
 
 GATE = 77
 # A session whose path begins with `stalling` has looked for a message, and goes on to its number
@@ -157,7 +157,7 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
         monkeypatch.setattr(backend, "_begin", lambda: (replace(), begin()))
     else:
         replace()
-    with pytest.raises(SubscriberNotFound), ring.claim(timeout=0):
+    with pytest.raises(SubscriberDropped), ring.claim(timeout=0):
         pass
     with TableRing(ring.url, subscriber="heir") as heir:
         assert heir.pop(timeout=0) == b"1"

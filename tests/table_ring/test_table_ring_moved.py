@@ -22,7 +22,7 @@ from shmring.errors import (
     RingNotFound,
     VersionMismatch,
 )
-from shmring.table_ring import SubscriberNotFound, TableRing, postgres_ring, postgresql
+from shmring.table_ring import SubscriberDropped, TableRing, postgres_ring, postgresql
 from shmring.table_ring.sqlite import SqliteBackend
 
 
@@ -312,7 +312,7 @@ def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_ag
         ring.subscribe("a")
         ring.push_many([b"0", b"1"])
         for call in (lambda: old.pop(timeout=0), lambda: old.pop_many(timeout=0)):
-            with pytest.raises(SubscriberNotFound):
+            with pytest.raises(SubscriberDropped):
                 call()
         for name in ("a", "b", "c"):
             with TableRing(either, subscriber=name) as mine:
@@ -337,5 +337,19 @@ def test_function_that_somebody_dropped_is_missed_by_name_and_renewed(url: str) 
         lost = r"lost the functions public\.shmring_pop_one; TableRing\.renew"
         with pytest.raises(Damaged, match=lost):
             ring.pop(timeout=0)
+        TableRing.renew(url)
+        assert ring.pop(timeout=0) == b"0"
+
+
+def test_open_handle_notices_other_subscribers_in_its_functions_when_it_looks(url: str) -> None:
+    with TableRing(url, slots=1, subscribers=["main", "b"]) as ring:
+        ring.push(b"0")
+        execute(
+            url,
+            "CREATE OR REPLACE FUNCTION shmring_holders() RETURNS bigint LANGUAGE sql IMMUTABLE"
+            " AS 'SELECT (1)::bigint'",
+        )
+        with pytest.raises(Damaged, match="know other subscribers than table shmring_ring"):
+            ring.push(b"1", timeout=0)
         TableRing.renew(url)
         assert ring.pop(timeout=0) == b"0"

@@ -10,6 +10,7 @@ need("sqlalchemy", "TableRing", "sql")
 
 from shmring.table_ring.backend import (  # noqa: E402
     PooledSession,
+    SubscriberDropped,
     SubscriberNotFound,
 )
 from shmring.table_ring.ring import TableRing  # noqa: E402
@@ -18,6 +19,7 @@ from shmring.table_ring.turns import Claim  # noqa: E402
 __all__ = [
     "Claim",
     "PooledSession",
+    "SubscriberDropped",
     "SubscriberNotFound",
     "TableRing",
 ]

@@ -38,7 +38,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
 class SubscriberNotFound(ShmringError, LookupError):
-    """The ring has no subscriber of this name, or not any more."""
+    """The ring has no subscriber of this name."""
+
+
+class SubscriberDropped(ShmringError):
+    """The subscriber was removed while this handle read for it."""
 
 
 class PooledSession(ShmringError):

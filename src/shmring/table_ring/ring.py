@@ -156,7 +156,7 @@ class TableRing(Closing):
         Raises
         ------
         Empty : no message came in time; nothing was taken
-        SubscriberNotFound : the subscriber was removed
+        SubscriberDropped : the subscriber was removed
         """
 
         def attempt(backend: Backend, seconds: float) -> list[bytes]:
@@ -176,7 +176,7 @@ class TableRing(Closing):
         Raises
         ------
         Empty : no message came in time; nothing was taken
-        SubscriberNotFound : the subscriber was removed
+        SubscriberDropped : the subscriber was removed
         """
         most = self._limit(limit)
         return list(self._turns.pop(lambda backend, left: backend.pop_many(most, left), timeout))
@@ -202,7 +202,7 @@ class TableRing(Closing):
         Raises
         ------
         Empty : no message came in time; nothing was taken
-        SubscriberNotFound : the subscriber was removed
+        SubscriberDropped : the subscriber was removed
         ClaimOpen : every other use of this handle within the block raises this
         """
         return self._turns.claim(self._limit(limit), timeout)

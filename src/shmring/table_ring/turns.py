@@ -30,7 +30,7 @@ from shmring.table_ring.backend import (
     Message,
     Peek,
     Searches,
-    SubscriberNotFound,
+    SubscriberDropped,
     Which,
 )
 
@@ -246,7 +246,7 @@ class Turns:
         with self.use() as backend:
             peek = backend.peek("pop", whole=self._searches.due())
         if peek.number is None:
-            raise SubscriberNotFound(
+            raise SubscriberDropped(
                 f"subscriber {self._subscriber!r} of table ring {self._name!r} was removed;"
                 " subscribe it again and attach"
             )
