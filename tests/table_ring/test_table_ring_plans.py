@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from typing import Any
 
 import psycopg
 import pytest
-from postgres import Postgres, connect
+from postgres import Postgres
 
 from shmring.table_ring import TableRing
 
@@ -36,7 +37,8 @@ def ring(server: Postgres) -> Generator[TableRing]:
 @pytest.fixture
 def session(server: Postgres) -> Generator[psycopg.Connection[Any]]:
     """A session that keeps its plans, as those of handles do."""
-    with connect(server, autocommit=False) as connection:
+    address = server.url.replace("postgresql+psycopg://", "postgresql://")
+    with contextlib.closing(psycopg.connect(address)) as connection:
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.commit()
         yield connection

@@ -16,7 +16,7 @@ Every number is little-endian.  A file begins with a header, and frames follow::
                                               44  4  entries in the table
                                               48  4  where the payload begins in the frame
                                               52  4  flags, the format's own
-                                              56  8  not used
+                                              56  8  the format's own
                                               64  .  the table: entries of one size
 
 Each format defines what the numbers count, what the table holds and where the next frame begins.
@@ -82,6 +82,7 @@ class Frame:
     entries: int
     payload_offset: int
     flags: int
+    own: int
     table: bytes
 
     @property
@@ -163,6 +164,7 @@ class FileFormat:
         entries: int = 0,
         payload_offset: int = HEADER_BYTES,
         flags: int = 0,
+        own: int = 0,
     ) -> bytes:
         """Return the header of a frame that will be written at `place`, before its table."""
         header = _FRAME.pack(
@@ -176,7 +178,7 @@ class FileFormat:
             entries,
             payload_offset,
             flags,
-            0,
+            own,
         )
         return MAGIC + _frame_crc(salt, place, header, table).to_bytes(4, "little") + header[8:]
 
@@ -185,8 +187,8 @@ class FileFormat:
         header = bytes(read(HEADER_BYTES, place))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
-        _, crc, first, end, synced, nbytes, payload_crc, entries, offset, flags, _ = _FRAME.unpack(
-            header
+        _, crc, first, end, synced, nbytes, payload_crc, entries, offset, flags, own = (
+            _FRAME.unpack(header)
         )
         table_bytes = entries * self._entry_bytes
         if place + HEADER_BYTES + table_bytes > size or end < first:
@@ -194,7 +196,9 @@ class FileFormat:
         table = bytes(read(table_bytes, place + HEADER_BYTES)) if table_bytes else b""
         if crc != _frame_crc(salt, place, header, table):
             return None
-        return Frame(place, first, end, synced, nbytes, payload_crc, entries, offset, flags, table)
+        return Frame(
+            place, first, end, synced, nbytes, payload_crc, entries, offset, flags, own, table
+        )
 
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
