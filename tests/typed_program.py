@@ -58,7 +58,7 @@ def main() -> None:
         asyncio.run(await_some(f"{name}-loop"))
         batch = pa.RecordBatch.from_pydict({"value": [1, 2, 3]})
         reader = ring.arrow_reader("reader", until="end", copy=True, wait="futex", after=())
-        with ring.arrow_writer(batch.schema, wait="sleep") as out, reader:
+        with ring.arrow_writer(batch.schema, compression="lz4", wait="sleep") as out, reader:
             assert_type(out.write(batch), int)
             out.end()
             rows = sum(each.num_rows for each in reader)

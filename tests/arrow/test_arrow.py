@@ -93,11 +93,11 @@ def batch_of(array: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([array], ["column"])
 
 
-def through(name, batches, schema):
+def through(name, batches, schema, **options):
     """What a reader gets of the batches, in a ring with the schema and in one without."""
     for stored in (schema, None):
         with shmring.create(name, slots=1024, schema=stored, temporary=True) as ring:
-            with ring.arrow_reader("r") as reader, ring.arrow_writer(schema) as writer:
+            with ring.arrow_reader("r") as reader, ring.arrow_writer(schema, **options) as writer:
                 for batch in batches:
                     writer.write(batch)
                 writer.end()
@@ -113,6 +113,26 @@ def test_every_type_comes_out_as_it_went_in(name, array):
     batches = [whole, whole.slice(1), whole.slice(0, 1), whole.slice(0, 0)]
     for got in through(name, batches, whole.schema):
         assert got == batches
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["int64", "string", "struct", "dictionary in a list"])
+def test_compressed_batches_come_out_as_they_went_in(name, kind, compression):
+    batch = batch_of(pa.concat_arrays([ARRAYS[kind]] * 50))
+    for got in through(name, [batch, batch], batch.schema, compression=compression):
+        assert got == [batch, batch]
+
+
+def test_compression_makes_messages_smaller(name):
+    batch = batch_of(pa.array([7] * 10_000))
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_writer(compression="zstd") as writer,
+    ):
+        ring.subscribe("r")
+        writer.write(batch)
+        (row,) = ring.rows()
+        assert row[3] < batch.nbytes // 10
 
 
 def test_dictionary_may_change_or_grow_between_batches(name):
@@ -255,6 +275,32 @@ def test_views_that_are_all_used_are_not_copied(ring):
     assert [b.address for b in piece[0].buffers()[1:]] == [
         b.address for b in batch[0].buffers()[1:]
     ]
+
+
+UNION = pa.UnionArray.from_sparse(
+    pa.array([0, 1] * 50, pa.int8()), [pa.array(range(100)), pa.array(map(str, range(100)))]
+)
+UNIONS = {
+    "union": UNION,
+    "dense union": pa.UnionArray.from_dense(
+        pa.array([0] * 4, pa.int8()), pa.array(range(4), pa.int32()), [pa.array(range(4))]
+    ),
+    "list": pa.ListArray.from_arrays(pa.array([0, 50, 100], pa.int32()), UNION),
+    "struct": pa.StructArray.from_arrays([UNION], ["u"]),
+    "extension": pa.ExtensionArray.from_storage(Celsius(UNION.type), UNION),
+    "map": pa.MapArray.from_arrays(pa.array([0, 50, 100], pa.int32()), pa.array(range(100)), UNION),
+    "run ends": pa.RunEndEncodedArray.from_arrays(pa.array(range(1, 101), pa.int32()), UNION),
+}
+
+
+@pytest.mark.parametrize("column", UNIONS.values(), ids=UNIONS.keys())
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_union_is_not_compressed(ring, column, compression):
+    schema = batch_of(column).schema
+    with pytest.raises(ValueError, match="write without compression"):
+        ring.arrow_writer(schema, compression=compression)
+    assert not [p for p in ring.participants() if p["role"] == "producer"]
+    ring.arrow_writer(schema).close()
 
 
 @pytest.mark.parametrize("length", [1_000, 3_000])

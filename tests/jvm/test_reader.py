@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import shmring
-from shmring.choices import KIND_ARROW_STREAM
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("half", pa.float64())])
 
@@ -137,12 +136,8 @@ def test_compressed_and_dictionary_encoded_batches_are_read(
     table = pa.table([words, pa.array(range(3000))], schema=schema)
     with shmring.create(name, schema=schema, temporary=True) as ring:
         for compression in compressions:
-            sink = pa.BufferOutputStream()
-            options = pa.ipc.IpcWriteOptions(compression=compression)
-            with pa.ipc.new_stream(sink, schema, options=options) as stream:
-                stream.write_table(table)
-            with ring.producer() as out:
-                out.push(sink.getvalue(), kind=KIND_ARROW_STREAM)
+            with ring.arrow_writer(compression=compression) as writer:
+                writer.write(table)
         rows = read(name).collect()
         only = read(name).select("word").distinct().collect()
     times = len(compressions)

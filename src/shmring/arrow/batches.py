@@ -4,8 +4,9 @@ A message holds either one IPC record batch message, whose schema is in the ring
 (``KIND_ARROW_BATCH``), or a short IPC stream of its own: schema, dictionaries, batch
 (``KIND_ARROW_STREAM``). The second form is used if the ring has no schema, and for everything
 that pyarrow's writer writes, because it can serialise into memory only as a stream. pyarrow's
-writer is used for views, unions and run-end encoding, and for dictionaries. (A reader that joins
-late has not seen earlier dictionaries.) The binding writes all others.
+writer is used for views, unions and run-end encoding, for compressed batches, and for
+dictionaries. (A reader that joins late has not seen earlier dictionaries.) The binding writes all
+others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -43,15 +44,26 @@ class BatchEncoder:
 
     Parameters
     ----------
-    schema : the schema of every batch; batches with dictionaries are copied twice
+    schema : the schema of every batch
+    compression : IPC body compression; compressed batches, and batches with dictionaries, are
+        copied twice
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(
+        self, schema: pa.Schema, *, compression: Literal["lz4", "zstd"] | None = None
+    ) -> None:
         self.schema = schema
         self._schema_message = schema.serialize().to_pybytes()
         self._dictionaries = has_dictionaries(schema)
         self._views = any(_is_view(field.type) for field in fields_of(schema))
-        self._layout = None if self._dictionaries else arrow_layout(schema)
+        if compression is not None and _contains(schema, pa.types.is_union):
+            raise ValueError(
+                f"compression={compression!r} and a union do not go together: pyarrow ends the "
+                "process where it compresses a slice of one; write without compression"
+            )
+        self._plain = compression is None and not self._dictionaries
+        self._layout = arrow_layout(schema) if self._plain else None
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
     def direct(self, producer: Producer, slots: int, kind: int | None) -> Direct | None:
         """Return a function that publishes one batch as one message by a copy of its buffers.
@@ -158,9 +170,9 @@ class BatchEncoder:
         if message_id is not None:
             return message_id
         kind = KIND_ARROW_STREAM if kind is None else kind
-        if self._dictionaries:
-            return self._push_general(producer, batch, prefix, kind, timeout)
-        return self._push_mapped(producer, batch, nbytes, prefix, kind, timeout)
+        if self._plain:
+            return self._push_mapped(producer, batch, nbytes, prefix, kind, timeout)
+        return self._push_general(producer, batch, prefix, kind, timeout)
 
     def push_within(
         self,
@@ -223,7 +235,7 @@ class BatchEncoder:
         timeout: float | None,
     ) -> int:
         sink = pa.BufferOutputStream()
-        _pa.ipc.new_stream(sink, self.schema).write_batch(batch)
+        _pa.ipc.new_stream(sink, self.schema, options=self._options).write_batch(batch)
         message = sink.getvalue()
         nbytes = len(prefix) + message.size
         align = len(prefix) + _body_offset(message)
@@ -259,15 +271,24 @@ def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
     return [cast("Any", nested).field(i) for i in range(nested.num_fields)]
 
 
-def has_dictionaries(nested: pa.Schema | pa.DataType) -> bool:
-    """Whether a dictionary-encoded type is anywhere in the schema, or in the fields of the type."""
+def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> bool:
+    """Whether a type anywhere in the schema, or in the fields of the type, passes the test."""
 
     def inside(kind: Any) -> bool:
+        if test(kind):
+            return True
         if isinstance(kind, pa.BaseExtensionType):
             return inside(kind.storage_type)
-        return pa.types.is_dictionary(kind) or has_dictionaries(kind)
+        if pa.types.is_dictionary(kind):
+            return inside(kind.value_type)
+        return _contains(kind, test)
 
     return any(inside(field.type) for field in fields_of(nested))
+
+
+def has_dictionaries(schema: pa.Schema) -> bool:
+    """Whether the schema has a dictionary-encoded type anywhere."""
+    return _contains(schema, pa.types.is_dictionary)
 
 
 def decode_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class WriterOptions(TypedDict, total=False):
     """The options of :class:`ArrowWriter`, without the ring and the schema."""
 
+    compression: Literal["lz4", "zstd"] | None
     wait: Wait
     name: str | None
 
@@ -30,11 +31,13 @@ class ArrowWriter(Closing):
     Parameters
     ----------
     schema : schema of the batches; None uses the ring's
+    compression : "lz4", "zstd" or None; not for a schema with a union
     wait, name : as for :meth:`Ring.producer`
 
     Raises
     ------
     SchemaMismatch : the ring was created with another schema, or neither has one
+    ValueError : compression, and a schema with a union
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class ArrowWriter(Closing):
         ring: Ring,
         schema: pa.Schema | None = None,
         *,
+        compression: Literal["lz4", "zstd"] | None = None,
         wait: Wait = "default",
         name: str | None = None,
     ) -> None:
@@ -58,7 +62,7 @@ class ArrowWriter(Closing):
             raise self._mismatch(schema, wanted)
         # The ring's own where both are given: they may differ in their metadata.
         self.schema: pa.Schema = wanted
-        self._encoder = BatchEncoder(self.schema)
+        self._encoder = BatchEncoder(self.schema, compression=compression)
         # Without a schema in the header each message carries its own.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
         self._producer = ring.producer(name, wait=wait)
