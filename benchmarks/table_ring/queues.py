@@ -21,8 +21,8 @@ from shmring.table_ring import TableRing
 
 NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
 INVENTORS = "inventors' algorithm, in a function"
-RING = "TableRing"
-QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, RING)
+RING, SCATTERED = "TableRing", "TableRing, scattered"
+QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, RING, SCATTERED)
 # Of the rings. A phase that pushes more ends when they are full.
 SLOTS = 100_000
 
@@ -119,7 +119,7 @@ class Client:
         self._connection = connect(url, durability)
         self._cursor = self._connection.cursor(binary=True)
         self.session = self._connection.info.backend_pid
-        if queue == RING and not looping:
+        if queue in (RING, SCATTERED) and not looping:
             self._ring = TableRing(f"{url}&application_name={os.getpid()}", durability=durability)
             query = b"SELECT pid FROM pg_stat_activity WHERE application_name = %s"
             ((self.session,),) = self._connection.execute(query, (str(os.getpid()),)).fetchall()
@@ -131,7 +131,7 @@ class Client:
 
     def run(self, job: str, batch: int, lasting: float, misses: int) -> tuple[int, float]:
         """Move messages, `batch` a call."""
-        kind = "ring" if self._queue == RING else "plain"
+        kind = "ring" if self._queue in (RING, SCATTERED) else "plain"
         call: Callable[[int], int] = getattr(self, f"_{kind}_{job}")
         begun = last = time.perf_counter()
         moved = missed = 0
@@ -189,8 +189,8 @@ def fresh(queue: str, url: str) -> None:
     """Begin with an empty queue, and with its loops for the server."""
     with connect(url, "delayed") as connection:
         connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-        if queue == RING:
-            TableRing(url, slots=SLOTS).close()
+        if queue in (RING, SCATTERED):
+            TableRing(url, slots=SLOTS, scattered=queue == SCATTERED).close()
         else:
             connection.execute(_TABLES.encode())
         for which, (step, miss) in _steps(queue).items():

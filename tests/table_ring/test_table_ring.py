@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 
+import numpy as np
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 from fixture_types import RunThread
 from statements import counts
@@ -25,6 +27,16 @@ def test_bytes_come_back_as_they_were(url: str, data: bytes) -> None:
         ring.push_many([bytearray(data), memoryview(data)][:1])
         assert ring.pop() == data
         assert ring.pop_many() == [data]
+
+
+def test_push_many_takes_arrays(url: str) -> None:
+    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    fixed = pa.array([b"abcd", b"efgh"], pa.binary(4))
+    with TableRing(url, slots=10) as ring:
+        ring.push_many(array)
+        ring.push_many(fixed)
+        ring.push_many(row for row in (b"1", b"2"))
+        assert ring.pop_many() == [*(row.tobytes() for row in array), b"abcd", b"efgh", b"1", b"2"]
 
 
 def test_full_ring_raises_full_and_burns_no_number(url: str) -> None:

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Generator
 from typing import Any
 
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
 from postgres import Postgres
 from statements import counts, execute
 
-from shmring.errors import ClaimOpen, Contended, Empty, Full
+from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
 from shmring.table_ring import SubscriberDropped, TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
@@ -42,8 +43,9 @@ def test_claim_that_ends_well_has_popped(url: str) -> None:
             pass
 
 
-def test_claim_that_fails_returns_before_later_messages(url: str) -> None:
-    with TableRing(url, slots=5) as ring:
+@pytest.mark.parametrize("scattered", [False, True])
+def test_claim_that_fails_returns_before_later_messages(url: str, scattered: bool) -> None:
+    with TableRing(url, slots=5, scattered=scattered) as ring:
         ring.push_many([b"0", b"1", b"2", b"3"])
         with failing(), ring.claim(2) as claim:
             assert claim[0] == b"0"
@@ -142,6 +144,26 @@ def test_open_claims_let_others_go_on(clean: Postgres) -> None:
         assert [first.pop(timeout=0) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
         audit.pop_many()
         assert set(counts(first)) == {0}
+
+
+# -- Arrow ---------------------------------------------------------------------------------------
+
+
+def test_arrow_goes_in(url: str) -> None:
+    batch = pa.record_batch({"key": [1, 2, 3], "message": pa.array([b"a", b"b", b"c"])})
+    with TableRing(url, slots=10) as ring:
+        assert ring.push_many(batch) == 0
+        assert ring.push_many(pa.Table.from_batches([batch])) == 3
+        assert ring.pop_many() == [b"a", b"b", b"c"] * 2
+
+
+def test_arrow_that_does_not_fit_is_refused_by_name(url: str) -> None:
+    with TableRing(url, slots=10) as ring:
+        with pytest.raises(TypeError, match="no column 'message' among key"):
+            ring.push_many(pa.record_batch({"key": [1]}))
+        with pytest.raises(MessageTooLarge, match="row 1 of 301 bytes"):
+            ring.push_many(pa.array([b"fits", b"x" * 301]))
+        assert ring.positions() == (0, {"main": 0})
 
 
 # -- numbers that nobody used --------------------------------------------------------------------

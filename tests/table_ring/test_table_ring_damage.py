@@ -28,8 +28,8 @@ def test_lost_rows_are_damage_not_a_full_ring(url: str) -> None:
 
 def test_meddled_layout_is_refused(url: str) -> None:
     TableRing(url, slots=10).close()
-    execute(url, "UPDATE shmring_ring SET slots = 0")
-    with pytest.raises(Damaged, match="slots 0"):
+    execute(url, "UPDATE shmring_ring SET stride = 5")
+    with pytest.raises(Damaged, match="stride 5"):
         TableRing(url)
     execute(url, "UPDATE shmring_ring SET layout = 9")
     with pytest.raises(VersionMismatch, match="layout 9"):

@@ -89,7 +89,7 @@ def test_killed_clients_lose_and_double_nothing(url: str) -> None:
     rng = random.Random(1)
     confirmed: dict[int, int] = {}
     kills = 0
-    with TableRing(url, slots=400) as ring:
+    with TableRing(url, slots=400, scattered=True) as ring:
         end = time.monotonic() + SECONDS
         clients: dict[int, Worker] = {}
         while time.monotonic() < end or kills < CLIENTS:

@@ -29,8 +29,8 @@ class Machine(RuleBasedStateMachine):
     url = ""
     names = itertools.count()
 
-    @initialize(slots=st.integers(1, 12), first=NAMES)
-    def create(self, slots: int, first: str) -> None:
+    @initialize(slots=st.integers(1, 12), scattered=st.booleans(), first=NAMES)
+    def create(self, slots: int, scattered: bool, first: str) -> None:
         self.name = f"model_{next(self.names)}"
         self.slots = slots
         self.log: list[bytes] = []
@@ -39,6 +39,7 @@ class Machine(RuleBasedStateMachine):
             self.url,
             name=self.name,
             slots=slots,
+            scattered=scattered,
             subscribers=[first],
             durability="delayed",
         )
@@ -114,7 +115,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert self.admin.positions() == (len(self.log), self.popped)
         expected = {
-            n % self.slots: (n, self.log[n], holders)
+            self.admin.layout.place(n): (n, self.log[n], holders)
             for n in range(max(0, len(self.log) - self.slots), len(self.log))
             if (holders := sum(position <= n for position in self.popped.values()))
         }

@@ -55,7 +55,7 @@ def test_restored_ring_has_its_messages_and_tells_those_who_wait(
     thread: RunThread,
     until: Until,
 ) -> None:
-    with TableRing(url, slots=8, subscribers=["main", "audit"]) as ring:
+    with TableRing(url, slots=8, subscribers=["main", "audit"], scattered=True) as ring:
         ring.push_many([b"%d" % n for n in range(11 - 4)])
         assert ring.pop_many(3) == [b"0", b"1", b"2"]
     there = restored()

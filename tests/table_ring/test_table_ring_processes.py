@@ -40,7 +40,9 @@ def url(
 def test_full_speed_both_ways_loses_doubles_and_reorders_nothing(url: str) -> None:
     # A small ring is full and empty all the time; batches of two sizes meet at the cursors.
     count = 240
-    with TableRing(url, slots=24, subscribers=["main", "audit"], subscriber="audit") as audit:
+    with TableRing(
+        url, slots=24, scattered=True, subscribers=["main", "audit"], subscriber="audit"
+    ) as audit:
         workers = [
             pusher(url, worker, count, batch) for worker, batch in enumerate((1, 1, 3, 8))
         ] + [popper(url, limit=limit) for limit in (1, 5)]
@@ -79,7 +81,7 @@ def test_batches_of_many_pushers_never_mix(url: str) -> None:
 def test_subscribers_come_and_go_while_traffic_flows(url: str) -> None:
     # Batched pops and unsubscribe count down the same rows in different orders.
     names = ["main", "a", "b"]
-    with TableRing(url, slots=64, subscribers=names, durability="delayed") as ring:
+    with TableRing(url, slots=64, scattered=True, subscribers=names, durability="delayed") as ring:
         with (
             pusher(url, 0, 1 << 40, 4, durability="delayed"),
             popper(url, "a", limit=16) as a,

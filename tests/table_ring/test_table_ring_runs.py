@@ -18,9 +18,9 @@ from shmring.table_ring import TableRing
 POPS = "0, 'shmring_pop_0'::regclass"
 
 
-@pytest.fixture
-def ring(server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=20) as made:
+@pytest.fixture(params=[False, True], ids=["in a row", "scattered"])
+def ring(request: pytest.FixtureRequest, server: Postgres) -> Generator[TableRing]:
+    with TableRing(server.url, slots=20, scattered=request.param) as made:
         yield made
     TableRing.drop(server.url)
 

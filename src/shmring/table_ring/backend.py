@@ -27,7 +27,7 @@ from shmring.errors import (
     RingNotFound,
     ShmringError,
 )
-from shmring.table_ring.schema import Tables
+from shmring.table_ring.schema import Layout, Tables
 
 # Attempts after the deadline: a look may have repaired what the last attempt missed, and other
 # connections may be faster for a while, but not for ever.
@@ -184,9 +184,9 @@ class Backend(ABC):
             self.connection.close()
         self._engine.dispose()
 
-    def use(self, slots: int) -> None:
-        """Prepare for a ring's size; called before any push, pop or peek."""
-        self._slots = slots
+    def use(self, layout: Layout) -> None:
+        """Prepare for a ring's layout; called before any push, pop or peek."""
+        self._layout = layout
         self._in_use = True
 
     @abstractmethod
@@ -277,14 +277,14 @@ class Backend(ABC):
         """Whether the ring exists; called before any other use of its tables."""
         return self.tables.exist(connection)
 
-    def create(self, connection: sa.Connection, slots: int, subscribers: Sequence[str]) -> None:
+    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
         """Create the ring within a transaction."""
-        self.tables.create(connection, slots, subscribers, self.free_message)
+        self.tables.create(connection, layout, subscribers, self.free_message)
 
     def adopt(self, connection: sa.Connection) -> None:  # noqa: B027
         """Check within a transaction what the ring has besides tables."""
 
-    def renew(self, connection: sa.Connection, slots: int) -> None:  # noqa: B027
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
         """Replace within a transaction what the ring has besides tables."""
 
     def drop(self, connection: sa.Connection) -> None:

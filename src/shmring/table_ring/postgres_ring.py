@@ -10,7 +10,7 @@ A ring called ``orders`` has, beside its tables:
     open claim, locked by its transaction, or a claim that was given up, for the next pop
 the functions of the `.sql` files
     each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls has no meaning; its name contains the version and the size. PostgreSQL looks for this
+    calls has no meaning; its name contains the version and the layout. PostgreSQL looks for this
     name when it reads the client's statement, and again when the functions are replaced, or the
     ring is dropped and made again in another size
 
@@ -44,13 +44,13 @@ from sqlalchemy.pool import NullPool
 
 from shmring.errors import Damaged, VersionMismatch
 from shmring.table_ring.backend import Backend, Meaning
-from shmring.table_ring.schema import MAX_SUBSCRIBERS, MESSAGE_BYTES, Tables
+from shmring.table_ring.schema import MAX_SUBSCRIBERS, MESSAGE_BYTES, Layout, Tables
 
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
 # To be raised with every change of a body.
-VERSION = 18
+VERSION = 17
 
 # SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
@@ -122,9 +122,9 @@ def lock_key(ring: str) -> int:
     return int.from_bytes(crc32(ring.encode()).to_bytes(4), signed=True)
 
 
-def mark_of(slots: int) -> str:
-    """Return the name of the parameter that only functions of this version and size have."""
-    return f"v{VERSION}_{slots}"
+def mark_of(layout: Layout) -> str:
+    """Return the name of the parameter that only functions of this version and layout have."""
+    return f"v{VERSION}_{layout.slots}_{layout.stride}"
 
 
 def made_for(ring: str) -> str:
@@ -132,12 +132,13 @@ def made_for(ring: str) -> str:
     return f"version {VERSION} for {ring}"
 
 
-def fill_in(script: str, ring: str, slots: int, subscribed: int, holders: int) -> str:
+def fill_in(script: str, ring: str, layout: Layout, subscribed: int, holders: int) -> str:
     """Return the statements of a script for one ring, which is named with its schema."""
     values = {"ring": ring, "name": ring.rpartition(".")[2], "made": made_for(ring)}
-    values |= {"slots": slots, "subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
+    values |= {"slots": layout.slots, "stride": layout.stride, "place": layout.place_sql("number")}
+    values |= {"subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
     values |= {
-        "mark": mark_of(slots),
+        "mark": mark_of(layout),
         "NEAR": NEAR,
         "IDLE": IDLE,
         "PUSH": PUSH,
@@ -292,8 +293,8 @@ class PostgresRing(Backend):
         self.tables = Tables(self.tables.name, cursor_rows=self.cursor_rows, schema=schema)
         return found
 
-    def create(self, connection: sa.Connection, slots: int, subscribers: Sequence[str]) -> None:
-        super().create(connection, slots, subscribers)
+    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
+        super().create(connection, layout, subscribers)
         named = self._named
         self._run(
             f"CREATE TABLE {named('_claims')} ("
@@ -303,17 +304,17 @@ class PostgresRing(Backend):
         self._sequence("_push", 0)
         for holder in range(len(subscribers)):
             self._sequence(f"_pop_{holder}", 0)
-        self._make_functions(connection, slots)
+        self._make_functions(connection, layout)
         self._run(f"ANALYZE {named()}")
 
     def adopt(self, connection: sa.Connection) -> None:
         self._check_parts()
 
-    def renew(self, connection: sa.Connection, slots: int) -> None:
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, of any version, within a transaction."""
         self._hold_subscribers()
         self._drop_functions()
-        self._make_functions(connection, slots)
+        self._make_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
         self._hold_subscribers()
@@ -338,7 +339,7 @@ class PostgresRing(Backend):
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
-        self._make_functions(connection, self._slots, [CONSTANTS])
+        self._make_functions(connection, self._layout, [CONSTANTS])
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         code = self.code(error)
@@ -365,8 +366,8 @@ class PostgresRing(Backend):
             ring = self._named("_ring")
             if not self._call("SELECT to_regclass(%s)::oid", (ring,))[0][0]:
                 raise self.dropped()
-            made = self._call(f"SELECT slots FROM {self._called('_ring')}", ())
-            if made != [(self._slots,)]:
+            made = self._call(f"SELECT slots, stride FROM {self._called('_ring')}", ())
+            if made != [(self._layout.slots, self._layout.stride)]:
                 raise self.dropped()
             self._check_parts()
         finally:
@@ -377,13 +378,13 @@ class PostgresRing(Backend):
         self._run(f"SELECT pg_advisory_xact_lock({self._key}, {PUSH})")
 
     def _make_functions(
-        self, connection: sa.Connection, slots: int, scripts: Sequence[str] = SCRIPTS
+        self, connection: sa.Connection, layout: Layout, scripts: Sequence[str] = SCRIPTS
     ) -> None:
         """Make functions that let new messages wait for the subscribers in the ring's row."""
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         for script in scripts:
-            self._run(fill_in(script, self._named(), slots, *row))
+            self._run(fill_in(script, self._named(), layout, *row))
 
     def _drop_functions(self) -> None:
         self._run(f"DROP FUNCTION IF EXISTS {', '.join(function_names(self._named()))}")

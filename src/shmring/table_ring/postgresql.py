@@ -23,7 +23,7 @@ from shmring.table_ring.postgres_ring import (
     bytea_array,
     mark_of,
 )
-from shmring.table_ring.schema import mask
+from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
 
@@ -56,10 +56,10 @@ class PostgresBackend(PostgresRing):
     # Whether an error undid a number that others may have passed over since.
     _undone = False
 
-    def use(self, slots: int) -> None:
-        super().use(slots)
+    def use(self, layout: Layout) -> None:
+        super().use(layout)
         named = self._named
-        mark = self._mark = f"{mark_of(slots)} => NULL"
+        mark = self._mark = f"{mark_of(layout)} => NULL"
         self._push_one = f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
         self._push_many = f"SELECT {named('_push_many')}($1, $2, {mark})"
         self._sync = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -24,8 +24,10 @@ from shmring.table_ring.backend import Backend, Durability, SubscriberNotFound
 from shmring.table_ring.schema import (
     MAX_SLOTS,
     MESSAGE_BYTES,
+    Layout,
     check_name,
     check_subscribers,
+    stride_for,
 )
 from shmring.table_ring.turns import Claim, Turns
 
@@ -43,12 +45,9 @@ class TableRing(Closing):
     slots : number of messages that the ring holds; needed to create a ring, checked if it exists
     subscriber : the subscriber for which this connection pops; several connections may share one
     subscribers : names of all subscribers of a new ring; each subscriber gets every message
+    scattered : in a new ring, put neighbours far apart in the table
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
-
-    Attributes
-    ----------
-    slots : number of messages that the ring holds
 
     Raises
     ------
@@ -71,24 +70,27 @@ class TableRing(Closing):
         slots: int | None = None,
         subscriber: str | None = None,
         subscribers: Sequence[str] = ("main",),
+        scattered: bool = False,
         durability: Durability = "sync",
     ) -> None:
+        layout = None
         if slots is not None:
             integer("slots", slots, 1, MAX_SLOTS)
+            layout = Layout(slots, stride_for(slots, scattered=scattered))
             check_subscribers(subscribers)
-        backend_of, self.url = locate(url, name, missing=slots is not None)
+        backend_of, self.url = locate(url, name, missing=layout is not None)
         self.name = name
         if durability not in ("sync", "delayed"):
             raise ValueError(f'durability must be "sync" or "delayed", not {durability!r}')
         backend = backend_of(self.url, name, durability)
         try:
-            self.slots = create_or_read(backend, slots, subscribers)
-            backend.use(self.slots)
+            self.layout = create_or_read(backend, layout, subscribers)
+            backend.use(self.layout)
             self.subscriber = choose_subscriber(backend, subscriber)
         except BaseException:
             backend.close()
             raise
-        self._turns = Turns(backend, self.slots, self.subscriber)
+        self._turns = Turns(backend, self.layout, self.subscriber)
 
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
@@ -107,6 +109,11 @@ class TableRing(Closing):
             backend.renew(connection, backend.tables.read(connection))
 
         change_ring(url, name, renew)
+
+    @property
+    def slots(self) -> int:
+        """Number of messages that the ring holds."""
+        return self.layout.slots
 
     def push(self, data: bytes | bytearray | memoryview, *, timeout: float | None = None) -> int:
         """Publish one message.
@@ -132,7 +139,8 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        rows : bytes, bytearrays or memoryviews; of an Arrow array its ``to_pylist()``
+        rows : sequence of bytes; or uint8 array of shape (n, k), k <= 300; or an Arrow array of
+            a binary type; or an Arrow batch or table with such a column ``message``
         timeout : seconds to wait for free slots; None waits for ever, 0 does not wait
 
         Returns
@@ -263,10 +271,22 @@ def message(data: bytes | bytearray | memoryview, which: str = "message") -> byt
     return bytes(data)
 
 
-def messages(rows: Iterable[Any]) -> list[bytes]:
+def messages(rows: Any) -> list[bytes]:
     if isinstance(rows, (bytes, bytearray, str)):
         raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
-    found = list(rows)
+    if hasattr(rows, "schema") and hasattr(rows, "column"):  # an Arrow batch or table
+        if "message" not in rows.schema.names:
+            raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
+        rows = rows.column("message")
+    dtype = getattr(rows, "dtype", None)
+    if dtype is not None:  # a numpy array; its rows, not its items, are the messages
+        shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
+        if str(dtype) != "uint8" or len(shape) != 2:
+            raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
+        rows = [row.tobytes() for row in rows]
+    elif hasattr(rows, "to_pylist"):
+        rows = rows.to_pylist()
+    found = list(cast("Iterable[Any]", rows))
     if not found:
         raise ValueError("push_many needs at least one row")
     if set(map(type, found)) == {bytes} and max(map(len, found)) <= MESSAGE_BYTES:
@@ -316,11 +336,11 @@ def shown(url: sa.URL) -> str:
     return url.render_as_string(hide_password=True)
 
 
-def create_or_read(backend: Backend, wanted: int | None, subscribers: Sequence[str]) -> int:
-    """Return the ring's slots; create the ring if it is missing and a number is given."""
+def create_or_read(backend: Backend, wanted: Layout | None, subscribers: Sequence[str]) -> Layout:
+    """Return the ring's layout; create the ring if it is missing and a layout is given."""
     url, name = backend.connection.engine.url, backend.tables.name
 
-    def open_ring(connection: sa.Connection) -> int:
+    def open_ring(connection: sa.Connection) -> Layout:
         exists = backend.exist(connection)
         if wanted is not None and not exists:
             backend.lock_creation()
@@ -330,13 +350,14 @@ def create_or_read(backend: Backend, wanted: int | None, subscribers: Sequence[s
                 raise RingNotFound(not_found(url, name))
             backend.create(connection, wanted, subscribers)
             return wanted
-        slots = backend.tables.read(connection)
-        if wanted is not None and wanted != slots:
+        layout = backend.tables.read(connection)
+        if wanted is not None and wanted.slots != layout.slots:
             raise ValueError(
-                f"table ring {name!r} has {slots} slots, not {wanted}; leave `slots` out to attach"
+                f"table ring {name!r} has {layout.slots} slots, not {wanted.slots};"
+                " leave `slots` out to attach"
             )
         backend.adopt(connection)
-        return slots
+        return layout
 
     return backend.transact(open_ring)
 

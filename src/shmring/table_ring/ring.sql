@@ -9,15 +9,19 @@ CREATE OR REPLACE FUNCTION {ring}_holders() RETURNS bigint LANGUAGE sql IMMUTABL
 
 -- The slot of a number.
 CREATE OR REPLACE FUNCTION {ring}_slot(number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT number % {slots} $$;
+    SELECT {place} $$;
 
 -- The slots of numbers: ranges, and their first numbers. Numbers in a row have slots in a row, up to
--- the end of the table.
+-- the end of the table, unless they are scattered.
 CREATE OR REPLACE FUNCTION {ring}_ranges(first bigint, after bigint)
 RETURNS TABLE (number bigint, low bigint, high bigint) LANGUAGE sql IMMUTABLE AS $$
+    SELECT k, {ring}_slot(k), {ring}_slot(k) FROM generate_series(first, after - 1) k
+    WHERE {stride} <> 1
+    UNION ALL
     SELECT first, first % {slots}, least(first % {slots} + after - first, {slots}) - 1
+    WHERE {stride} = 1
     UNION ALL
     SELECT first - first % {slots} + {slots}, 0, first % {slots} + after - first - 1 - {slots}
-    WHERE first % {slots} + after - first > {slots} $$;
+    WHERE {stride} = 1 AND first % {slots} + after - first > {slots} $$;
 
 UPDATE {ring}_ring SET functions = '{made}';

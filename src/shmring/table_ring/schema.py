@@ -15,25 +15,50 @@ A slot keeps the number of its last message, so the slots alone show which numbe
 the number of these bits: a slot is free when both are 0. A backend may need more to hand out the
 next numbers.
 
-Message n is in slot ``n % slots``.
+Message n is in slot ``place(n, ...)``.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from shmring.errors import Damaged, LimitReached, VersionMismatch
 
-LAYOUT = 4
+LAYOUT = 3
 MESSAGE_BYTES = 300
+# place() multiplies two numbers below `slots`: their product must stay below 2**63.
 MAX_SLOTS = 2**31 - 1
 # reference_count is a smallint; the ring in memory has the same limit.
 MAX_SUBSCRIBERS = 64
+# The last decimal digit of the number selects one of so many distant ranges.
+SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+
+def place(number: int, slots: int, stride: int) -> int:
+    """Return the slot that holds a number.
+
+    Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
+    `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
+    """
+    return number % slots * stride % slots
+
+
+def stride_for(slots: int, *, scattered: bool) -> int:
+    """Return the stride of a ring: 1, or a tenth of the ring so that neighbours lie far apart.
+
+    Ten consecutive numbers fall into ten ranges of the table; the eleventh lies near the first.
+    """
+    if not scattered:
+        return 1
+    return next(n for n in itertools.count(slots // SCATTER_RANGES + 1) if math.gcd(n, slots) == 1)
 
 
 def check_name(name: str) -> str:
@@ -59,6 +84,23 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
                 f"a subscriber's name has 1 to 100 characters, none of them NUL: {name!r}"
             )
     return list(names)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a ring was made; this never changes."""
+
+    slots: int
+    stride: int
+
+    def place(self, number: int) -> int:
+        return place(number, self.slots, self.stride)
+
+    def place_sql(self, number: str) -> str:
+        """Return the SQL that computes :func:`place` of a number given as SQL."""
+        # Without scattering there is nothing to multiply; each step costs the database a little.
+        scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
+        return f"({number} % {self.slots}{scatter})"
 
 
 class Tables:
@@ -102,6 +144,7 @@ class Tables:
             sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
             sa.Column("layout", sa.Integer, nullable=False),
             sa.Column("slots", sa.BigInteger, nullable=False),
+            sa.Column("stride", sa.BigInteger, nullable=False),
             sa.Column("subscribers", sa.SmallInteger, nullable=False),
             sa.Column("holders", sa.BigInteger, nullable=False),
             *(position() or [sa.Column("functions", sa.Text)]),
@@ -118,23 +161,24 @@ class Tables:
     def create(
         self,
         connection: sa.Connection,
-        slots: int,
+        layout: Layout,
         subscribers: Sequence[str],
         free_message: str,
     ) -> None:
         """Create and fill the tables within the caller's transaction."""
         self.metadata.create_all(connection, checkfirst=False)
-        # Rows are stored at full width, so that no page is fuller than it will be with messages.
+        # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
+        # at full width, so that no page is fuller than it will be with messages.
         numbers = sa.text(
             "WITH RECURSIVE numbers(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL"
-            f" SELECT n + 1 FROM numbers WHERE n + 1 < {slots})"
+            f" SELECT n + 1 FROM numbers WHERE n + 1 < {layout.slots})"
             f" SELECT n, 0, 0, {free_message} FROM numbers"
         )
         columns = ["slot", "reference_count", "holders", "message"]
         typed = numbers.columns(*(self.slots.c[name] for name in columns))
         connection.execute(self.slots.insert().from_select(columns, typed))
         start = {"position": 0} if self._cursor_rows else {}
-        ring = {"id": 0, "layout": LAYOUT, "slots": slots}
+        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
         held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
         connection.execute(self.ring.insert(), {**ring, **held, **start})
         rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
@@ -144,8 +188,8 @@ class Tables:
         """Whether the ring exists; its one-row table is created with the others or not at all."""
         return sa.inspect(connection).has_table(self.ring.name)
 
-    def read(self, connection: sa.Connection) -> int:
-        """Return the number of slots, or raise if no ring can have so many."""
+    def read(self, connection: sa.Connection) -> Layout:
+        """Return how the ring was made, or raise if no ring can have been made so."""
         # The layout decides which other columns there are.
         version = connection.execute(sa.select(self.ring.c.layout)).scalar_one_or_none()
         if version is None:
@@ -156,13 +200,14 @@ class Tables:
                 f" knows {LAYOUT}; empty the ring with the version that made it, then"
                 " TableRing.drop and create it again"
             )
-        slots = connection.execute(sa.select(self.ring.c.slots)).scalar_one()
-        if not 1 <= slots <= MAX_SLOTS:
+        row = connection.execute(sa.select(self.ring.c.slots, self.ring.c.stride)).one()
+        # Both go into every statement: trust nothing that place() could not have been made with.
+        if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
             raise Damaged(
-                f"table {self.ring.name} says slots {slots}: no ring has so many;"
-                " TableRing.drop, create again"
+                f"table {self.ring.name} says slots {row.slots}, stride {row.stride}: no ring has"
+                " these; TableRing.drop, create again"
             )
-        return slots
+        return Layout(row.slots, row.stride)
 
     def bit(self, connection: sa.Connection, subscriber: str, *, lock: bool = False) -> int | None:
         """Return a subscriber's bit of `holders`, or None if there is no such subscriber.

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from shmring.errors import RingNotFound
 from shmring.table_ring.backend import Backend, Deadline, Meaning, Message, Peek, Which
-from shmring.table_ring.schema import MESSAGE_BYTES, mask
+from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
 
 _MEANINGS: dict[str | int | None, Meaning] = {
     sqlite3.SQLITE_BUSY: "locked",
@@ -86,17 +86,17 @@ class SqliteBackend(Backend):
                 " file back, or attach again"
             )
 
-    def use(self, slots: int) -> None:
-        super().use(slots)
+    def use(self, layout: Layout) -> None:
+        super().use(layout)
         # Quoted: a ring may be called "order".
         tables = self.tables.slots, self.tables.ring, self.tables.subscribers
-        table, ring, users = (f'"{table.name}"' for table in tables)
-        ours = f"r.slots = {slots}"
+        slots, ring, users = (f'"{table.name}"' for table in tables)
+        ours = f"r.slots = {layout.slots} AND r.stride = {layout.stride}"
         self._head_push = (
             f"SELECT position, subscribers, holders, {ours} FROM {ring} r WHERE id = 0"
         )
         self._fill = (
-            f"UPDATE {table} SET message_id = ?, time = ?, reference_count = ?, holders = ?,"
+            f"UPDATE {slots} SET message_id = ?, time = ?, reference_count = ?, holders = ?,"
             " message = ? WHERE slot = ? AND reference_count = 0 AND holders = 0"
         )
         self._move_push = f"UPDATE {ring} SET position = ? WHERE id = 0"
@@ -104,27 +104,27 @@ class SqliteBackend(Backend):
             f"SELECT u.position, r.position, {ours} FROM {ring} r, {users} u"
             " WHERE u.name = ? AND u.holder = ?"
         )
-        self._message = f"SELECT message_id, message FROM {table} WHERE slot = ?"
+        self._message = f"SELECT message_id, message FROM {slots} WHERE slot = ?"
         # CROSS JOIN is SQLite's way to say: in this order.
         self._messages = (
             "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
-            f" WHERE n < ?2) SELECT message_id, message FROM numbers CROSS JOIN {table}"
-            f" ON slot = n % {slots} AND message_id = n ORDER BY n"
+            f" WHERE n < ?2) SELECT message_id, message FROM numbers CROSS JOIN {slots}"
+            f" ON slot = {layout.place_sql('n')} AND message_id = n ORDER BY n"
         )
         self._count_down = (
-            f"UPDATE {table} SET reference_count = reference_count - 1, holders = holders & ~?1"
+            f"UPDATE {slots} SET reference_count = reference_count - 1, holders = holders & ~?1"
             " WHERE slot = ?2 AND message_id = ?3 AND holders & ?1 <> 0 AND reference_count > 0"
         )
         self._move_pop = f"UPDATE {users} SET position = ? WHERE name = ?"
         columns = "s.message_id, s.reference_count, s.holders, r.holders"
         self._peek_push = (
             f"SELECT r.position, r.position + ?1, {columns} FROM {ring} r"
-            f" LEFT JOIN {table} s ON s.slot = (r.position + ?1) % {slots}"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('(r.position + ?1)')}"
         )
         self._peek_pop = (
             f"SELECT r.position, u.position, {columns} FROM {ring} r"
             f" LEFT JOIN {users} u ON u.name = ? AND u.holder = ?"
-            f" LEFT JOIN {table} s ON s.slot = u.position % {slots}"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('u.position')}"
         )
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
@@ -156,8 +156,9 @@ class SqliteBackend(Backend):
             first, subscribers, holders, ours = head
             if not ours:
                 raise self.dropped()
+            place = self._layout.place
             values = [
-                (n, time_ns, subscribers, holders, message, n % self._slots)
+                (n, time_ns, subscribers, holders, message, place(n))
                 for n, message in enumerate(rows, first)
             ]
             if database.executemany(self._fill, values).rowcount != len(values):
@@ -184,7 +185,7 @@ class SqliteBackend(Backend):
         if head[0] >= head[1]:
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
-        guards = [(self._mask, n % self._slots, n) for n in range(first, after)]
+        guards = [(self._mask, self._layout.place(n), n) for n in range(first, after)]
         if len(guards) == 1:  # a look-up by the key costs less than the query for several
             found = database.execute(self._message, guards[0][1:2]).fetchall()
         else:
@@ -237,7 +238,7 @@ class SqliteBackend(Backend):
         """Do nothing: BEGIN IMMEDIATE excludes all others already."""
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
-        if self.tables.read(connection) != self._slots:
+        if self.tables.read(connection) != self._layout:
             raise self.dropped()
         return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
 

@@ -33,6 +33,7 @@ from shmring.table_ring.backend import (
     SubscriberDropped,
     Which,
 )
+from shmring.table_ring.schema import Layout
 
 if TYPE_CHECKING:
     pass
@@ -55,16 +56,16 @@ def check_slot(peek: Peek, which: Which, name: str) -> None:
         )
 
 
-def check_message(peek: Peek, name: str, slots: int) -> None:
+def check_message(peek: Peek, name: str, layout: Layout) -> None:
     """Raise if a message waits and its slot holds another number."""
     assert peek.number is not None
     # A later lap: others moved on between the reads of cursor and slot, so the caller looks again.
     ahead = (peek.message_id or 0) - peek.number
-    passed = ahead > 0 and ahead % slots == 0
+    passed = ahead > 0 and ahead % layout.slots == 0
     if peek.message_id != peek.number and not passed:
         raise Damaged(
             f"table ring {name!r}: message {peek.number} should be in slot"
-            f" {peek.number % slots}, which holds {peek.message_id}; another program"
+            f" {layout.place(peek.number)}, which holds {peek.message_id}; another program"
             " wrote to the table"
         )
 
@@ -105,11 +106,11 @@ class Turns:
     closed : whether close() was called
     """
 
-    def __init__(self, backend: Backend, slots: int, subscriber: str) -> None:
+    def __init__(self, backend: Backend, layout: Layout, subscriber: str) -> None:
         self.closed = False
         self._backend = backend
         self._name = backend.tables.name
-        self._slots = slots
+        self._layout = layout
         self._subscriber = subscriber
         self._pid, self._forks = os.getpid(), lineage.forks
         self._lock = threading.Lock()
@@ -156,16 +157,16 @@ class Turns:
     def push(self, rows: list[bytes], timeout: float | None) -> int:
         """Publish all rows, or raise Full."""
         deadline = Deadline(timeout)
-        if len(rows) > self._slots:
+        if len(rows) > self._layout.slots:
             raise MessageTooLarge(
                 f"{len(rows)} rows can never fit table ring {self._name!r} of"
-                f" {self._slots} slots; push fewer at a time"
+                f" {self._layout.slots} slots; push fewer at a time"
             )
         while (first := self._try_push(rows, deadline.remaining)) is None:
             # Another connection may have been faster: look before waiting.
             if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
                 raise Full(
-                    f"table ring {self._name!r}: {len(rows)} of {self._slots} slots did not"
+                    f"table ring {self._name!r}: {len(rows)} of {self._layout.slots} slots did not"
                     f" become free within {timeout} s; the slowest subscriber holds them"
                 )
         return first
@@ -253,7 +254,7 @@ class Turns:
         check_slot(peek, "pop", self._name)
         waiting = peek.push - peek.number
         if waiting > 0:
-            check_message(peek, self._name, self._slots)
+            check_message(peek, self._name, self._layout)
         return peek.returned or waiting > 0
 
     def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
