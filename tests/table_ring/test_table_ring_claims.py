@@ -149,12 +149,18 @@ def test_open_claims_let_others_go_on(clean: Postgres) -> None:
 # -- Arrow ---------------------------------------------------------------------------------------
 
 
-def test_arrow_goes_in(url: str) -> None:
+def test_arrow_goes_in_and_comes_out(url: str) -> None:
     batch = pa.record_batch({"key": [1, 2, 3], "message": pa.array([b"a", b"b", b"c"])})
     with TableRing(url, slots=10) as ring:
         assert ring.push_many(batch) == 0
         assert ring.push_many(pa.Table.from_batches([batch])) == 3
-        assert ring.pop_many() == [b"a", b"b", b"c"] * 2
+        found = ring.pop_batch(4)
+        assert found.schema.names == ["message_id", "time", "message"]
+        assert found["message_id"].to_pylist() == [0, 1, 2, 3]
+        assert found["message"].to_pylist() == [b"a", b"b", b"c", b"a"]
+        with ring.claim(5) as claim:
+            assert claim.batch()["message"].to_pylist() == [b"b", b"c"]
+        assert ring.push_many(found) == 6
 
 
 def test_arrow_that_does_not_fit_is_refused_by_name(url: str) -> None:
@@ -234,7 +240,7 @@ def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> N
         with transaction(clean) as dying:
             assert bytes(run(dying, POP)) == b"0"
             assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
-        assert ring.pop_many(10_000) == [b"%d" % n for n in range(401, 900)]
+        assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
         assert ring.pop(timeout=60) == b"0"
 
 

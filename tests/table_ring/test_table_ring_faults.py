@@ -174,6 +174,7 @@ def test_error_of_a_trigger_that_somebody_added_comes_out(url: str, trigger: str
             lambda: ring.push_many([b"1", b"2"], timeout=0),
             lambda: ring.pop(timeout=0),
             lambda: ring.pop_many(timeout=0),
+            lambda: ring.pop_batch(timeout=0),
         ):
             with pytest.raises(sa.exc.DBAPIError, match="missing"):
                 call()

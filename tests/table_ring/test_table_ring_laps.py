@@ -80,8 +80,8 @@ def pop_all(ring: TableRing) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     with contextlib.suppress(Empty):
         while True:
-            with ring.claim(SLOTS, timeout=0) as claim:
-                found += zip(claim.message_ids, claim, strict=True)
+            batch = ring.pop_batch(timeout=0)
+            found += zip(batch["message_id"].to_pylist(), batch["message"].to_pylist(), strict=True)
     return found
 
 
@@ -144,8 +144,10 @@ def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
     def pop() -> None:
         with TableRing(server.url, name="few", durability="delayed") as mine:
             while len(found) < each * everybody:
-                with contextlib.suppress(Empty), mine.claim(1, timeout=1.5) as claim:
-                    found.append((claim.message_ids[0], claim[0]))
+                with contextlib.suppress(Empty):
+                    batch = mine.pop_batch(1, timeout=1.5)
+                    (row,) = batch.to_pylist()
+                    found.append((row["message_id"], row["message"]))
 
     with TableRing(server.url, name="few", slots=slots):
         threads = [thread(push, who) for who in range(everybody)]

@@ -108,12 +108,11 @@ def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
         found: list[int] = []
         with contextlib.suppress(Empty):
             while True:
-                with copy.claim(1000, timeout=3.0) as claim:
-                    found += claim.message_ids
+                found += copy.pop_batch(timeout=3.0)["message_id"].to_pylist()
         assert sorted(found) == held
         number = copy.push(b"next")
         assert number > max(held)
-        assert copy.pop_many(timeout=0) == [b"next"]
+        assert copy.pop_batch(timeout=0)["message_id"].to_pylist() == [number]
 
 
 def test_ring_in_a_schema_of_another_name_is_refused_until_it_is_renewed(url: str) -> None:
@@ -146,6 +145,7 @@ def test_open_handle_notices_functions_of_another_version_at_its_next_call(
             lambda: ring.push_many([b"3", b"4"], timeout=0),
             lambda: other.pop(timeout=0),
             lambda: other.pop_many(timeout=0),
+            lambda: other.pop_batch(timeout=0),
             lambda: other.claim(timeout=0).__enter__(),
             other.positions,
         ):

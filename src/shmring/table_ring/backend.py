@@ -111,7 +111,7 @@ class Searches:
 Durability = Literal["sync", "delayed"]
 Meaning = Literal["locked", "pooled", "refused", "full"]
 Which = Literal["push", "pop"]
-Message = tuple[int, bytes]  # number, data
+Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
 
 # If two transactions wait for each other, the database undoes one of them, which tries again.
@@ -217,8 +217,12 @@ class Backend(ABC):
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
+
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        """Take messages as :meth:`pop_rows` does, and leave out their numbers and times."""
+        return [data for _, _, data in self.pop_rows(limit, timeout)]
 
     @abstractmethod
     def begin_claim(self, limit: int) -> list[Message]:

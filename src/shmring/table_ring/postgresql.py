@@ -81,12 +81,11 @@ class PostgresBackend(PostgresRing):
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
         claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
         self._pop_one = f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
-        several = f"{named('_pop_many')}({me}, $1, $2, {mark})"
-        self._pop_many = f"SELECT message_id, message FROM {several}"
+        several = f"FROM {named('_pop_many')}({me}, $1, $2, {mark})"
+        self._pop_many = f"SELECT message_id, message {several}"
+        self._pop_rows = f"SELECT message_id, time, message {several}"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
-        self._open = (
-            f"SELECT claim, message_id, message FROM {called('_open')}({me}, %s::bigint, {mark})"
-        )
+        self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
             f"SELECT * FROM {called('_look_pop')}"
             f"(%s::text, %s::integer, %s::oid::regclass, %s, {mark})"
@@ -108,17 +107,28 @@ class PostgresBackend(PostgresRing):
         return self._move(lambda: self._send(self._pop_one, parameters).get_value(0, 0))
 
     def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        return [data for _, data in self._take(self._pop_many, limit, timeout)]
+
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
+        number = int.from_bytes
+        return [
+            (number(message_id), number(time, signed=True), data)
+            for message_id, time, data in self._take(self._pop_rows, limit, timeout)
+        ]
+
+    def _take(self, statement: str, limit: int, timeout: float) -> list[tuple[bytes, ...]]:
+        """Pop messages; each value that is read costs the client half as much as the message."""
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
 
-        def attempt() -> list[tuple[bytes, bytes]] | None:
-            result = self._send(self._pop_many, parameters)
+        def attempt() -> list[tuple[bytes, ...]] | None:
+            result = self._send(statement, parameters)
             value: Any = result.get_value
             rows = range(result.ntuples)
-            # Each value that is read costs the client half as much as the message.
-            return [(value(row, 0), value(row, 1)) for row in rows] or None
+            found = [[value(row, column) for row in rows] for column in range(result.nfields)]
+            return list(zip(*found, strict=True)) or None
 
         # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
-        return [data for _, data in sorted(self._move(attempt) or [])]
+        return sorted(self._move(attempt) or [])
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that pops waits for the disk.

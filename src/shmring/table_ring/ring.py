@@ -29,10 +29,10 @@ from shmring.table_ring.schema import (
     check_subscribers,
     stride_for,
 )
-from shmring.table_ring.turns import Claim, Turns
+from shmring.table_ring.turns import Claim, Turns, to_batch
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 
 class TableRing(Closing):
@@ -188,6 +188,12 @@ class TableRing(Closing):
         """
         most = self._limit(limit)
         return list(self._turns.pop(lambda backend, left: backend.pop_many(most, left), timeout))
+
+    def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
+        """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
+        most = self._limit(limit)
+        rows = self._turns.pop(lambda backend, left: backend.pop_rows(most, left), timeout)
+        return to_batch(rows)
 
     def claim(
         self, limit: int = 1, *, timeout: float | None = None

@@ -104,11 +104,11 @@ class SqliteBackend(Backend):
             f"SELECT u.position, r.position, {ours} FROM {ring} r, {users} u"
             " WHERE u.name = ? AND u.holder = ?"
         )
-        self._message = f"SELECT message_id, message FROM {slots} WHERE slot = ?"
+        self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
         # CROSS JOIN is SQLite's way to say: in this order.
         self._messages = (
             "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
-            f" WHERE n < ?2) SELECT message_id, message FROM numbers CROSS JOIN {slots}"
+            f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
             f" ON slot = {layout.place_sql('n')} AND message_id = n ORDER BY n"
         )
         self._count_down = (
@@ -171,9 +171,9 @@ class SqliteBackend(Backend):
         found = self.pop_many(1, timeout)
         return found[0] if found else None
 
-    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
-            return [data for _, data in self._take(database, limit)]
+            return self._take(database, limit)
         return []
 
     def _take(self, database: sqlite3.Connection, limit: int) -> list[Message]:

@@ -36,7 +36,7 @@ from shmring.table_ring.backend import (
 from shmring.table_ring.schema import Layout
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 
 def check_slot(peek: Peek, which: Which, name: str) -> None:
@@ -70,6 +70,19 @@ def check_message(peek: Peek, name: str, layout: Layout) -> None:
         )
 
 
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Convert messages that were popped with their numbers and times."""
+    import pyarrow as pa
+
+    numbers, times, data = zip(*messages, strict=True)
+    columns = {
+        "message_id": pa.array(numbers, pa.int64()),
+        "time": pa.array(times, pa.timestamp("ns", "UTC")),
+        "message": pa.array(data, pa.binary()),
+    }
+    return pa.table(columns).to_batches()[0]
+
+
 class Claim:
     """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
 
@@ -82,17 +95,21 @@ class Claim:
 
     def __init__(self, connection: sa.Connection, messages: Sequence[Message]) -> None:
         self.connection = connection
-        self.message_ids = [number for number, _ in messages]
+        self.message_ids = [number for number, _, _ in messages]
         self._messages = messages
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def __iter__(self) -> Iterator[bytes]:
-        return (data for _, data in self._messages)
+        return (data for _, _, data in self._messages)
 
     def __getitem__(self, index: int) -> bytes:
-        return self._messages[index][1]
+        return self._messages[index][2]
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the messages as an Arrow batch: message_id, time, message."""
+        return to_batch(self._messages)
 
 
 M = TypeVar("M", bytes, Message)
