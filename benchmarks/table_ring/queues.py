@@ -120,7 +120,9 @@ class Client:
         self._cursor = self._connection.cursor(binary=True)
         self.session = self._connection.info.backend_pid
         if queue in (RING, SCATTERED) and not looping:
-            self._ring = TableRing(f"{url}&application_name={os.getpid()}", durability=durability)
+            self._ring = TableRing.attach(
+                f"{url}&application_name={os.getpid()}", durability=durability
+            )
             query = b"SELECT pid FROM pg_stat_activity WHERE application_name = %s"
             ((self.session,),) = self._connection.execute(query, (str(os.getpid()),)).fetchall()
 
@@ -190,7 +192,7 @@ def fresh(queue: str, url: str) -> None:
     with connect(url, "delayed") as connection:
         connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         if queue in (RING, SCATTERED):
-            TableRing(url, slots=SLOTS, scattered=queue == SCATTERED).close()
+            TableRing.create(url, slots=SLOTS, scattered=queue == SCATTERED).close()
         else:
             connection.execute(_TABLES.encode())
         for which, (step, miss) in _steps(queue).items():

@@ -75,7 +75,7 @@ def void(_: object) -> None:
 
 def pusher(url: str, worker: int, count: int, batch: int = 1, durability: Any = "sync") -> Worker:
     def work(report: Callable[[int, int], None]) -> None:
-        with TableRing(url, durability=durability) as ring:
+        with TableRing.attach(url, durability=durability) as ring:
             for first in range(0, count, batch):
                 rows = [RECORD.pack(worker, n) for n in range(first, first + batch)]
                 ring.push_many(rows) if batch > 1 else ring.push(rows[0])
@@ -87,7 +87,7 @@ def pusher(url: str, worker: int, count: int, batch: int = 1, durability: Any = 
 
 def popper(url: str, subscriber: str = "main", limit: int = 1, until: int = 1 << 60) -> Worker:
     def work(report: Callable[[int, int], None]) -> None:
-        with TableRing(url, subscriber=subscriber) as ring:
+        with TableRing.attach(url, subscriber=subscriber) as ring:
             taken = 0
             while taken < until:
                 for data in ring.pop_many(limit) if limit > 1 else [ring.pop()]:
@@ -118,7 +118,7 @@ def drain(url: str) -> list[Record]:
     """Pop all that is left, once the dead are done."""
     settle(url)
     found: list[Record] = []
-    with TableRing(url) as ring:
+    with TableRing.attach(url) as ring:
         try:
             while True:
                 found += [RECORD.unpack(data) for data in ring.pop_many(timeout=0)]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import queue
-import threading
 
 import numpy as np
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
-from fixture_types import RunThread
-from statements import counts
+from fixture_types import RunThread, Until
 
 from shmring.errors import Empty, Full, LimitReached
-from shmring.table_ring import SubscriberNotFound, TableRing
+from shmring.table_ring import SubscriberNotFound, TableRing, TableRingStats
 
 
 @pytest.fixture
@@ -64,16 +62,12 @@ def test_empty_ring_raises_empty(url: str) -> None:
 
 
 def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(
-    url: str, thread: RunThread, monkeypatch: pytest.MonkeyPatch
+    url: str, thread: RunThread, until: Until
 ) -> None:
-    waits = threading.Event()
-    with TableRing(url, slots=1) as ring, TableRing(url) as other:
-        backend = ring._turns._backend
-        listen = backend.listen
-        monkeypatch.setattr(backend, "listen", lambda which: (waits.set(), listen(which))[1])
+    with TableRing(url, slots=1) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
         pushing = thread(ring.push, b"1")
-        assert waits.wait(120)
+        until(lambda: ring.stats().full_waits)
         assert other.pop(timeout=0) == b"0"
         assert other.pop() == b"1"
         assert pushing.outcome() == 1
@@ -89,7 +83,7 @@ def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str, thread: 
 def test_subscriber_errors(url: str) -> None:
     with TableRing(url, slots=3) as ring:
         with pytest.raises(SubscriberNotFound, match="no subscriber 'x'"):
-            TableRing(url, subscriber="x")
+            TableRing.attach(url, subscriber="x")
         with pytest.raises(SubscriberNotFound):
             ring.unsubscribe("x")
         with pytest.raises(ValueError, match="already"):
@@ -97,7 +91,7 @@ def test_subscriber_errors(url: str) -> None:
         with pytest.raises(ValueError, match="none of them NUL"):
             ring.subscribe("a\0b")
         ring.subscribe('o\'brien "$1" %s')
-        with TableRing(url, subscriber='o\'brien "$1" %s') as quoted:
+        with TableRing.attach(url, subscriber='o\'brien "$1" %s') as quoted:
             assert quoted.positions()[1]['o\'brien "$1" %s'] == 0
         ring.unsubscribe('o\'brien "$1" %s')
         with pytest.raises(ValueError, match="last subscriber"):
@@ -107,4 +101,40 @@ def test_subscriber_errors(url: str) -> None:
         with pytest.raises(LimitReached, match="64"):
             ring.subscribe("one too many")
         ring.push(b"x")
-        assert counts(ring) == [64, 0, 0]
+        assert ring.table()["reference_count"].to_pylist() == [64, 0, 0]
+
+
+def test_head_start_delays_only_the_beginning(url: str) -> None:
+    with TableRing(url, slots=5, head_start=3) as ring:
+        ring.push_many([b"0", b"1"])
+        with pytest.raises(Empty, match="head_start 3"):
+            ring.pop(timeout=0)
+        ring.push(b"2")
+        assert [ring.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+        ring.push(b"3")
+        assert ring.pop(timeout=0) == b"3"
+
+
+def test_table_shows_every_slot(url: str) -> None:
+    with TableRing(url, slots=3, subscribers=["a", "b"]) as ring:
+        ring.push_many([b"0", b"1"])
+        ring.pop()
+        with TableRing.attach(url, subscriber="b") as b:
+            b.pop()
+        table = ring.table()
+    assert table.schema.names == ["slot", "message_id", "time", "message", "reference_count"]
+    assert table["slot"].to_pylist() == [0, 1, 2]
+    assert table["message_id"].to_pylist() == [None, 1, None]
+    assert table["message"].to_pylist() == [None, b"1", None]
+    assert table["reference_count"].to_pylist() == [0, 2, 0]
+    assert [value is None for value in table["time"].to_pylist()] == [False, False, True]
+
+
+def test_stats_count_per_connection(url: str) -> None:
+    with TableRing(url, slots=2) as one, TableRing.attach(url) as two:
+        one.push_many([b"abc", b"d"])
+        with pytest.raises(Full):
+            one.push(b"x", timeout=0)
+        two.pop()
+        assert one.stats() == TableRingStats(pushed=2, pushed_bytes=4, full_waits=1)
+        assert two.stats() == TableRingStats(popped=1, popped_bytes=3)

@@ -53,8 +53,8 @@ class Failed(Exception):
 def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
     with (
         TableRing(url, slots=8) as ring,
-        TableRing(named(url, "first")) as first,
-        TableRing(named(url, "second")) as second,
+        TableRing.attach(named(url, "first")) as first,
+        TableRing.attach(named(url, "second")) as second,
     ):
         ring.push_many([b"%d" % n for n in range(6)])
         with pytest.raises(sa.exc.OperationalError):
@@ -68,7 +68,7 @@ def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
 def test_claim_that_hides_the_loss_of_its_session_pops_nothing(url: str) -> None:
     with (
         TableRing(url, slots=8) as ring,
-        TableRing(named(url, "first")) as first,
+        TableRing.attach(named(url, "first")) as first,
     ):
         ring.push_many([b"0", b"1"])
 
@@ -85,7 +85,7 @@ def test_claim_that_hides_the_loss_of_its_session_pops_nothing(url: str) -> None
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_claim_whose_transaction_the_block_ends_pops_nothing(url: str, end: str) -> None:
-    with TableRing(url, slots=8) as ring, TableRing(url) as other:
+    with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
         ring.push_many([b"0", b"1"])
 
         def ending(claim: Claim) -> None:
@@ -113,7 +113,7 @@ def test_claim_whose_own_statement_failed_comes_back(url: str) -> None:
 def test_session_that_is_terminated_while_a_pop_waits(
     url: str, thread: RunThread, until: Until
 ) -> None:
-    with TableRing(url, slots=8) as ring, TableRing(named(url, "waits")) as waits:
+    with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "waits")) as waits:
         popping = thread(lambda: waits.pop(timeout=60))
         until(lambda: waiting(url))
         terminate(url, "waits")
@@ -127,7 +127,7 @@ def test_session_that_is_terminated_while_a_pop_waits(
 def test_thread_that_waits_while_another_claims_leaves_no_lock(
     url: str, thread: RunThread, until: Until
 ) -> None:
-    with TableRing(url, slots=8) as ring, TableRing(url) as other:
+    with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
         pushing = thread(lambda: ring.push_many([b"x"] * 8, timeout=60))
         until(lambda: waiting(url))
@@ -198,7 +198,7 @@ def test_child_that_closes_and_collects_a_handle_leaves_the_parents_alone(
     handles.pop().close()
 
 
-def test_user_who_may_only_read_is_refused_in_words(url: str) -> None:
+def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> None:
     reader = url.replace("postgres@", "reader@", 1)
     with TableRing(url, slots=3) as ring:
         ring.push(b"0")
@@ -209,7 +209,8 @@ def test_user_who_may_only_read_is_refused_in_words(url: str) -> None:
             "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
             "GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO reader",
         )
-        with TableRing(reader) as other:
+        with TableRing.attach(reader) as other:
+            assert other.table()["message"].to_pylist() == [b"0", None, None]
             for call in (
                 other.positions,
                 lambda: other.push(b"1", timeout=0),
@@ -233,7 +234,7 @@ def test_settings_of_a_session_change_nothing(url: str, setting: str) -> None:
     name = "größer als 2³ €"
     with (
         TableRing(url, slots=3, subscribers=["main", name]) as ring,
-        TableRing(f"{url}&options=-c{setting}", subscriber=name) as other,
+        TableRing.attach(f"{url}&options=-c{setting}", subscriber=name) as other,
     ):
         ring.push(b"\\0\xff")
         assert other.pop(timeout=0) == b"\\0\xff"
@@ -250,7 +251,7 @@ def test_wait_in_a_process_with_thousands_of_files(
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
-        with TableRing(url, slots=3) as ring, TableRing(url) as other:
+        with TableRing(url, slots=3) as ring, TableRing.attach(url) as other:
             popping = thread(lambda: ring.pop(timeout=60))
             until(lambda: waiting(url))
             other.push(b"0")

@@ -45,7 +45,7 @@ def _stalling(server: Postgres) -> Generator[None]:
 
 @pytest.fixture
 def ring(server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=5, subscribers=["main", "audit"]) as made:
+    with TableRing.create(server.url, slots=5, subscribers=["main", "audit"]) as made:
         yield made
     TableRing.drop(server.url)
 
@@ -69,7 +69,7 @@ def given_up() -> Generator[None]:
 def rest(ring: TableRing) -> list[bytes]:
     """Pop one by one until a handle that has just come, and so searches everything, finds none."""
     found: list[bytes] = []
-    with TableRing(ring.url) as late, contextlib.suppress(Empty):
+    with TableRing.attach(ring.url) as late, contextlib.suppress(Empty):
         while True:
             found.append(late.pop(timeout=0))
     return found
@@ -119,7 +119,7 @@ def test_session_that_ends_in_a_claim_leaves_all_messages_to_others(
             assert value(admin, f"SELECT pg_terminate_backend({pid}, 60000)")
             assert sorted(rest(ring)) == [b"0", b"1", b"2"]
             assert rest(ring) == []
-        with TableRing(ring.url, subscriber="audit") as audit:
+        with TableRing.attach(ring.url, subscriber="audit") as audit:
             assert audit.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
 
@@ -129,7 +129,7 @@ def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
     ring.push_many([b"0", b"1"])
     with given_up(), ring.claim(1):
         raise GivenUp
-    with TableRing(ring.url, subscriber="audit") as audit:
+    with TableRing.attach(ring.url, subscriber="audit") as audit:
         audit.unsubscribe("main")
         audit.subscribe("main")
         assert audit.pop_many() == [b"0", b"1"]
@@ -143,11 +143,11 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
 ) -> None:
     def replace() -> None:
         monkeypatch.undo()
-        with TableRing(ring.url, subscriber="audit") as audit:
+        with TableRing.attach(ring.url, subscriber="audit") as audit:
             audit.unsubscribe("main")
             audit.subscribe("heir")  # gets the bit
             audit.push(b"1")
-        with TableRing(ring.url, subscriber="heir") as heir, given_up(), heir.claim():
+        with TableRing.attach(ring.url, subscriber="heir") as heir, given_up(), heir.claim():
             raise GivenUp
 
     backend = ring._turns._backend
@@ -159,7 +159,7 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
         replace()
     with pytest.raises(SubscriberDropped), ring.claim(timeout=0):
         pass
-    with TableRing(ring.url, subscriber="heir") as heir:
+    with TableRing.attach(ring.url, subscriber="heir") as heir:
         assert heir.pop(timeout=0) == b"1"
 
 
@@ -168,7 +168,7 @@ def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
 ) -> None:
     ring.push(b"0")
     # Of the two only the pop looks for deadlocks.
-    leaving = TableRing(f"{server.url}&options=-cdeadlock_timeout%3D1h", subscriber="audit")
+    leaving = TableRing.attach(f"{server.url}&options=-cdeadlock_timeout%3D1h", subscriber="audit")
     with connect(server) as gate, connect(server) as late, leaving:
         gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
         late.execute("SET deadlock_timeout = '1ms'")

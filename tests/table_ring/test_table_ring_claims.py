@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
 from postgres import Postgres
-from statements import counts, execute
+from statements import execute
 
 from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
 from shmring.table_ring import SubscriberDropped, TableRing
@@ -39,6 +39,7 @@ def test_claim_that_ends_well_has_popped(url: str) -> None:
         with ring.claim(2, timeout=0) as claim:
             assert (list(claim), claim.message_ids, len(claim)) == ([b"0", b"1"], [0, 1], 2)
         assert ring.pop_many(timeout=0) == [b"2"]
+        assert ring.stats().popped == 3
         with pytest.raises(Empty), ring.claim(timeout=0):
             pass
 
@@ -58,7 +59,7 @@ def test_claim_that_fails_returns_before_later_messages(url: str, scattered: boo
 
 
 def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
-    with TableRing(url, slots=5) as ring, TableRing(url) as other:
+    with TableRing(url, slots=5) as ring, TableRing.attach(url) as other:
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
         with engine.begin() as connection:
             connection.execute(sa.text("CREATE TABLE done (message_id BIGINT)"))
@@ -80,7 +81,7 @@ def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
     with TableRing(url, slots=5) as ring:
         ring.push(b"0")
         with ring.claim():
-            for call in (lambda: ring.push(b"x"), ring.pop, ring.positions):
+            for call in (lambda: ring.push(b"x"), ring.pop, ring.positions, ring.table):
                 with pytest.raises(ClaimOpen, match="open claim"):
                     call()
         assert ring.push(b"1") == 1
@@ -99,12 +100,12 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
             monkeypatch.setattr(turns, "_end_claim", behind_another)
             raise Contended("refused")
 
-        def behind_another(*, keep: bool) -> None:
+        def behind_another(taken: list[Any]) -> None:
             monkeypatch.undo()
             # The lock is free, and who waited for it goes on.
             with pytest.raises(ClaimOpen):
                 thread(claims.enter_context, ring.claim(timeout=0)).outcome()
-            end_claim(keep=keep)
+            end_claim(taken)
 
         monkeypatch.setattr(turns._backend, "begin_claim", refused)
         with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
@@ -116,7 +117,7 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
 def test_claim_of_a_closed_connection_returns(url: str) -> None:
     ring = TableRing(url, slots=5)
     ring.push(b"0")
-    with TableRing(url) as other:
+    with TableRing.attach(url) as other:
         with failing(), ring.claim():
             ring.close()
             raise Failed
@@ -126,8 +127,8 @@ def test_claim_of_a_closed_connection_returns(url: str) -> None:
 def test_open_claims_let_others_go_on(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="work", slots=6, subscribers=["main", "audit"]) as first,
-        TableRing(clean.url, name="work") as second,
-        TableRing(clean.url, name="work", subscriber="audit") as audit,
+        TableRing.attach(clean.url, name="work") as second,
+        TableRing.attach(clean.url, name="work", subscriber="audit") as audit,
     ):
         first.push_many([b"%d" % n for n in range(6)])
         with failing(), first.claim(2) as one, second.claim(2) as two:
@@ -135,7 +136,7 @@ def test_open_claims_let_others_go_on(clean: Postgres) -> None:
             assert audit.pop_many(2) == [b"0", b"1"]
             with pytest.raises(Full):
                 audit.push(b"6", timeout=0)  # a claim holds its slot
-            with TableRing(clean.url, name="work") as third:
+            with TableRing.attach(clean.url, name="work") as third:
                 assert third.pop_many(1) == [b"4"]
                 assert third.pop() == b"5"
                 with pytest.raises(Empty):
@@ -143,7 +144,7 @@ def test_open_claims_let_others_go_on(clean: Postgres) -> None:
             raise Failed
         assert [first.pop(timeout=0) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
         audit.pop_many()
-        assert set(counts(first)) == {0}
+        assert set(first.table()["reference_count"].to_pylist()) == {0}
 
 
 # -- Arrow ---------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) ->
     subscribers = ["main", "audit"]
     with (
         TableRing(clean.url, name="lost", slots=3, subscribers=subscribers) as ring,
-        TableRing(clean.url, name="lost", subscriber="audit") as audit,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
     ):
         with pytest.raises(Empty):
             audit.pop(timeout=0)
@@ -250,8 +251,8 @@ def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
     url = clean.url
     with (
         TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
-        TableRing(url, subscriber="gone") as claimer,
-        TableRing(url) as other,
+        TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url) as other,
     ):
         ring.push_many([b"0", b"1"])
         with claimer.claim(1) as claim:
@@ -280,8 +281,8 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
 
     with (
         TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
-        TableRing(url, subscriber="gone") as claimer,
-        TableRing(url) as other,
+        TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url) as other,
     ):
         ring.push_many([b"0", b"1"])
         monkeypatch.setattr(PostgresBackend, "_run", late)
@@ -290,13 +291,14 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
         assert ring.push(b"2", timeout=0) == 2
         claims.close()
         leaving.outcome()
+        assert claimer.stats().popped == 1
         assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
 
 def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
-        TableRing(clean.url, name="lost", subscriber="audit") as audit,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
         transaction(clean) as claiming,
     ):
         ring.push_many([b"0", b"1"])
@@ -329,5 +331,26 @@ def test_subscription_is_noticed_by_a_transaction_that_has_read_the_ring(clean: 
         run(mine, "lost_push_many(ARRAY['2'::bytea], 0)")
         mine.commit()
         assert ring.pop_many(timeout=0) == [b"1", b"2"]
-        with TableRing(clean.url, name="lost", subscriber="late") as late:
+        with TableRing.attach(clean.url, name="lost", subscriber="late") as late:
             assert late.pop_many(timeout=0) == [b"1", b"2"]
+
+
+def test_head_start_counts_messages_and_not_numbers(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=9) as ring, TableRing.attach(clean.url, head_start=3) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push(b"1")
+        with pytest.raises(Empty, match="head_start 3"):
+            late.pop(timeout=0)
+        ring.push(b"2")
+        assert [late.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_head_start_ends_when_no_more_messages_fit(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=4) as ring, TableRing.attach(clean.url, head_start=4) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push_many([b"1", b"2"])
+        with pytest.raises(Full):
+            ring.push(b"3", timeout=0)
+        assert late.pop(timeout=0) == b"0"

@@ -30,10 +30,10 @@ def test_meddled_layout_is_refused(url: str) -> None:
     TableRing(url, slots=10).close()
     execute(url, "UPDATE shmring_ring SET stride = 5")
     with pytest.raises(Damaged, match="stride 5"):
-        TableRing(url)
+        TableRing.attach(url)
     execute(url, "UPDATE shmring_ring SET layout = 9")
     with pytest.raises(VersionMismatch, match="layout 9"):
-        TableRing(url)
+        TableRing.attach(url)
 
 
 def test_foreign_reference_count_is_refused_and_publishes_nothing(url: str) -> None:

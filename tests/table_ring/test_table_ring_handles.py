@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fixture_types import RunThread
 
-from shmring.errors import Closed, Empty, ForkedHandle, MessageTooLarge, RingNotFound
+from shmring.errors import Closed, Empty, ForkedHandle, MessageTooLarge, RingExists, RingNotFound
 from shmring.table_ring import TableRing
 from shmring.table_ring.sqlite import SqliteBackend
 
@@ -47,11 +47,13 @@ def test_without_a_driver_the_error_names_the_extra() -> None:
     assert "pip install 'shmring[postgresql]'" in error
 
 
-def test_ring_is_made_once_opened_again_and_dropped(url: str) -> None:
+def test_create_attach_drop(url: str) -> None:
     with pytest.raises(RingNotFound, match="no table ring 'orders'"):
-        TableRing(url, name="orders")
-    with TableRing(url, name="orders", slots=4) as ring:
+        TableRing.attach(url, name="orders")
+    with TableRing.create(url, name="orders", slots=4) as ring:
         ring.push(b"kept")
+    with pytest.raises(RingExists):
+        TableRing.create(url, name="orders", slots=4)
     with TableRing(url, name="orders", slots=4) as ring:
         assert ring.pop() == b"kept"
     with pytest.raises(ValueError, match="has 4 slots, not 5"):
@@ -59,6 +61,8 @@ def test_ring_is_made_once_opened_again_and_dropped(url: str) -> None:
     TableRing.drop(url, name="orders")
     with pytest.raises(RingNotFound):
         TableRing.drop(url, name="orders")
+    with pytest.raises(RingNotFound):
+        TableRing(url, name="orders")
 
 
 def test_rings_of_one_database_are_apart(url: str) -> None:
@@ -71,7 +75,7 @@ def test_rings_of_one_database_are_apart(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["order", "table", "user", "_0"])
 def test_ring_may_be_called_what_sql_is_written_with(url: str, name: str) -> None:
-    with TableRing(url, name=name, slots=4) as ring:
+    with TableRing.create(url, name=name, slots=4) as ring:
         assert ring.push(b"0") == 0
         assert ring.push_many([b"1", b"2", b"3"]) == 1
         assert (ring.pop(), ring.pop_many(2)) == (b"0", [b"1", b"2"])
@@ -86,7 +90,7 @@ def test_ring_may_be_called_what_sql_is_written_with(url: str, name: str) -> Non
 
 def test_failed_attach_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RingNotFound):
-        TableRing(f"sqlite:///{tmp_path}/none.db")
+        TableRing.attach(f"sqlite:///{tmp_path}/none.db")
     assert not list(tmp_path.iterdir())
 
 
@@ -138,6 +142,8 @@ def test_urls_that_cannot_be(address: str, said: str) -> None:
         ({"subscribers": ["a", "a"]}, ValueError),
         ({"subscribers": [""]}, ValueError),
         ({"durability": "fast"}, ValueError),
+        ({"head_start": 4}, ValueError),
+        ({"head_start": -1}, ValueError),
     ],
 )
 def test_options_that_cannot_be(
@@ -174,7 +180,7 @@ def test_closed_handle_says_so(url: str) -> None:
     ring = TableRing(url, slots=2)
     ring.close()
     ring.close()
-    for call in (lambda: ring.push(b"x"), ring.pop, ring.positions):
+    for call in (lambda: ring.push(b"x"), ring.pop, ring.table, ring.positions):
         with pytest.raises(Closed):
             call()
     assert "closed" in repr(ring)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from postgres import postgres
-from statements import counts
 from table_workers import RECORD, Worker, by_worker, settle
 
 from shmring.errors import Contended, Empty, Full
@@ -51,7 +50,7 @@ def client(url: str, who: int, seed: int) -> Worker:
     def work(report: Callable[[int, int], None]) -> None:
         rng = random.Random(seed)
         number = 0
-        with TableRing(url, durability="delayed") as ring:
+        with TableRing.attach(url, durability="delayed") as ring:
             while True:
                 try:
                     count = rng.choice((1, 1, BATCH))
@@ -111,7 +110,7 @@ def test_killed_clients_lose_and_double_nothing(url: str) -> None:
         settle(url)
         with pytest.raises(Empty):
             pop_all(ring)
-        assert set(counts(ring)) == {0}
+        assert {row["reference_count"] for row in ring.table().to_pylist()} == {0}
         push, pops = ring.positions()
         assert pops == {"main": push}
     with engine.connect() as connection:

@@ -40,7 +40,7 @@ def _stalling(server: Postgres) -> Generator[None]:
 
 @pytest.fixture
 def ring(server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=SLOTS) as made:
+    with TableRing.create(server.url, slots=SLOTS) as made:
         # The next message has number 0 again; and the handle has looked, which a stalled push bars.
         with pytest.raises(Empty):
             made.pop(timeout=0)
@@ -89,7 +89,7 @@ def test_push_whose_slot_a_later_lap_has_filled_and_emptied_takes_another_number
     server: Postgres, ring: TableRing, stalled: Any
 ) -> None:
     ring.subscribe("audit")
-    with TableRing(server.url, subscriber="audit") as audit:
+    with TableRing.attach(server.url, subscriber="audit") as audit:
         with pytest.raises(Empty):
             audit.pop(timeout=0)
         end = stalled(0)
@@ -138,18 +138,18 @@ def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
     found: list[tuple[int, bytes]] = []
 
     def push(who: int) -> None:
-        with TableRing(server.url, name="few", durability="delayed") as mine:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
             sent.extend(mine.push(b"%d %d" % (who, n)) for n in range(each))
 
     def pop() -> None:
-        with TableRing(server.url, name="few", durability="delayed") as mine:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
             while len(found) < each * everybody:
                 with contextlib.suppress(Empty):
                     batch = mine.pop_batch(1, timeout=1.5)
                     (row,) = batch.to_pylist()
                     found.append((row["message_id"], row["message"]))
 
-    with TableRing(server.url, name="few", slots=slots):
+    with TableRing.create(server.url, name="few", slots=slots):
         threads = [thread(push, who) for who in range(everybody)]
         threads += [thread(pop) for _ in range(3)]
         for one in threads:

@@ -42,9 +42,9 @@ def test_subscriber_that_leaves_while_a_handle_attaches(
     with TableRing(url, slots=5, subscribers=["main", "other"]) as ring:
         monkeypatch.setattr(PostgresBackend, "serve", late)
         with pytest.raises(SubscriberNotFound, match="has no subscriber 'other'"):
-            TableRing(url, subscriber="other")
+            TableRing.attach(url, subscriber="other")
         if heir:
-            with TableRing(url, subscriber="heir") as mine:
+            with TableRing.attach(url, subscriber="heir") as mine:
                 assert mine.pop(timeout=0) == b"0"
 
 
@@ -60,7 +60,7 @@ def test_handle_that_names_no_subscriber_gets_one_that_stays(
 
     with TableRing(url, slots=5, subscribers=["main", "other"]) as ring:
         monkeypatch.setattr(PostgresBackend, "serve", late)
-        with TableRing(url) as attached:
+        with TableRing.attach(url) as attached:
             assert attached.subscriber == "other"
 
 
@@ -70,8 +70,8 @@ def test_positions_while_a_removal_waits_keep_nobody_from_pushing(
     url = clean.url
     with (
         TableRing(url, slots=5, subscribers=["a", "b"]) as ring,
-        TableRing(url) as pushing,
-        TableRing(url) as asking,
+        TableRing.attach(url) as pushing,
+        TableRing.attach(url) as asking,
         connect(clean) as user,
     ):
         pushing.push_many([b"0", b"1"])
@@ -103,11 +103,34 @@ def test_positions_while_all_subscribers_are_replaced(
 
     with (
         TableRing(url, slots=5, subscribers=["old"]) as ring,
-        TableRing(url) as other,
+        TableRing.attach(url) as other,
     ):
         ring.push(b"0")
         monkeypatch.setattr(PostgresBackend, "_cursors", early)
         assert ring.positions() == (1, {"new": 1})
+
+
+def test_handle_that_attaches_after_a_crash_and_deadlocks_tries_again(
+    clean: Postgres, thread: RunThread, until: Until
+) -> None:
+    # Of the two only the one that attaches looks for deadlocks.
+    patient, hasty = (f"{clean.url}&options=-cdeadlock_timeout%3D{t}" for t in ("1h", "1ms"))
+    with (
+        TableRing(patient, slots=5, unlogged=True, subscribers=["a", "b"]) as ring,
+        connect(clean) as session,
+    ):
+        ring.push(b"0")
+        session.execute("TRUNCATE shmring, shmring_claims")  # as a crash does
+        with session.transaction():
+            session.execute("LOCK TABLE shmring IN ROW EXCLUSIVE MODE")
+            attaching = thread(TableRing.attach, hasty)
+            until(lambda: len(execute(clean.url, WAITING)) == 1)
+            leaving = thread(ring.unsubscribe, "b")
+            until(lambda: len(execute(clean.url, WAITING)) == 2)
+        with attaching.outcome() as attached:
+            leaving.outcome()
+            assert attached.push(b"1") == 1
+            assert ring.pop(timeout=0) == b"1"
 
 
 @pytest.mark.parametrize("made_again", [False, True])
@@ -116,7 +139,7 @@ def test_ring_that_is_dropped_while_a_handle_attaches(
     clean: Postgres, thread: RunThread, until: Until, table: str, made_again: bool
 ) -> None:
     url = clean.url
-    TableRing(url, slots=5).close()
+    TableRing.create(url, slots=5).close()
     with connect(clean) as session:
         with session.transaction():
             session.execute(f"LOCK TABLE {table}".encode())

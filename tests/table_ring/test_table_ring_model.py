@@ -14,7 +14,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,  # pyright: ignore[reportUnknownVariableType]
 )
-from statements import slots
 
 from shmring.errors import Empty, Full, MessageTooLarge
 from shmring.table_ring import TableRing
@@ -35,7 +34,7 @@ class Machine(RuleBasedStateMachine):
         self.slots = slots
         self.log: list[bytes] = []
         self.popped = {first: 0}
-        self.admin = TableRing(
+        self.admin = TableRing.create(
             self.url,
             name=self.name,
             slots=slots,
@@ -46,7 +45,7 @@ class Machine(RuleBasedStateMachine):
         self.handles = {first: self.attach(first)}
 
     def attach(self, name: str) -> TableRing:
-        return TableRing(self.url, name=self.name, subscriber=name, durability="delayed")
+        return TableRing.attach(self.url, name=self.name, subscriber=name, durability="delayed")
 
     def free(self) -> int:
         return self.slots - (len(self.log) - min(self.popped.values()))
@@ -119,9 +118,11 @@ class Machine(RuleBasedStateMachine):
             for n in range(max(0, len(self.log) - self.slots), len(self.log))
             if (holders := sum(position <= n for position in self.popped.values()))
         }
-        assert slots(self.admin) == [
-            (slot, *expected.get(slot, (None, None, 0))) for slot in range(self.slots)
-        ]
+        found = self.admin.table().to_pylist()
+        assert [row["slot"] for row in found] == list(range(self.slots))
+        for row in found:
+            shown = (row["message_id"], row["message"], row["reference_count"])
+            assert shown == expected.get(row["slot"], (None, None, 0))
 
     def teardown(self) -> None:
         if not hasattr(self, "admin"):

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
 from postgres import Postgres, find_bin
-from statements import execute, slots
+from statements import execute
 
 from shmring.errors import (
     Contended,
@@ -22,7 +22,7 @@ from shmring.errors import (
     RingNotFound,
     VersionMismatch,
 )
-from shmring.table_ring import SubscriberDropped, TableRing, postgres_ring, postgresql
+from shmring.table_ring import SubscriberDropped, TableRing, functions, postgresql
 from shmring.table_ring.sqlite import SqliteBackend
 
 
@@ -62,7 +62,7 @@ def test_restored_ring_has_its_messages_and_tells_those_who_wait(
     # Who is not told looks by himself, but not within this test.
     monkeypatch.setattr(postgresql, "TOLD_WAIT", 1e6)
     monkeypatch.setattr(postgresql, "UNTOLD_WAIT", 1e6)
-    with TableRing(there) as ring, TableRing(there, subscriber="audit") as audit:
+    with TableRing.attach(there) as ring, TableRing.attach(there, subscriber="audit") as audit:
         assert ring.pop_many(timeout=0) == [b"3", b"4", b"5", b"6"]
         assert audit.pop_many(timeout=0) == [b"%d" % n for n in range(7)]
         for push in (lambda: ring.push(b"one"), lambda: ring.push_many([b"two", b"three"])):
@@ -80,7 +80,7 @@ def locks(url: str) -> bool:
     with engine.connect() as connection:
         query = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = "
-            f"{postgres_ring.AWAIT_MESSAGE}"
+            f"{functions.AWAIT_MESSAGE}"
         )
         return connection.execute(sa.text(query)).scalar_one() > 0
 
@@ -93,7 +93,7 @@ def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
         ring.push_many([b"%d" % n for n in range(500)])
 
         def work() -> None:
-            with TableRing(url, durability="delayed") as mine:
+            with TableRing.attach(url, durability="delayed") as mine:
                 while not stop.is_set():
                     for data in mine.pop_many(7, timeout=60):
                         mine.push(data)
@@ -103,8 +103,9 @@ def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
         stop.set()
         for worker in workers:
             worker.outcome()
-    with TableRing(there) as copy:
-        held = sorted(number for _, number, _, count in slots(copy) if count)
+    with TableRing.attach(there) as copy:
+        rows = copy.table().to_pylist()
+        held = sorted(row["message_id"] for row in rows if row["reference_count"])
         found: list[int] = []
         with contextlib.suppress(Empty):
             while True:
@@ -124,9 +125,9 @@ def test_ring_in_a_schema_of_another_name_is_refused_until_it_is_renewed(url: st
         with pytest.raises(RingNotFound, match="was dropped since this handle attached"):
             ring.push(b"lost")
         with pytest.raises(Damaged, match=r"for another ring: .*before\.shmring.*; this is after"):
-            TableRing(there)
+            TableRing.attach(there)
         TableRing.renew(there)
-        with TableRing(there) as again:
+        with TableRing.attach(there) as again:
             assert again.pop(timeout=0) == b"kept"
             assert again.push(b"more") == 1
     execute(url, "DROP SCHEMA after CASCADE")
@@ -135,7 +136,7 @@ def test_ring_in_a_schema_of_another_name_is_refused_until_it_is_renewed(url: st
 def test_open_handle_notices_functions_of_another_version_at_its_next_call(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TableRing(url, slots=4) as ring, TableRing(url) as other:
+    with TableRing(url, slots=4) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
         ring.push_many([b"1", b"2"])
         assert other.pop(timeout=0) == b"0"
@@ -160,7 +161,7 @@ def test_open_handle_notices_functions_of_another_version_at_its_next_call(
 def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a ring functions of the same names and parameters as ours, but for the version's."""
     with monkeypatch.context() as patch:
-        patch.setattr(postgres_ring, "VERSION", 77)
+        patch.setattr(functions, "VERSION", 77)
         TableRing.renew(url)
 
 
@@ -171,14 +172,14 @@ def test_ring_may_be_renewed_while_it_is_used(url: str, thread: RunThread) -> No
     moved = threading.Event()
 
     def push() -> None:
-        with TableRing(url, durability="delayed") as ring:
+        with TableRing.attach(url, durability="delayed") as ring:
             for n in range(0, count, 3):
                 ring.push(b"%d" % n)
                 ring.push_many([b"%d" % (n + 1), b"%d" % (n + 2)])
                 moved.set()
 
     def pop() -> None:
-        with TableRing(url, durability="delayed") as ring:
+        with TableRing.attach(url, durability="delayed") as ring:
             while len(popped) < count and not pushing.error:
                 with contextlib.suppress(Empty, Contended):
                     popped.append(ring.pop(timeout=1.5))
@@ -211,6 +212,7 @@ def test_open_handle_of_a_ring_that_was_dropped_says_so(either: str) -> None:
             lambda: ring.pop_many(timeout=0),
             lambda: ring.claim(timeout=0).__enter__(),
             ring.positions,
+            ring.table,
             lambda: ring.subscribe("late"),
             lambda: ring.unsubscribe("main"),
         ):
@@ -305,7 +307,7 @@ def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_ag
 ) -> None:
     with (
         TableRing(either, slots=8, subscribers=["a", "b"]) as ring,
-        TableRing(either, subscriber="a") as old,
+        TableRing.attach(either, subscriber="a") as old,
     ):
         ring.unsubscribe("a")
         ring.subscribe("c")
@@ -315,7 +317,7 @@ def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_ag
             with pytest.raises(SubscriberDropped):
                 call()
         for name in ("a", "b", "c"):
-            with TableRing(either, subscriber=name) as mine:
+            with TableRing.attach(either, subscriber=name) as mine:
                 assert mine.pop_many(timeout=0) == [b"0", b"1"]
 
 

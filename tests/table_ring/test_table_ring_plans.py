@@ -29,7 +29,7 @@ BEFORE = {
 
 @pytest.fixture
 def ring(server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=20) as made:
+    with TableRing.create(server.url, slots=20) as made:
         yield made
     TableRing.drop(server.url)
 
@@ -73,7 +73,7 @@ def test_message_waits_for_who_subscribed_before_the_push_within_its_transaction
     assert number is not None
     assert holders(session, number[0]) == (2, 3)
     session.commit()
-    with TableRing(ring.url, subscriber="late") as late:
+    with TableRing.attach(ring.url, subscriber="late") as late:
         assert late.pop(timeout=0) == b"m"
 
 
@@ -83,7 +83,7 @@ def test_message_waits_for_nobody_who_unsubscribed_before_the_push(
 ) -> None:
     ring.subscribe("early")
     warm(session, ring)
-    with TableRing(ring.url, subscriber="early") as early:
+    with TableRing.attach(ring.url, subscriber="early") as early:
         early.pop_many()
     session.execute(POP)
     ring.unsubscribe("early")

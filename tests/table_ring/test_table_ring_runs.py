@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from fixture_types import Until
 from postgres import Postgres
-from statements import counts, execute
+from statements import execute
 
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
@@ -20,7 +20,7 @@ POPS = "0, 'shmring_pop_0'::regclass"
 
 @pytest.fixture(params=[False, True], ids=["in a row", "scattered"])
 def ring(request: pytest.FixtureRequest, server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=20, scattered=request.param) as made:
+    with TableRing.create(server.url, slots=20, scattered=request.param) as made:
         yield made
     TableRing.drop(server.url)
 
@@ -85,7 +85,7 @@ def test_messages_that_are_undone_below_others_come_to_who_attaches_and_does_not
     undo_below(server, 0, 5, 20)
     with pytest.raises(Full):
         ring.push(b"20", timeout=0)
-    with TableRing(server.url) as late:
+    with TableRing.attach(server.url) as late:
         assert [late.pop(timeout=0) for _ in range(5)] == rows(0, 5)
     assert ring.push_many(rows(20, 40), timeout=0) == 20
 
@@ -136,4 +136,4 @@ def test_cursor_behind_its_slots_passes_over_what_was_popped(
     execute(server.url, "SELECT setval('shmring_pop_0', 0)")
     popped = [ring.pop(), ring.pop()] if one_by_one else ring.pop_many()
     assert popped == rows(4, 6)
-    assert set(counts(ring)) == {0}
+    assert set(ring.table()["reference_count"].to_pylist()) == {0}

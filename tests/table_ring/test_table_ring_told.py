@@ -9,7 +9,7 @@ import pytest
 from fixture_types import Until
 from postgres import Postgres, connect
 
-from shmring.table_ring import TableRing, postgres_ring
+from shmring.table_ring import TableRing, functions
 from shmring.table_ring.backend import Peek, Which
 from shmring.table_ring.postgresql import PostgresBackend
 
@@ -37,7 +37,7 @@ POPS = [pop_one, pop_run, pop_claim]
 
 @pytest.fixture
 def ring(server: Postgres) -> Generator[TableRing]:
-    with TableRing(server.url, slots=SLOTS) as made:
+    with TableRing.create(server.url, slots=SLOTS) as made:
         yield made
     TableRing.drop(server.url)
 
@@ -56,8 +56,8 @@ def waiting(
     """Wait for a slot as a handle does; what is returned waits to be told, and says by whom."""
     with connect(server) as session:
         session.execute("LISTEN shmring")
-        key = postgres_ring.lock_key("public.shmring")
-        session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, postgres_ring.AWAIT_SLOT))
+        key = functions.lock_key("public.shmring")
+        session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, functions.AWAIT_SLOT))
 
         def told() -> list[str]:
             return [n.channel for n in session.notifies(timeout=patience, stop_after=1)]
@@ -81,7 +81,7 @@ def test_each_subscriber_s_pop_tells_a_session_that_waits(
     assert filled.pop(timeout=0) == b"0"
     assert waiting() == ["shmring"]
     filled.push(b"3")
-    with TableRing(filled.url, subscriber="audit") as audit:
+    with TableRing.attach(filled.url, subscriber="audit") as audit:
         assert audit.pop(timeout=0) == b"3"
         assert waiting() == ["shmring"]
 
@@ -105,7 +105,7 @@ def test_notification_during_a_look_is_not_lost(
             until(lambda: driver.execute("SELECT 1") and told, "the notification")
         return found
 
-    with TableRing(filled.url) as popping:
+    with TableRing.attach(filled.url) as popping:
         monkeypatch.setattr(PostgresBackend, "peek", peek)
         monkeypatch.setattr("select.poll", None)
         assert filled.push(b"3", timeout=patience) == 3

@@ -1,7 +1,8 @@
 """A ring made of database rows, for hosts that share a database instead of memory.
 
 ``ring`` is the ring, ``schema`` its tables, ``backend`` the calls that a database must offer. Each
-database has a module of its own, which ``ring`` finds by URL.
+database has a module of its own, which ``ring`` finds by URL. ``functions`` is the part of the ring
+that runs within PostgreSQL.
 """
 
 from shmring.extras import need
@@ -14,7 +15,7 @@ from shmring.table_ring.backend import (  # noqa: E402
     SubscriberNotFound,
 )
 from shmring.table_ring.ring import TableRing  # noqa: E402
-from shmring.table_ring.turns import Claim  # noqa: E402
+from shmring.table_ring.turns import Claim, TableRingStats  # noqa: E402
 
 __all__ = [
     "Claim",
@@ -22,4 +23,5 @@ __all__ = [
     "SubscriberDropped",
     "SubscriberNotFound",
     "TableRing",
+    "TableRingStats",
 ]

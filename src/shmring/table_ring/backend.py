@@ -165,8 +165,8 @@ class Backend(ABC):
     # Only after the first session was prepared: a connection may die meanwhile.
     _connected = False
 
-    def __init__(self, url: sa.URL, name: str, durability: Durability) -> None:
-        self.tables = Tables(name, cursor_rows=self.cursor_rows)
+    def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
+        self.tables = Tables(name, cursor_rows=self.cursor_rows, unlogged=unlogged)
         self.sync = durability == "sync"
         self._in_use = False
         self._engine = self._make_engine(url)
@@ -241,6 +241,10 @@ class Backend(ABC):
         whose number a connection took without popping them.
         """
 
+    def waiting(self, peek: Peek) -> int:
+        """Return how many messages wait from the number of a peek on."""
+        return peek.push - (peek.number or 0)
+
     def listen(self, which: Which) -> float:
         """Ask the database to notify us when a slot comes free (push) or a message comes (pop).
 
@@ -285,7 +289,7 @@ class Backend(ABC):
         """Create the ring within a transaction."""
         self.tables.create(connection, layout, subscribers, self.free_message)
 
-    def adopt(self, connection: sa.Connection) -> None:  # noqa: B027
+    def adopt(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
         """Check within a transaction what the ring has besides tables."""
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027

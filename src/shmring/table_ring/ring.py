@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from shmring.arguments import at_least_one, integer
 from shmring.closing import Closing
-from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingNotFound
+from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
 from shmring.table_ring.backend import Backend, Durability, SubscriberNotFound
 from shmring.table_ring.schema import (
     MAX_SLOTS,
@@ -29,10 +30,25 @@ from shmring.table_ring.schema import (
     check_subscribers,
     stride_for,
 )
-from shmring.table_ring.turns import Claim, Turns, to_batch
+from shmring.table_ring.turns import Claim, TableRingStats, Turns, to_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass
+class Making:
+    """The options with which a ring is created."""
+
+    slots: int
+    subscribers: Sequence[str]
+    scattered: bool
+    unlogged: bool
+    must_create: bool
+
+    def __post_init__(self) -> None:
+        integer("slots", self.slots, 1, MAX_SLOTS)
+        self.subscribers = check_subscribers(self.subscribers)
 
 
 class TableRing(Closing):
@@ -46,13 +62,15 @@ class TableRing(Closing):
     subscriber : the subscriber for which this connection pops; several connections may share one
     subscribers : names of all subscribers of a new ring; each subscriber gets every message
     scattered : in a new ring, put neighbours far apart in the table
+    unlogged : on PostgreSQL, make a new ring faster; a crash of the server then empties it
+    head_start : the first pop waits until so many messages wait, up to all slots; later pops are
+        not changed
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
 
     Raises
     ------
     RingNotFound : the ring does not exist and `slots` was not given
-    ValueError : the ring exists with another number of slots
     SubscriberNotFound : the ring has no such subscriber
 
     Notes
@@ -71,26 +89,49 @@ class TableRing(Closing):
         subscriber: str | None = None,
         subscribers: Sequence[str] = ("main",),
         scattered: bool = False,
+        unlogged: bool = False,
+        head_start: int = 0,
         durability: Durability = "sync",
     ) -> None:
-        layout = None
+        made = None
         if slots is not None:
-            integer("slots", slots, 1, MAX_SLOTS)
-            layout = Layout(slots, stride_for(slots, scattered=scattered))
-            check_subscribers(subscribers)
-        backend_of, self.url = locate(url, name, missing=layout is not None)
-        self.name = name
-        if durability not in ("sync", "delayed"):
-            raise ValueError(f'durability must be "sync" or "delayed", not {durability!r}')
-        backend = backend_of(self.url, name, durability)
-        try:
-            self.layout = create_or_read(backend, layout, subscribers)
-            backend.use(self.layout)
-            self.subscriber = choose_subscriber(backend, subscriber)
-        except BaseException:
-            backend.close()
-            raise
-        self._turns = Turns(backend, self.layout, self.subscriber)
+            made = Making(slots, subscribers, scattered, unlogged, must_create=False)
+        self._open(url, name, made, subscriber, head_start, durability)
+
+    @classmethod
+    def create(
+        cls,
+        url: str | sa.URL,
+        *,
+        name: str = "shmring",
+        slots: int,
+        subscriber: str | None = None,
+        subscribers: Sequence[str] = ("main",),
+        scattered: bool = False,
+        unlogged: bool = False,
+        head_start: int = 0,
+        durability: Durability = "sync",
+    ) -> Self:
+        """Create a ring and open it; RingExists if it exists already."""
+        ring = cls.__new__(cls)
+        made = Making(slots, subscribers, scattered, unlogged, must_create=True)
+        ring._open(url, name, made, subscriber, head_start, durability)
+        return ring
+
+    @classmethod
+    def attach(
+        cls,
+        url: str | sa.URL,
+        *,
+        name: str = "shmring",
+        subscriber: str | None = None,
+        head_start: int = 0,
+        durability: Durability = "sync",
+    ) -> Self:
+        """Open an existing ring; RingNotFound if it does not exist."""
+        ring = cls.__new__(cls)
+        ring._open(url, name, None, subscriber, head_start, durability)
+        return ring
 
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
@@ -109,6 +150,35 @@ class TableRing(Closing):
             backend.renew(connection, backend.tables.read(connection))
 
         change_ring(url, name, renew)
+
+    def _open(
+        self,
+        url: str | sa.URL,
+        name: str,
+        making: Making | None,
+        subscriber: str | None,
+        head_start: int,
+        durability: Durability,
+    ) -> None:
+        backend_of, self.url = locate(url, name, missing=making is not None)
+        self.name = name
+        if durability not in ("sync", "delayed"):
+            raise ValueError(f'durability must be "sync" or "delayed", not {durability!r}')
+        unlogged = making is not None and making.unlogged
+        backend = backend_of(self.url, name, durability, unlogged)
+        try:
+            self.layout = create_or_read(backend, making)
+            backend.use(self.layout)
+            self.subscriber = choose_subscriber(backend, subscriber)
+            if not 0 <= head_start <= self.layout.slots:
+                raise ValueError(
+                    f"head_start must be 0 to {self.layout.slots} (the slots of ring"
+                    f" {name!r}), not {head_start}: more can never wait"
+                )
+        except BaseException:
+            backend.close()
+            raise
+        self._turns = Turns(backend, self.layout, self.subscriber, head_start)
 
     @property
     def slots(self) -> int:
@@ -255,6 +325,40 @@ class TableRing(Closing):
             raise Damaged(f"table ring {self.name!r} lost its cursors; TableRing.drop it")
         return push, pops
 
+    def stats(self) -> TableRingStats:
+        """Return the counters of this connection."""
+        return self._turns.stats()
+
+    def table(self) -> pa.Table:
+        """Return all slots in order as a pyarrow Table, all read at one moment.
+
+        Columns slot, message_id, time, message, reference_count. A free slot has no message_id
+        and no message; its time is that of the last message it held.
+        """
+        import pyarrow as pa
+
+        with self._turns.use() as backend:
+            columns = backend.tables.slots.c
+            held = columns.reference_count > 0  # a free slot's old message is not shown
+            query = sa.select(
+                columns.slot,
+                sa.case((held, columns.message_id)).label("message_id"),
+                columns.time,
+                sa.case((held, columns.message)).label("message"),
+                columns.reference_count,
+            ).order_by(columns.slot)
+            rows = backend.rows(query)
+        kinds: dict[str, pa.DataType] = {
+            "slot": pa.int64(),
+            "message_id": pa.int64(),
+            "time": pa.timestamp("ns", "UTC"),
+            "message": pa.binary(),
+            "reference_count": pa.int16(),
+        }
+        found = list(zip(*rows, strict=True)) or [()] * len(kinds)
+        named = zip(kinds.items(), found, strict=True)
+        return pa.table({name: pa.array(values, kind) for (name, kind), values in named})
+
     def close(self) -> None:
         """Close the connection; the ring stays. A second call does nothing."""
         self._turns.close()
@@ -342,27 +446,33 @@ def shown(url: sa.URL) -> str:
     return url.render_as_string(hide_password=True)
 
 
-def create_or_read(backend: Backend, wanted: Layout | None, subscribers: Sequence[str]) -> Layout:
-    """Return the ring's layout; create the ring if it is missing and a layout is given."""
+def create_or_read(backend: Backend, making: Making | None) -> Layout:
+    """Return the ring's layout; create the ring if it is missing and `making` is given."""
     url, name = backend.connection.engine.url, backend.tables.name
 
     def open_ring(connection: sa.Connection) -> Layout:
         exists = backend.exist(connection)
-        if wanted is not None and not exists:
+        if making is not None and not exists:
             backend.lock_creation()
             exists = backend.exist(connection)
         if not exists:
-            if wanted is None:
+            if making is None:
                 raise RingNotFound(not_found(url, name))
-            backend.create(connection, wanted, subscribers)
-            return wanted
+            layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
+            backend.create(connection, layout, making.subscribers)
+            return layout
+        if making and making.must_create:
+            raise RingExists(
+                f"table ring {name!r} is there already in {shown(url)};"
+                " TableRing.attach opens it, TableRing.drop deletes it"
+            )
         layout = backend.tables.read(connection)
-        if wanted is not None and wanted.slots != layout.slots:
+        if making and making.slots != layout.slots:
             raise ValueError(
-                f"table ring {name!r} has {layout.slots} slots, not {wanted.slots};"
+                f"table ring {name!r} has {layout.slots} slots, not {making.slots};"
                 " leave `slots` out to attach"
             )
-        backend.adopt(connection)
+        backend.adopt(connection, layout)
         return layout
 
     return backend.transact(open_ring)
@@ -394,7 +504,7 @@ def change_ring(
 ) -> None:
     """Change a ring as a whole within a transaction, or raise RingNotFound."""
     kind, where = locate(url, name)
-    backend = kind(where, name, "sync")
+    backend = kind(where, name, "sync", False)
 
     def change_it(connection: sa.Connection) -> None:
         backend.lock_creation()

@@ -110,11 +110,15 @@ class Tables:
     ----------
     name : name of the ring and of the queue table
     cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
+    unlogged : the queue table is written to no log, and is empty after a crash of the server
     schema : the database's schema with the tables; None: the database decides
     """
 
-    def __init__(self, name: str, *, cursor_rows: bool, schema: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
+    ) -> None:
         self.name = name
+        self.unlogged = unlogged
         self.metadata = sa.MetaData(schema=schema)
         self._cursor_rows = cursor_rows
 
@@ -136,6 +140,7 @@ class Tables:
             sa.Column("holders", sa.BigInteger, nullable=False),
             sa.Column("message", sa.LargeBinary, nullable=False),
             # No CHECK: PostgreSQL would evaluate it at every UPDATE, which costs as much again.
+            prefixes=["UNLOGGED"] if unlogged else [],
             postgresql_with={"fillfactor": 45},
         )
         self.ring = sa.Table(
@@ -167,6 +172,16 @@ class Tables:
     ) -> None:
         """Create and fill the tables within the caller's transaction."""
         self.metadata.create_all(connection, checkfirst=False)
+        self.fill(connection, layout, free_message)
+        start = {"position": 0} if self._cursor_rows else {}
+        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
+        held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
+        connection.execute(self.ring.insert(), {**ring, **held, **start})
+        rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
+        connection.execute(self.subscribers.insert(), rows)
+
+    def fill(self, connection: sa.Connection, layout: Layout, free_message: str) -> None:
+        """Insert the slots, all of them free."""
         # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
         # at full width, so that no page is fuller than it will be with messages.
         numbers = sa.text(
@@ -177,12 +192,6 @@ class Tables:
         columns = ["slot", "reference_count", "holders", "message"]
         typed = numbers.columns(*(self.slots.c[name] for name in columns))
         connection.execute(self.slots.insert().from_select(columns, typed))
-        start = {"position": 0} if self._cursor_rows else {}
-        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
-        held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
-        connection.execute(self.ring.insert(), {**ring, **held, **start})
-        rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
-        connection.execute(self.subscribers.insert(), rows)
 
     def exist(self, connection: sa.Connection) -> bool:
         """Whether the ring exists; its one-row table is created with the others or not at all."""

@@ -7,7 +7,9 @@ import functools
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import sqlalchemy as sa
@@ -39,12 +41,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@dataclass(frozen=True)
+class TableRingStats:
+    """Counters of one connection since it was opened.
+
+    Attributes
+    ----------
+    pushed, pushed_bytes : messages published, and their bytes
+    popped, popped_bytes : messages taken, and their bytes
+    full_waits, empty_waits : calls that found the ring full or empty at least once
+    retries : attempts after the first one of a call
+    """
+
+    pushed: int = 0
+    pushed_bytes: int = 0
+    popped: int = 0
+    popped_bytes: int = 0
+    full_waits: int = 0
+    empty_waits: int = 0
+    retries: int = 0
+
+
 def check_slot(peek: Peek, which: Which, name: str) -> None:
     """Raise if the slot is missing, or its holders are not subscribers of the ring."""
     if peek.reference_count is None or peek.holders is None:
         raise Damaged(
             f"table ring {name!r} lost a row: the slot of the next {which} is missing"
-            f" from table {name}; TableRing.drop, create again"
+            f" from table {name}; if the ring is unlogged and its server crashed, attach"
+            " again"
         )
     holders = peek.holders & (1 << 64) - 1
     if peek.reference_count != holders.bit_count() or peek.holders & ~peek.known:
@@ -123,18 +147,25 @@ class Turns:
     closed : whether close() was called
     """
 
-    def __init__(self, backend: Backend, layout: Layout, subscriber: str) -> None:
+    def __init__(self, backend: Backend, layout: Layout, subscriber: str, head_start: int) -> None:
         self.closed = False
         self._backend = backend
         self._name = backend.tables.name
         self._layout = layout
         self._subscriber = subscriber
+        self._head_start = head_start
         self._pid, self._forks = os.getpid(), lineage.forks
         self._lock = threading.Lock()
         self._claim_open = False
         # Waits of other threads that ended while a claim was open.
         self._waited: list[tuple[Which, float]] = []
+        # The thread that holds the lock counts.
+        self._counters: Counter[str] = Counter()
         self._searches = Searches()
+
+    def stats(self) -> TableRingStats:
+        with self._lock:
+            return TableRingStats(**self._counters)
 
     def close(self) -> None:
         """Close the connection, unless it belongs to a parent process."""
@@ -148,28 +179,21 @@ class Turns:
     @contextlib.contextmanager
     def use(self, *, claiming: bool = False) -> Generator[Backend]:
         """Lend the connection to one thread."""
-        self._refuse_child()
-        with self._lock:
-            yield self._lent(claiming=claiming)
-
-    def _refuse_child(self) -> None:
         # This comes before the lock, which a thread of the parent may have held.
         if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self._name!r} was opened by process {self._pid};"
                 " a database connection does not survive a fork, attach again in the child"
             )
-
-    def _lent(self, *, claiming: bool = False) -> Backend:
-        """Return the connection to a thread that has the lock."""
-        if self.closed:
-            raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
-        if self._claim_open and not claiming:
-            raise ClaimOpen(
-                f"this handle of table ring {self._name!r} has an open claim, a transaction of"
-                " its connection; end the claim first, or attach another handle"
-            )
-        return self._backend
+        with self._lock:
+            if self.closed:
+                raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
+            if self._claim_open and not claiming:
+                raise ClaimOpen(
+                    f"this handle of table ring {self._name!r} has an open claim, a transaction of"
+                    " its connection; end the claim first, or attach another handle"
+                )
+            yield self._backend
 
     def push(self, rows: list[bytes], timeout: float | None) -> int:
         """Publish all rows, or raise Full."""
@@ -189,9 +213,12 @@ class Turns:
         return first
 
     def _try_push(self, rows: list[bytes], timeout: float) -> int | None:
-        self._refuse_child()
-        with self._lock:
-            return self._lent().push(rows, time.time_ns(), timeout)
+        with self.use() as backend:
+            first = backend.push(rows, time.time_ns(), timeout)
+            if first is not None:
+                self._counters["pushed"] += len(rows)
+                self._counters["pushed_bytes"] += sum(map(len, rows))
+            return first
 
     def _has_room(self, count: int) -> bool:
         with self.use() as backend:
@@ -200,29 +227,38 @@ class Turns:
         return peek.reference_count == 0
 
     def pop(
-        self, attempt: Callable[[Backend, float], Sequence[M]], timeout: float | None
+        self,
+        attempt: Callable[[Backend, float], Sequence[M]],
+        timeout: float | None,
+        *,
+        popped: bool = True,
     ) -> Sequence[M]:
-        """Return the messages that an attempt takes, or raise Empty.
+        """Return the messages that an attempt takes, or raise Empty; count them if `popped`.
 
         `attempt` gets the connection and the seconds that are left.
         """
         deadline = Deadline(timeout)
-        while not (found := self._try_pop(attempt, deadline.remaining)):
+        while not (found := self._try_pop(attempt, deadline.remaining, popped)):
             if not self._wait("pop", self._has_messages, deadline):
+                needed = f", or fewer than head_start {self._head_start}"
                 raise Empty(
                     f"table ring {self._name!r}: no message for subscriber"
-                    f" {self._subscriber!r} in time"
+                    f" {self._subscriber!r}{needed if self._head_start else ''} in time"
                 )
+            self._head_start = 0
         return found
 
     def _try_pop(
-        self, attempt: Callable[[Backend, float], Sequence[M]], timeout: float
+        self, attempt: Callable[[Backend, float], Sequence[M]], timeout: float, popped: bool
     ) -> Sequence[M]:
-        self._refuse_child()
-        with self._lock:
-            found = attempt(self._lent(), timeout)
+        if self._head_start:
+            return []
+        with self.use() as backend:
+            found = attempt(backend, timeout)
             if found:
                 self._searches.found()
+                if popped:
+                    self._count(found)
             return found
 
     @contextlib.contextmanager
@@ -240,25 +276,31 @@ class Turns:
             return found
 
         try:
-            rows = self.pop(begin, timeout)
+            rows = self.pop(begin, timeout, popped=False)
             yield Claim(self._backend.connection, rows)
         except BaseException:
             if begun:
                 # A lost connection has undone the transaction already.
                 with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
-                    self._end_claim(keep=False)
+                    self._end_claim([])
             raise
-        self._end_claim(keep=True)
+        self._end_claim(rows)
 
-    def _end_claim(self, *, keep: bool) -> None:
+    def _end_claim(self, taken: Sequence[Message]) -> None:
         with self.use(claiming=True) as backend:
             try:
-                backend.end_claim(keep)
+                backend.end_claim(keep=bool(taken))
+                self._count(taken)
             finally:
                 # Not before: a push of another thread would be undone with the claim.
                 self._claim_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
+
+    def _count(self, taken: Sequence[bytes | Message]) -> None:
+        self._counters["popped"] += len(taken)
+        sizes = [len(found if isinstance(found, bytes) else found[2]) for found in taken]
+        self._counters["popped_bytes"] += sum(sizes)
 
     def _has_messages(self) -> bool:
         with self.use() as backend:
@@ -272,12 +314,25 @@ class Turns:
         waiting = peek.push - peek.number
         if waiting > 0:
             check_message(peek, self._name, self._layout)
-        return peek.returned or waiting > 0
+        return peek.returned or self._has_head_start(peek, waiting)
+
+    def _has_head_start(self, peek: Peek, numbers: int) -> bool:
+        if not self._head_start or not self._head_start <= numbers < self._layout.slots:
+            # After a whole lap of numbers pushes wait, however few messages the ring has.
+            return numbers >= max(1, self._head_start)
+        with self.use() as backend:
+            return backend.waiting(peek) >= self._head_start
 
     def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
         """Return True as soon as `ready()` does, False when the time is over."""
-        if not ready() and not self._wait_told(which, ready, deadline):
-            return False
+        if not ready():
+            if not deadline.waits:
+                with self._lock:
+                    self._counters["full_waits" if which == "push" else "empty_waits"] += 1
+            if not self._wait_told(which, ready, deadline):
+                return False
+        with self._lock:
+            self._counters["retries"] += 1
         return deadline.again()
 
     def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
