@@ -66,7 +66,7 @@ def _in_threads(threads: int, work: Callable[[], float]) -> float:
     return sum(rates)
 
 
-def commits_persistent(seconds: float, path: Path, *, threads: int) -> float:
+def commits_persistent(seconds: float, path: Path, *, threads: int, delayed: bool = False) -> float:
     from shmring.durable import PersistentQueue
 
     def work() -> float:
@@ -78,7 +78,7 @@ def commits_persistent(seconds: float, path: Path, *, threads: int) -> float:
 
             return _for(seconds, commit)
 
-    with PersistentQueue(path / "q") as q:
+    with PersistentQueue(path / "q", durability="delayed" if delayed else "sync") as q:
         return _in_threads(threads, work)
 
 
@@ -106,12 +106,13 @@ def _row(
     unit: str,
     run: Callable[[float, Path], float],
     *targets: Target,
+    compare: tuple[str, ...] = (),
 ) -> Row:
     def sample(seconds: float) -> Sample:
         with folder() as path:
             return Sample(run(seconds, path))
 
-    return Row(name, unit, sample, targets)
+    return Row(name, unit, sample, targets, compare=compare)
 
 
 def question(settings: Settings) -> Question:
@@ -136,6 +137,12 @@ def question(settings: Settings) -> Question:
                 rate,
                 partial(commits_persistent, threads=16),
                 Target(2.0, plain),
+            ),
+            _row(
+                "PersistentQueue, delayed",
+                rate,
+                partial(commits_persistent, threads=1, delayed=True),
+                compare=(plain,),
             ),
             _row("AppendOnlyQueue", rate, commits_append_only, Target(0.8, plain)),
             _row(SQLITE, rate, commits_sqlite),

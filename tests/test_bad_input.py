@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shmring
-from shmring.durable import AppendOnlyQueue, PersistentQueue
+from shmring.durable import AppendOnlyQueue, PersistentQueue, Retention
 from shmring.metrics import HostMetrics
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.spark import through
@@ -257,7 +257,9 @@ def test_time_that_is_none_is_a_value_error_everywhere(ring, tmp_path, bad):
         lambda: reader.read(timeout=bad),
         lambda: ring.arrow_reader("b", timeout=bad),
         lambda: PersistentQueue(tmp_path / "queue", timeout=bad),
+        lambda: PersistentQueue(tmp_path / "queue", delay=bad),
         lambda: AppendOnlyQueue(tmp_path / "log", timeout=bad),
+        lambda: Retention(max_age=bad),
         lambda: HostMetrics(interval=bad),
         lambda: HostMetrics(interval=None, age=bad),
         lambda: Sidecar("functions:double", name=ring.name).start(timeout=bad),

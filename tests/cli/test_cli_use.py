@@ -26,6 +26,7 @@ from shmring.sidecars import SidecarClient
         "check --age nan",
         "consume x --timeout nan",
         "exporter --interval inf",
+        "journal run x y --max-age nan",
         "produce x --timeout nan",
         "sidecar m:f --max-wait-ms nan",
         "sidecar m:f --timeout nan",

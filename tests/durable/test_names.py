@@ -64,15 +64,17 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
 def test_a_persistent_queue_whose_files_have_gone_acknowledges_nothing(
-    tmp_path: Path, change: Callable[[Path], None]
+    tmp_path: Path, change: Callable[[Path], None], durability: Any
 ) -> None:
     path = tmp_path / "q"
-    queue = PersistentQueue(path, log_size=500)
+    queue = PersistentQueue(path, durability=durability, delay=100, log_size=500)
     with queue.session() as session:
         for _ in range(8):  # it would write its log anew
             session.enqueue(b"before")
             session.flush()
+        queue.sync()
         change(path)
         before = {file: file.stat() for file in tmp_path.glob("q/*")}
         for _ in range(8):
@@ -100,7 +102,7 @@ def test_a_persistent_queue_whose_data_file_has_gone_acknowledges_nothing(tmp_pa
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("use", ["flush", "compact"])
+@pytest.mark.parametrize("use", ["flush", "compact", "reset"])
 def test_an_append_only_queue_whose_file_has_gone_acknowledges_nothing(
     tmp_path: Path, change: Callable[[Path], None], use: str
 ) -> None:

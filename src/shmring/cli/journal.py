@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shmring._shmring import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.lines import Lines
-from shmring.cli.options import binary_count, json_option, place_of, slots_option
+from shmring.cli.options import Number, binary_count, json_option, place_of, slots_option
 from shmring.cli.output import as_time, emit, say, size, wants_json
+from shmring.extras import need_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmring.durable.journal.reader import Message
 
 _SLICE = 0.5  # seconds between looks at whether it still writes
+_ROWS = 10_000  # of messages, in a piece of a Parquet file
 
 directory = click.argument("directory", metavar="DIR")
 sequence = click.IntRange(0)
@@ -46,6 +56,7 @@ def journal() -> None:
 )
 # CHANGE: a new option of a journal
 @click.option("--max-bytes", type=binary_count, metavar="SIZE", help="Forget the oldest beyond it.")
+@click.option("--max-age", type=Number(0), metavar="SECONDS", help="Forget older files.")
 @click.option(
     "--consumed-by",
     multiple=True,
@@ -59,6 +70,7 @@ def run(
     directory: str,
     segment_bytes: int,
     max_bytes: int | None,
+    max_age: float | None,
     consumed_by: tuple[str, ...],
     allow_gap: bool,
 ) -> None:
@@ -70,8 +82,8 @@ def run(
     from shmring.durable import Journal, Retention
 
     retention = None
-    if max_bytes is not None or consumed_by:
-        retention = Retention(max_bytes=max_bytes, consumed_by=consumed_by)
+    if max_bytes is not None or max_age is not None or consumed_by:
+        retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)
     with place_of(ring).attach() as attached:
         running = Journal(
             attached,
@@ -130,24 +142,60 @@ def _conclude(running: Any) -> None:
 @directory
 @click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
 @click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
+@click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
 @json_option
-def cat(directory: str, first: int, until: int | None) -> None:
+def cat(directory: str, first: int, until: int | None, parquet: str | None) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
 
+    found = replay(directory, from_=first, until=until)
+    messages = (message for message in found if message.kind != KIND_END)
+    if parquet is not None:
+        _write_parquet(messages, parquet)
+        return
     out = Lines()
     try:
-        for message in replay(directory, from_=first, until=until):
-            if message.kind == KIND_END:
-                continue
+        for message in messages:
             out.add(message, message.batch() if message.is_batch else None)
             if out.is_full:
                 out.flush()
     finally:
         out.flush()
+
+
+def _write_parquet(messages: Iterator[Message], path: str) -> None:
+    """Write the rows of batches, or a row a message; the file is there once it is whole."""
+    need_pyarrow("Parquet")
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    fields = {"message_id": pa.int64(), "time": pa.timestamp("ns", "UTC"), "message": pa.binary()}
+    row = pa.schema(fields)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for is_batch, alike in groupby(messages, lambda message: message.is_batch):
+            if is_batch:
+                yield from (message.batch() for message in alike)
+                continue
+            while taken := list(islice(alike, _ROWS)):
+                rows = [(m.message_id, m.time or None, bytes(m.data)) for m in taken]
+                dicts = [dict(zip(fields, values, strict=True)) for values in rows]
+                yield pa.RecordBatch.from_pylist(dicts, schema=row)
+
+    found = batches()
+    first = next(found, None)
+    draft = f"{path}.part"
+    try:
+        with ParquetWriter(draft, row if first is None else first.schema) as out:
+            for batch in found if first is None else chain([first], found):
+                out.write_batch(batch)
+        os.replace(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
 
 
 @journal.command()

@@ -17,7 +17,7 @@ from fixture_types import RunChild, RunThread, Until
 from simulated_disk import SimulatedDisk
 
 import shmring
-from shmring.durable import Journal, Retention, replay, restore, truncate, verify
+from shmring.durable import Journal, Retention, replay, replay_batches, restore, truncate, verify
 from shmring.errors import (
     BranchNotFound,
     Damaged,
@@ -160,7 +160,7 @@ def test_arrow_batches_come_back_mapped_and_aligned(
         writer.end()
         out.wait_durable(ring.claimed - 1)
     before = pa.total_allocated_bytes()
-    found = [m.batch() for m in replay(tmp_path) if m.is_batch]
+    found = list(replay_batches(tmp_path))
     assert found == given
     assert pa.total_allocated_bytes() - before < 10_000
     assert all(b.column(0).buffers()[1].address % 64 == 0 for b in found)
@@ -186,7 +186,7 @@ def test_a_ring_made_again_continues_the_sequence(name: str, tmp_path: Path) -> 
             out.wait_durable(end)
         with ring.journal(tmp_path) as journal:
             assert journal.durable == end + 1
-    assert [b.to_pydict()["n"] for b in (m.batch() for m in replay(tmp_path))] == [[1, 2], [3]]
+    assert [b.to_pydict()["n"] for b in replay_batches(tmp_path)] == [[1, 2], [3]]
 
 
 def test_no_ring_is_made_anew_beside_a_journal_that_writes(name: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
 from shmring.durable.base.files import Disk
+from shmring.durable.journal import log as journal_log
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -90,7 +91,7 @@ class Workload:
             if self.forgets:
                 consumed = self.written[max(0, self.durable - 8)][0]
                 self.kept = max(0, self.durable - 8)
-                log.forget(max_bytes=None, consumed=consumed)
+                log.forget(max_bytes=None, max_age=None, consumed=consumed)
             if self.rings and i % 3 == 2:
                 log.close()
                 self.uuid = bytes([i]) * 16
@@ -228,20 +229,20 @@ def test_truncating_again_keeps_the_earlier_copies(tmp_path: Path) -> None:
     assert all(data in kept for data in before)
 
 
-def test_forgetting_goes_by_size_and_what_was_consumed(tmp_path: Path) -> None:
+def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> None:
     log = open_log(Disk(), str(tmp_path), segment_bytes=500)
     rng = random.Random(1)
     for _ in range(10):
         append(log, rng)
         log.sync()
     names = segment_names(Disk(), str(tmp_path))
-    log.forget(max_bytes=1 << 30, consumed=None)
+    log.forget(max_bytes=1 << 30, max_age=3600, consumed=None)
     assert segment_names(Disk(), str(tmp_path)) == names
-    log.forget(max_bytes=0, consumed=names[2])
+    log.forget(max_bytes=0, max_age=None, consumed=names[2])
     assert segment_names(Disk(), str(tmp_path)) == names[2:]
-    log.forget(max_bytes=None, consumed=names[4])
+    log.forget(max_bytes=None, max_age=None, consumed=names[4])
     assert segment_names(Disk(), str(tmp_path)) == names[4:]
-    log.forget(max_bytes=0, consumed=None)
+    log.forget(max_bytes=None, max_age=0, consumed=None)
     assert segment_names(Disk(), str(tmp_path)) == names[-1:]
     log.close()
 
@@ -260,8 +261,8 @@ def test_a_replay_before_the_next_writer_ends_at_a_torn_record(tmp_path: Path) -
 
 def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> None:
     """Its records stand at the right place and say that they had been on disk."""
-    begun = len(encode_segment(UUID, 0, b""))
-    other = encode_segment(bytes(16), 0, b"")
+    begun = len(encode_segment(UUID, 0, 0, b""))
+    other = encode_segment(bytes(16), 0, 1, b"")
     parts, _ = encode_record(
         0,
         salt=FORMAT.salt_of(other),
@@ -271,6 +272,7 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
         entries=ENTRY.pack(0, 0, 0, 0, 0),
         slots=[bytes(40)],
         slot_address=0,
+        written_ns=0,
     )
     inside = b"".join(parts)
     log = open_log(Disk(), str(tmp_path))
@@ -292,9 +294,9 @@ def test_a_new_ring_forgets_the_oldest_segments_of_the_one_before(tmp_path: Path
     names = segment_names(Disk(), str(tmp_path))
     assert len(names) > 2
     log = open_log(Disk(), str(tmp_path), uuid=bytes(16))
-    log.forget(max_bytes=None, consumed=names[1])
+    log.forget(max_bytes=None, max_age=None, consumed=names[1])
     assert segment_names(Disk(), str(tmp_path)) == names[1:]
-    log.forget(max_bytes=None, consumed=1 << 40)
+    log.forget(max_bytes=None, max_age=None, consumed=1 << 40)
     assert segment_names(Disk(), str(tmp_path)) == names[-1:]  # it says where to go on
     log.close()
 
@@ -304,7 +306,7 @@ def test_a_new_ring_counts_the_segments_of_the_one_before_once(tmp_path: Path) -
     names = segment_names(Disk(), str(tmp_path))
     nbytes = sum(Path(segment_path(str(tmp_path), name)).stat().st_size for name in names)
     log = open_log(Disk(), str(tmp_path), uuid=bytes(16))
-    log.forget(max_bytes=nbytes, consumed=None)
+    log.forget(max_bytes=nbytes, max_age=None, consumed=None)
     assert segment_names(Disk(), str(tmp_path)) == names
     log.close()
 
@@ -326,7 +328,7 @@ def test_a_segment_larger_than_it_may_be_without_a_record_is_begun_once(reopens:
     disk.capacity = 1 << 40
     write(log, [(1, b"behind")])
     log.sync()
-    log.forget(max_bytes=None, consumed=1)
+    log.forget(max_bytes=None, max_age=None, consumed=1)
     assert contents(disk) == [(1, b"behind")]
     log.close()
 
@@ -341,3 +343,135 @@ def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Pat
     (tmp_path / "new").mkdir()
     Path(segment_path(str(tmp_path / "new"), 0)).write_bytes(b"")
     assert contents(Disk(), str(tmp_path / "new")) == []
+
+
+class Times:
+    """A wall clock that somebody sets, and the time that really passes; both in seconds."""
+
+    CLOCK_BOOTTIME = object()
+
+    def __init__(self) -> None:
+        self.wall = 1_700_000_000.0
+        self.passed = 5000.0
+
+    def wait(self, seconds: float) -> None:
+        self.wall += seconds
+        self.passed += seconds
+
+    def time_ns(self) -> int:
+        return int(self.wall * 1e9)
+
+    def clock_gettime_ns(self, _clock: object) -> int:
+        return int(self.passed * 1e9)
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    times = Times()
+    monkeypatch.setattr(journal_log, "time", times)
+    return times
+
+
+def aging(disk: Disk) -> JournalLog:
+    return open_log(disk, segment_bytes=1)  # a segment a record
+
+
+def kept(disk: Disk) -> int:
+    return len(segment_names(disk, "/j"))
+
+
+def forget_old(log: JournalLog) -> None:
+    log.forget(max_bytes=None, max_age=3600, consumed=None)
+
+
+def append_synced(log: JournalLog) -> None:
+    append(log, random.Random(1))
+    log.sync()
+
+
+@pytest.mark.parametrize("hours", [2, -2, 24 * 365])
+def test_a_clock_that_jumps_and_comes_back_deletes_nothing_young(
+    times: Times, hours: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimulatedDisk()
+    log = aging(disk)
+    for at in range(60):  # one a minute, while the clock is wrong for a while
+        if at == 20:
+            times.wall += hours * 3600
+        if at == 23:
+            times.wall -= hours * 3600
+        append_synced(log)
+        forget_old(log)
+        times.wait(60)
+    assert kept(disk) == 60
+    assert sum("clock has jumped" in record.getMessage() for record in caplog.records) == 2
+    for _ in range(30):
+        times.wait(60)
+        append_synced(log)
+        forget_old(log)
+    assert kept(disk) in (61, 62)  # an hour's, as before
+    log.close()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_clock_that_jumped_while_no_journal_ran_deletes_nothing_young(
+    times: Times, hours: float
+) -> None:
+    disk = SimulatedDisk()
+    log = aging(disk)
+    for _ in range(10):
+        append_synced(log)
+        times.wait(60)
+    log.close()
+    times.wall += hours * 3600
+    log = aging(disk)
+    append_synced(log)
+    forget_old(log)
+    assert kept(disk) == 11
+    times.wait(3000)  # nine minutes and fifty
+    forget_old(log)
+    assert kept(disk) == 11
+    for _ in range(15):
+        times.wait(60)
+        forget_old(log)
+    assert kept(disk) == 1  # what is old goes, whatever the clock says of it
+    log.close()
+
+
+def test_segments_that_a_jump_has_stamped_go_in_their_time_after_a_restart(times: Times) -> None:
+    disk = SimulatedDisk()
+    log = aging(disk)
+    for jump in (0, 7200, -7200, -7200, 7200, 0):
+        times.wall += jump
+        append_synced(log)
+        times.wait(60)
+    log.close()
+    log = aging(disk)
+    forget_old(log)
+    assert kept(disk) == 6
+    times.wait(7200 + 3600)
+    forget_old(log)
+    assert kept(disk) == 1
+    log.close()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_restart_while_the_clock_is_wrong_deletes_nothing_young(
+    times: Times, hours: float
+) -> None:
+    disk = SimulatedDisk()
+    log = aging(disk)
+    for at in range(10):
+        times.wall += hours * 3600 if at == 9 else 0
+        append_synced(log)
+        times.wait(60)
+    log.close()
+    times.wall -= hours * 3600
+    log = aging(disk)
+    append_synced(log)
+    forget_old(log)
+    assert kept(disk) == 11
+    times.wait(3600 + 60)
+    forget_old(log)
+    assert kept(disk) == 1  # and what is old goes in its time
+    log.close()

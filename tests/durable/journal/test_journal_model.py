@@ -85,7 +85,7 @@ class JournalModel(RuleBasedStateMachine):
     def forget(self, back: int) -> None:
         self.sync()
         consumed = self.written[-back][0] if 0 < back <= len(self.written) else self.log.end
-        self.log.forget(max_bytes=None, consumed=consumed)
+        self.log.forget(max_bytes=None, max_age=None, consumed=consumed)
         before, self.forgotten = self.forgotten, len(self.written) - len(self.found())
         newly = self.written[before : self.forgotten]
         assert all(message_id < consumed for message_id, _ in newly)

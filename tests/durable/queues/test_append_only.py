@@ -91,7 +91,7 @@ def test_view_takes_from_itself_alone_and_cannot_write(tmp_path: Path) -> None:
         with AppendOnlyQueue(tmp_path / "q", readonly=True) as view:
             assert view.dequeue() == b"a"
             assert view.dequeue() is None
-            for use in (view.flush, view.compact, lambda: view.enqueue(b"x")):
+            for use in (view.flush, view.compact, view.reset, lambda: view.enqueue(b"x")):
                 with pytest.raises(PermissionRefused):
                     use()
         assert drain(q) == [b"a"]
@@ -120,11 +120,11 @@ def test_writer_through_a_symbolic_link_is_the_second_one(tmp_path: Path, first:
         for name in ("q", "link", "../" + tmp_path.name + "/q"):
             with pytest.raises(Locked, match=f"process {os.getpid()}"):
                 AppendOnlyQueue(tmp_path / name)
-    with AppendOnlyQueue(tmp_path / "link") as q:
-        assert q.dequeue() == b"a"
-        q.compact()
-        q.enqueue(b"b")
-        q.flush()
+    for change in (AppendOnlyQueue.compact, AppendOnlyQueue.reset):
+        with AppendOnlyQueue(tmp_path / "link") as q:
+            change(q)
+            q.enqueue(b"b")
+            q.flush()
     assert (tmp_path / "link").is_symlink()
     with AppendOnlyQueue(tmp_path / "q") as q:
         assert drain(q) == [b"b"]
@@ -136,8 +136,9 @@ def test_file_with_a_hard_link_has_no_writer(tmp_path: Path) -> None:
         q.enqueue(b"a")
         q.flush()
         (tmp_path / "link").hardlink_to(tmp_path / "q")
-        with pytest.raises(NotARing, match="2 names"):
-            q.compact()
+        for change in (q.compact, q.reset):
+            with pytest.raises(NotARing, match="2 names"):
+                change()
         for name in ("q", "link"):
             with pytest.raises((Locked, NotARing)):
                 AppendOnlyQueue(tmp_path / name)
@@ -170,13 +171,40 @@ def test_compaction_leaves_only_what_is_in_the_queue(tmp_path: Path) -> None:
         for _ in range(90):
             q.dequeue()
         q.flush()
-        assert (tmp_path / "q").stat().st_size > 3_000_000
+        before = q.overhead()
+        assert 3_000_000 < before.item_bytes <= 4_000_000
         q.compact()
-        assert 400_000 < (tmp_path / "q").stat().st_size < 402_000
+        after = q.overhead()
+        assert after.item_bytes == 400_000
+        assert after.file_bytes == (tmp_path / "q").stat().st_size < 402_000
         q.enqueue(b"more")
         q.flush()
     with AppendOnlyQueue(tmp_path / "q") as q:
         assert drain(q) == [*(b"%04d" % i * 10_000 for i in range(90, 100)), b"more"]
+
+
+def test_reset_deletes_every_item_and_state_but_open_views(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a" * 100_000)
+        q.enqueue(b"b")
+        before = q.flush()
+        q.dequeue()
+        q.enqueue(b"c" * 2_000_000)
+        with AppendOnlyQueue(tmp_path / "q", position=before) as view:
+            empty = q.reset()
+            assert len(q) == 0
+            assert q.dequeue() is None
+            assert (tmp_path / "q").stat().st_size < 1000
+            assert drain(view) == [b"a" * 100_000, b"b"]
+        with pytest.raises(PositionNotFound, match="compaction"):
+            AppendOnlyQueue(tmp_path / "q", position=before)
+        q.enqueue(b"d")
+        assert q.flush() > empty > before
+    with AppendOnlyQueue(tmp_path / "q", position=empty) as view:
+        assert drain(view) == []
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert drain(q) == [b"d"]
+        assert q.recovered is None
 
 
 def test_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
@@ -199,9 +227,10 @@ def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
         for _ in range(1000):
             q.enqueue(bytes(7000))
         q.flush()
+        assert q.overhead().ratio < 0.03
         drain(q)
         q.flush()
-    assert (tmp_path / "q").stat().st_size < 7_000_000 * 1.03
+        assert q.overhead().ratio < 0.03
 
 
 def test_two_hundred_thousand_small_items(tmp_path: Path) -> None:
@@ -328,7 +357,11 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
             del model[:2]
         if rng.random() < 0.2:
             allowed.append(list(model))
-            if rng.random() < 0.2:
+            if rng.random() < 0.1:
+                model.clear()
+                allowed.append([])
+                q.reset()
+            elif rng.random() < 0.2:
                 q.compact()
             else:
                 q.flush()
@@ -350,6 +383,9 @@ def test_full_disk_loses_nothing_and_the_flush_can_be_repeated() -> None:
     for use in (q.flush, q.compact):
         with pytest.raises(NoSpace):
             use()
+    disk.capacity = 0
+    with pytest.raises(NoSpace):
+        q.reset()
     assert drain(open_simulated(disk.crash(lambda: 1.0))) == [b"a"]
     disk.capacity = 1 << 30
     q.flush()

@@ -102,6 +102,10 @@ def compact(q: Any) -> None:
     q.compact()
 
 
+def reset(q: Any) -> None:
+    q.reset()
+
+
 def close(q: Any) -> None:
     q.close()
 
@@ -125,7 +129,7 @@ def check(found: list[bytes], work: Callable[[Any], None], acknowledged: bool, a
 
 
 @pytest.mark.parametrize("undo", [False, True])
-@pytest.mark.parametrize("work", [put, put_much, take, turn, compact, close])
+@pytest.mark.parametrize("work", [put, put_much, take, turn, compact, reset, close])
 def test_an_append_only_queue_that_was_interrupted_anywhere(
     work: Callable[[Any], None], undo: bool
 ) -> None:
@@ -177,7 +181,8 @@ def test_a_session_that_was_interrupted_anywhere(
     assert at > 20
 
 
-def test_a_persistent_queue_whose_closing_is_interrupted_anywhere() -> None:
+@pytest.mark.parametrize("work", [reset, close])
+def test_a_persistent_queue_that_was_interrupted_anywhere(work: Callable[[Any], None]) -> None:
     for at in itertools.count(1):
         disk = SimulatedDisk()
         q = PersistentQueue("/q", disk=disk)
@@ -185,12 +190,12 @@ def test_a_persistent_queue_whose_closing_is_interrupted_anywhere() -> None:
             s.enqueue_many([b"0", b"1", b"2", b"3"])
             s.flush()
             interrupt = Interrupt(at)
-            interrupt.during(q.close)
+            interrupt.during(lambda q=q: work(q))
             acknowledged = go_on(s, True)
         with contextlib.suppress(Closed):
             q.close()
         with PersistentQueue("/q", disk=disk) as q, q.session() as s:
-            check(list(iter(s.dequeue, None)), close, acknowledged, at)
+            check(list(iter(s.dequeue, None)), work, acknowledged, at)
         if not interrupt.has_come:
             break
-    assert at > 10
+    assert at > 20

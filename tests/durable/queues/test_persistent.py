@@ -6,8 +6,10 @@ import array
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_types import RunThread, Until
@@ -44,6 +46,61 @@ def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
         view = memoryview(b"abcdef")
         put(q, bytearray(b"a"), view[::2], array.array("H", [1, 2]))  # type: ignore[arg-type]
         assert contents(q) == [b"a", b"ace", b"\1\0\2\0"]
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_reset_waits_for_an_item_that_is_being_read(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch, thread: RunThread
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(*args: Any) -> bytes:
+        reading.set()
+        assert go_on.wait(120)
+        return read(*args)
+
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0" * size)
+        read = q._ahead._read_from
+        monkeypatch.setattr(q._ahead, "_read_from", slowly)
+        with q.session() as s:
+            taking = thread(s.dequeue)
+            assert reading.wait(120)
+            resetting = thread(q.reset)
+            go_on.set()
+            assert taking.outcome() == b"0" * size
+            resetting.outcome()
+            assert q.recovered is None
+            with pytest.raises(Closed, match="reset"):
+                s.flush()
+
+
+def test_reset_deletes_what_waits_and_what_is_taken_and_their_files(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, *[b"%d" % i * 100_000 for i in range(4)])
+        with q.session() as holds:
+            dropped = q.session()
+            assert [s.dequeue_many(1)[0][:1] for s in (holds, dropped)] == [b"0", b"1"]
+            dropped.enqueue_many([bytes(2_000_000)])
+            dropped.enqueue(b"for which that is written")
+            del dropped
+            q.reset()
+            assert len(q) == 0
+            assert not list(tmp_path.glob("data.*"))
+            holds.enqueue(b"follows from what was taken")
+            with pytest.raises(Closed, match="nothing was committed"):
+                holds.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == []
+
+
+def test_reset_of_a_closed_queue_is_refused(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0")
+    with pytest.raises(Closed):
+        q.reset()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"0"]
 
 
 def test_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
@@ -151,6 +208,31 @@ def test_small_and_large_flushes_of_one_transaction_keep_together(
     assert sorted(found) == sorted(flushes)
 
 
+def test_delayed_flush_is_synced_in_time(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, durability="delayed", delay=0.01) as q:
+        put(q, b"a")
+        deadline = time.monotonic() + 120
+        while q.unsynced and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not q.unsynced
+        put(q, b"b" * 100_000)
+        q.sync()
+        assert not q.unsynced
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"a", b"b" * 100_000]
+
+
+def test_damage_after_a_delayed_queue_was_closed_drops_no_transaction(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, durability="delayed", delay=3600) as q:
+        put(q, b"a" * 50_000)
+        put(q, b"b")
+    (data,) = tmp_path.glob("data.*")
+    data.write_bytes(b"b" + data.read_bytes()[1:])
+    with PersistentQueue(tmp_path, damage="cut") as q:
+        assert q.recovered is None
+        assert contents(q) == [b"b"]
+
+
 def test_second_opening_is_refused_with_the_owners_pid(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path), pytest.raises(Locked, match=str(os.getpid())) as error:
         PersistentQueue(tmp_path)
@@ -191,7 +273,7 @@ def test_forked_child_can_neither_use_the_queue_nor_keep_its_lock(
     s.dequeue()
 
     def child() -> None:
-        for use in (q.session, s.dequeue, s.flush, lambda: s.enqueue(b"x")):
+        for use in (q.session, s.dequeue, s.flush, q.sync, lambda: s.enqueue(b"x")):
             with pytest.raises(ForkedHandle):
                 use()
         s.rollback()
@@ -299,6 +381,8 @@ def test_missing_file_is_damage(tmp_path: Path, name: str) -> None:
 
 
 def test_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability"):
+        PersistentQueue(tmp_path, durability="maybe")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="damage"):
         PersistentQueue(tmp_path, damage="ignore")  # pyright: ignore[reportArgumentType]
     for bad in ({"file_size": 0}, {"log_size": -1}, {"log_reserve": "1"}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 
@@ -11,6 +12,7 @@ from simulated_disk import SimulatedDisk
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk
 from shmring.durable.queues import session, store, transaction_log
+from shmring.durable.queues.data_files import DataFile
 from shmring.errors import NoSpace
 
 SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
@@ -25,8 +27,16 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "BUFFER_BYTES", 600)
 
 
-def open_queue(disk: Disk) -> PersistentQueue:
-    return PersistentQueue("/q", disk=disk, file_size=2500, log_size=2000, log_reserve=700)
+def open_queue(disk: Disk, *, delayed: bool = False) -> PersistentQueue:
+    return PersistentQueue(
+        "/q",
+        disk=disk,
+        durability="delayed" if delayed else "sync",
+        delay=3600,
+        file_size=2500,
+        log_size=2000,
+        log_reserve=700,
+    )
 
 
 def contents(queue: PersistentQueue) -> STATE:
@@ -37,8 +47,9 @@ def contents(queue: PersistentQueue) -> STATE:
 class Workload:
     """Random transactions of several sessions, with every state a crash may leave beside them."""
 
-    def __init__(self, seed: int, *, samples: int) -> None:
+    def __init__(self, seed: int, *, delayed: bool, samples: int) -> None:
         self.rng = random.Random(seed)
+        self.delayed = delayed
         self.samples = samples
         self.allowed: list[STATE] = [[]]
         self.state: STATE = []
@@ -46,7 +57,7 @@ class Workload:
         self.checked = 0
         self.disk = SimulatedDisk()
         self.disk.on_step = self.check
-        self.queue = open_queue(self.disk)
+        self.queue = open_queue(self.disk, delayed=delayed)
 
     def check(self) -> None:
         for image in self.disk.crashes(self.rng, self.samples):
@@ -57,7 +68,7 @@ class Workload:
             self.checked += 1
 
         killed = self.disk.kill()
-        found = contents(open_queue(killed))
+        found = contents(open_queue(killed, delayed=self.delayed))
         assert found in self.allowed
         for image in killed.crashes(self.rng, 2):
             assert contents(open_queue(image)) == found
@@ -72,12 +83,12 @@ class Workload:
     def crash_while_recovering(self, image: SimulatedDisk) -> SimulatedDisk:
         images: list[SimulatedDisk] = []
         image.on_step = lambda: images.extend(image.crashes(self.rng, 1))
-        open_queue(image)
+        open_queue(image, delayed=self.delayed)
         image.on_step = None
         return self.rng.choice(images) if images else image
 
     def reopen(self, image: SimulatedDisk) -> None:
-        queue = open_queue(image)
+        queue = open_queue(image, delayed=self.rng.random() < 0.5)
         found = contents(queue)
         assert found in self.allowed, (found, self.allowed, queue.recovered)
         if self.rng.random() < 0.2:
@@ -85,6 +96,7 @@ class Workload:
                 s.enqueue(b"later")
                 s.flush()
             if self.rng.random() < 0.5:
+                queue.sync()
                 image = image.crash(lambda: 0.0)
             queue.close()
             again = open_queue(image)
@@ -118,23 +130,59 @@ class Workload:
             self.allowed.append(after)
             s.flush()
             self.state = after
-            self.allowed = [after]
+            if not self.delayed:
+                self.allowed = [after]
 
     def run(self, transactions: int) -> None:
         for _ in range(transactions):
             self.transaction()
+            if self.delayed and self.rng.random() < 0.2:
+                self.queue.sync()
+                self.allowed = [self.state]
             if self.rng.random() < 0.05:
                 self.queue.close()
-                self.queue = open_queue(self.disk)
+                self.allowed = [self.state]
+                self.queue = open_queue(self.disk, delayed=self.delayed)
         self.queue.close()
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", EACH)
-def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int) -> None:
-    workload = Workload(seed, samples=6)
+@pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
+def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delayed: bool) -> None:
+    workload = Workload(seed, delayed=delayed, samples=6)
     workload.run(60)
     assert workload.checked > 600
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
+def test_crash_in_a_reset_leaves_all_or_nothing(delayed: bool) -> None:
+    for seed in SEEDS:
+        workload = Workload(seed, delayed=delayed, samples=6)
+        workload.run(15)
+        workload.queue = queue = open_queue(workload.disk, delayed=delayed)
+        before, workload.checked = workload.state, 0
+        with queue.session() as s:
+            s.dequeue()
+            workload.allowed = [before, []]
+            queue.reset()
+        workload.allowed = [[]]
+        workload.check()
+        assert workload.checked > 10
+
+
+def test_reset_on_a_full_disk_deletes_and_frees() -> None:
+    disk = SimulatedDisk()
+    queue = open_queue(disk)
+    with queue.session() as s:
+        for _ in range(20):
+            s.enqueue(b"x" * 300)
+        s.flush()
+    disk.capacity = 0
+    queue.reset()
+    assert not [name for name in disk.names("/q") if name.startswith("data.")]
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == []
 
 
 def test_large_flush_that_fills_several_files_is_atomic() -> None:
@@ -236,6 +284,20 @@ def test_a_log_that_was_written_anew_without_its_reserve_has_it_again(
     assert contents(open_queue(disk.crash(lambda: 0.0))) == []
 
 
+def test_a_delayed_queue_forgets_the_files_that_it_deletes() -> None:
+    queue = open_queue(SimulatedDisk(), delayed=True)
+    with queue.session() as s:
+        for _ in range(2):
+            s.enqueue(bytes(100_000))  # read alone: no block of the file stays
+            s.flush()
+            queue.sync()
+            s.dequeue()
+            s.flush()
+            queue.sync()
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, DataFile)]
+
+
 def test_flush_refused_by_a_full_disk_can_be_repeated() -> None:
     disk = SimulatedDisk()
     queue = open_queue(disk)
@@ -247,3 +309,21 @@ def test_flush_refused_by_a_full_disk_can_be_repeated() -> None:
         disk.capacity = 1 << 30
         s.flush()
     assert contents(open_queue(disk.crash(lambda: 0.0))) == [b"a" * 500]
+
+
+def test_files_stay_where_a_full_disk_kept_close_from_saying_that_they_are_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_log, "_CHUNK", 0)
+    disk = SimulatedDisk()
+    queue = PersistentQueue("/q", disk=disk, durability="delayed", delay=3600, log_reserve=0)
+    with queue.session() as s:
+        s.enqueue(b"a" * 500)
+        s.flush()
+        assert s.dequeue() == b"a" * 500
+        s.enqueue(b"b")
+        s.flush()
+    disk.capacity = 0
+    queue.close()
+    disk.capacity = 1 << 30
+    assert contents(open_queue(disk)) == [b"b"]

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -86,15 +87,20 @@ def numbers(items: list[bytes]) -> list[int]:
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
 @pytest.mark.parametrize("run", RUNS)
-def test_killed_queue_reopens_before_or_after_its_last_flush(tmp_path: Path, run: int) -> None:
-    rng = random.Random(run)
+def test_killed_queue_reopens_before_or_after_its_last_flush(
+    tmp_path: Path, durability: Literal["sync", "delayed"], run: int
+) -> None:
+    rng = random.Random(f"{durability} {run}")
     killed = Killed(rng)
     state: list[int] = []
     done = 0
 
     def work(tell: Callable[[str], None]) -> None:
-        q = PersistentQueue(tmp_path, file_size=200_000, log_size=30_000)
+        q = PersistentQueue(
+            tmp_path, file_size=200_000, log_size=30_000, durability=durability, delay=0.002
+        )
         count = (max(state) if state else 0) + 1000
         with q.session() as s:
             for _ in range(300):

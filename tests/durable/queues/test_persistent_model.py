@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, Session
-from shmring.errors import NoSpace
+from shmring.errors import Closed, NoSpace
 
 
 def _large(size: int) -> bytes:
@@ -28,8 +28,9 @@ SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
 class PersistentModel(RuleBasedStateMachine):
     """Items are numbered as they are committed; the queue is the untaken ones in order."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(delayed=st.booleans())
+    def start(self, delayed: bool) -> None:
+        self.delayed = delayed
         self.disk = SimulatedDisk()
         self.live: dict[int, bytes] = {}
         self.next = 0
@@ -42,6 +43,8 @@ class PersistentModel(RuleBasedStateMachine):
         self.queue = PersistentQueue(
             "/q",
             disk=self.disk,
+            durability="delayed" if self.delayed else "sync",
+            delay=3600,
             file_size=50_000,
             log_size=20_000,
             log_reserve=1000,
@@ -108,16 +111,31 @@ class PersistentModel(RuleBasedStateMachine):
         put.clear()
         taken.clear()
 
-    @rule(how=st.sampled_from(["close", "crash"]), seed=st.integers(0, 1 << 30))
+    @rule(how=st.sampled_from(["reset", "close", "crash"]), seed=st.integers(0, 1 << 30))
     def disturb(self, how: str, seed: int) -> None:
         """One rule of several ways: else a session would hardly live for more than three steps."""
-        if how == "close":
+        if how == "reset":
+            self.reset()
+        elif how == "close":
             self.queue.close()
             self.open()
         else:
             self.crash(random.Random(seed))
 
+    def reset(self) -> None:
+        self.queue.reset()
+        self.live.clear()
+        self.numbers.clear()
+        for s, put, taken in self.sessions:
+            if taken:
+                with pytest.raises(Closed, match="reset"):
+                    s.flush()
+                s.rollback()
+                put.clear()
+                taken.clear()
+
     def crash(self, rng: random.Random) -> None:
+        self.queue.sync()
         old = self.queue
         self.disk = self.disk.crash(lambda: float(rng.random() < 0.5))
         self.open()
@@ -177,11 +195,14 @@ class AppendOnlyModel(RuleBasedStateMachine):
         self.queue.rollback()
         self.model = list(self.flushed)
 
-    @rule(how=st.sampled_from(["compact", "crash"]), seed=st.integers(0, 1 << 30))
+    @rule(how=st.sampled_from(["compact", "reset", "crash"]), seed=st.integers(0, 1 << 30))
     def disturb(self, how: str, seed: int) -> None:
         if how == "compact":
             self.flushed = list(self.model)
             self.history = {self.queue.compact(): list(self.model)}
+        elif how == "reset":
+            self.model, self.flushed = [], []
+            self.history = {self.queue.reset(): []}
         else:
             rng = random.Random(seed)
             self.disk = self.disk.crash(lambda: float(rng.random() < 0.5))

@@ -46,7 +46,7 @@ def test_threads_that_share_a_session_lose_and_double_nothing(
     tmp_path: Path, thread: RunThread
 ) -> None:
     count, group = 300, 3
-    with PersistentQueue(tmp_path) as q, q.session() as s:
+    with PersistentQueue(tmp_path, durability="delayed") as q, q.session() as s:
 
         def put(worker: int) -> None:
             for n in range(count):
@@ -70,11 +70,12 @@ def test_threads_that_share_a_session_lose_and_double_nothing(
         assert everything == sorted(b"%d %d" % (w, n) for w in range(group) for n in range(count))
 
 
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
 def test_queue_that_is_closed_under_its_threads_keeps_what_was_flushed(
-    tmp_path: Path, thread: RunThread
+    tmp_path: Path, durability: Any, thread: RunThread
 ) -> None:
     flushed = [0, 0]
-    q = PersistentQueue(tmp_path, file_size=4000)
+    q = PersistentQueue(tmp_path, durability=durability, file_size=4000)
     with q.session() as s:
         s.enqueue_many([bytes(50_000)] * 20)
         s.flush()

@@ -5,6 +5,6 @@
 """
 
 from shmring.durable.journal.journaller import Journal, Retention
-from shmring.durable.journal.reader import replay, restore, truncate, verify
+from shmring.durable.journal.reader import replay, replay_batches, restore, truncate, verify
 
-__all__ = ["Journal", "Retention", "replay", "restore", "truncate", "verify"]
+__all__ = ["Journal", "Retention", "replay", "replay_batches", "restore", "truncate", "verify"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
-from shmring.arguments import branch_name, integer
+from shmring.arguments import branch_name, integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
@@ -57,16 +57,21 @@ class Retention:
     Parameters
     ----------
     max_bytes : forget the oldest segments beyond this size
-    consumed_by : keep segments that these branches have not released, whatever their size; without
-        `max_bytes`, forget every segment that all of them have released
+    max_age : forget segments older than this many seconds; only seconds in which a journal ran
+        count, not jumps of the wall clock
+    consumed_by : keep segments that these branches have not released, whatever their size and
+        age; without the other options, forget every segment that all of them have released
     """
 
     max_bytes: int | None = None
+    max_age: float | None = None
     consumed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_bytes is not None:
             integer("max_bytes", self.max_bytes)
+        if self.max_age is not None:
+            seconds_of("max_age", self.max_age)
         if isinstance(self.consumed_by, str):
             raise TypeError(f"consumed_by must be a tuple of names, not {self.consumed_by!r}")
         for name in self.consumed_by:
@@ -334,7 +339,9 @@ class Journal(Closing):
         if self._retention is None:
             return
         keep = _least_consumed(self._ring, self._retention.consumed_by)
-        self._log.forget(max_bytes=self._retention.max_bytes, consumed=keep)
+        self._log.forget(
+            max_bytes=self._retention.max_bytes, max_age=self._retention.max_age, consumed=keep
+        )
 
 
 def _let_go(error: BaseException) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
+import time
 from dataclasses import dataclass
 
 from shmring.durable.base.files import Buffer, Disk, File
@@ -23,8 +25,38 @@ from shmring.durable.journal.segments import (
 )
 from shmring.errors import Damaged
 
+_LOG = logging.getLogger("shmring.durable")
+
+
 _SHARES = 8  # of the space: so many segments fit into it, or so many of the largest records
 _LEAST_SHARE = 64 << 10  # bytes
+
+# A jump of the wall clock that is logged; a smaller one may be a leap second, or an adjustment.
+_JUMP_NS = 10 * 10**9
+
+
+class _Clock:
+    """The journal's own time, by which its segments age: the time of its last record, plus the time
+    that has passed since, also while the machine slept. The wall clock may jump either way. So
+    records have this time too: a journal that starts again continues from there.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._wall = time.time_ns()
+        self.start = self._wall
+
+    def now(self) -> int:
+        return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
+
+    def jumped(self) -> int:
+        """The nanoseconds by which the wall clock has jumped since the last call; 0 for a few."""
+        passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
+        jump = time.time_ns() - self._wall - passed
+        if abs(jump) < _JUMP_NS:
+            return 0
+        self._wall += jump
+        return jump
 
 
 @dataclass(slots=True)
@@ -34,6 +66,7 @@ class _Kept:
     path: str
     end: int
     nbytes: int
+    ended_ns: int
 
 
 class JournalLog:
@@ -72,6 +105,7 @@ class JournalLog:
         self._offset = self._records = 0
         self._path = ""
         self._kept: list[_Kept] = []
+        self._clock = _Clock()
         self.share = _LEAST_SHARE
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
@@ -94,7 +128,7 @@ class JournalLog:
         for first, behind in itertools.pairwise(names):
             path = segment_path(self.directory, first)
             with contextlib.closing(self._disk.open(path, write=False)) as file:
-                older.append(_Kept(path, behind, file.size()))
+                older.append(_Kept(path, behind, file.size(), 0))
         self._kept[:0] = older
         self._measure()
 
@@ -130,8 +164,10 @@ class JournalLog:
     def _adopt_records(self, file: File, segment: Segment) -> bool:
         self.same_ring = segment.uuid == self._uuid
         end, self._offset = segment.first, segment.records
+        self._clock.start = segment.created_ns
         for record in walk(file, segment, last=True):
             end, self._offset = record.end, next_record(record)
+            self._clock.start = record.own
         if end == segment.first and not self.same_ring:
             self._remove(segment.path)
             return False
@@ -148,7 +184,7 @@ class JournalLog:
         if self.same_ring:
             self._file, self._salt, self._records = file, segment.salt, segment.records
         else:
-            self._kept.append(_Kept(segment.path, self.end, self._offset))
+            self._kept.append(_Kept(segment.path, self.end, self._offset, self._clock.now()))
             self._offset = 0
         return True
 
@@ -181,6 +217,7 @@ class JournalLog:
             entries=entries,
             slots=slots,
             slot_address=slot_address,
+            written_ns=self._clock.now(),
         )
         try:
             file.write(parts, self._offset)
@@ -196,7 +233,7 @@ class JournalLog:
         path = segment_path(self.directory, first)
         file = self._disk.open(path, create=True)
         try:
-            header = encode_segment(self._uuid, first, self._schema)
+            header = encode_segment(self._uuid, first, self._clock.now(), self._schema)
             file.write([header], 0)
             file.sync()
             self._disk.sync_directory(self.directory)
@@ -207,7 +244,7 @@ class JournalLog:
         with self._sync_lock:
             if self._file is not None:
                 self._file.close()
-                self._kept.append(_Kept(self._path, first, self._offset))
+                self._kept.append(_Kept(self._path, first, self._offset, self._clock.now()))
             self._file, self._path = file, path
             self._offset = self._records = len(header)
             self._salt = FORMAT.salt_of(header)
@@ -253,20 +290,45 @@ class JournalLog:
             f"put the files back, or begin a journal in another directory"
         )
 
-    def forget(self, *, max_bytes: int | None, consumed: int | None) -> None:
-        """Remove the oldest segments as :class:`Retention` says; never the newest."""
+    def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
+        """Remove the oldest segments as :class:`Retention` says; never the newest.
+
+        Ages count in the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
+        """
+        jump = self._clock.jumped()
+        if jump and max_age is not None:
+            _LOG.warning(
+                "journal %s: the system's clock has jumped by %.0f s; max_age counts the time that"
+                " has really passed, so the jump removes no segment",
+                self.directory,
+                jump / 1e9,
+            )
         total = self._total()
         while len(self._kept) > (self._file is None):
             oldest = self._kept[0]
             if consumed is not None and oldest.end > consumed:
                 return
-            if max_bytes is not None and total <= max_bytes:
+            aged = self._clock.now() - self._ended_ns()
+            if not (
+                (max_bytes is None and max_age is None)
+                or (max_bytes is not None and total > max_bytes)
+                or (max_age is not None and aged > max_age * 1e9)
+            ):
                 return
             self._disk.remove(oldest.path)
             # One at a time: after a crash, an older segment must not be there without the next one.
             self._disk.sync_directory(self.directory)
             total -= oldest.nbytes
             del self._kept[0]
+
+    def _ended_ns(self) -> int:
+        """The time when the second oldest segment was begun; read from its header once."""
+        oldest = self._kept[0]
+        if not oldest.ended_ns:
+            behind = self._kept[1].path if len(self._kept) > 1 else self._path
+            with contextlib.closing(self._disk.open(behind, write=False)) as file:
+                oldest.ended_ns = open_segment(file, behind).created_ns
+        return oldest.ended_ns
 
     def close(self) -> None:
         """Give files and lock back; a second call does nothing."""

@@ -3,13 +3,18 @@
 A segment is a file of frames (base/frames.py), named by its first sequence, ``%020d.journal``.  A
 record is a frame; its numbers are sequences, and its payload is the slots, 300 bytes each::
 
-    file header, the journal's own            entry of the table, 20 bytes: a message
-    24 16  uuid of the ring                    0  8  time of the message, ns
-    40  8  sequence of its first record        8  4  its first slot in this record
-    48  8  not used                           12  4  its length
-    56  4  bytes of a slot, 300               16  1  its kind
-    64  .  the ring's Arrow schema            17  1  where it begins in its slot
-           (an IPC message)                   18  2  zero
+    file header, the journal's own            frame header, the journal's own
+    24 16  uuid of the ring                   56  8  written when
+    40  8  sequence of its first record
+    48  8  made when                          entry of the table, 20 bytes: a message
+    56  4  bytes of a slot, 300                0  8  time of the message, ns
+    64  .  the ring's Arrow schema             8  4  its first slot in this record
+           (an IPC message)                   12  4  its length
+                                              16  1  its kind
+                                              17  1  where it begins in its slot
+                                              18  2  zero
+
+Both times are the journal's own: ns since 1970 when it began, plus the time for which it ran.
 
 All records begin at multiples of 64.  The payload has the same address modulo 64 as its first slot
 had in the ring: data that was aligned there is aligned here.
@@ -47,6 +52,7 @@ class Segment:
     path: str
     uuid: bytes
     first: int
+    created_ns: int
     schema: bytes
     records: int
     salt: int
@@ -68,9 +74,9 @@ def segment_names(disk: Disk, directory: str) -> list[int]:
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
 
 
-def encode_segment(uuid: bytes, first: int, schema: bytes) -> bytes:
+def encode_segment(uuid: bytes, first: int, created_ns: int, schema: bytes) -> bytes:
     """The beginning of a segment, up to its first record."""
-    data = FORMAT.encode_header(uuid, first, 0, SLOT_BYTES, extra=schema)
+    data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, extra=schema)
     return data.ljust(_round_up(len(data)), b"\0")
 
 
@@ -83,9 +89,9 @@ def open_segment(file: File, path: str) -> Segment:
     VersionMismatch : another version wrote it
     """
     header = FORMAT.decode_header(file.read, path)
-    uuid, first, _, _ = header.fields
+    uuid, first, created_ns, _ = header.fields
     records = _round_up(HEADER_BYTES + len(header.extra))
-    return Segment(path, uuid, first, header.extra, records, header.salt)
+    return Segment(path, uuid, first, created_ns, header.extra, records, header.salt)
 
 
 def was_begun(file: File) -> bool:
@@ -103,6 +109,7 @@ def encode_record(
     entries: Buffer,
     slots: list[Buffer],
     slot_address: int,
+    written_ns: int,
 ) -> tuple[list[Buffer], int]:
     """Return the buffers of a record for `place`, and the place where the next one will begin.
 
@@ -129,6 +136,7 @@ def encode_record(
         table=entries,
         entries=len(entries) // ENTRY.size,
         payload_offset=payload - place,
+        own=written_ns,
     )
     following = _round_up(payload + nbytes)
     return [

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
@@ -29,6 +30,18 @@ from shmring.errors import (
     RingNotFound,
 )
 from shmring.forks import lineage
+
+
+class Overhead(NamedTuple):
+    """The bytes of the file that are items, and those that are not."""
+
+    file_bytes: int
+    item_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Other bytes per byte of items; taken items count as items until compaction."""
+        return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
 def _read(source: AppendOnlyFile | Held, nbytes: int, position: int) -> bytes:
@@ -304,9 +317,26 @@ class AppendOnlyQueue(session.Ends):
         """
         with self._lock:
             self.flush()
-            return self._rewrite()
+            return self._replace(self._in_order())
 
-    def _rewrite(self) -> int:
+    def reset(self) -> int:
+        """Delete every item, flushed or not, and every earlier state, in one step.
+
+        Open views do not change.  Earlier positions can no longer be opened.
+
+        Returns
+        -------
+        the position of the empty state in the new file
+
+        Raises
+        ------
+        NoSpace : nothing was deleted
+        """
+        with self._lock:
+            self._check_writable()
+            return self._replace(())
+
+    def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file
         with self._writing():
             self._check_names()
@@ -315,7 +345,7 @@ class AppendOnlyQueue(session.Ends):
 
         def make(name: str) -> tuple[Commit, AppendOnlyFile]:
             nonlocal made
-            copied = self._copy(self._in_order(), name, old.base + old.size)
+            copied = self._copy(pieces, name, old.base + old.size)
             made = True
             return copied
 
@@ -349,6 +379,12 @@ class AppendOnlyQueue(session.Ends):
         if packing.count:
             top = new.append_back(packing, top)
         return new.append_commit(0, 0, top, count), new
+
+    def overhead(self) -> Overhead:
+        """Return how much of the file is not items, as of the last flush."""
+        with self._lock:
+            self._check_readable()
+            return Overhead(self._file.size, self._file.item_bytes)
 
     def close(self) -> None:
         """Close without a flush, and release the lock; a second call does nothing."""

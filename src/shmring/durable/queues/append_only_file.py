@@ -9,7 +9,7 @@ Every number is little-endian::
     32  8  base, the position of byte 0     72  8  front stack: count of items
                                             80  8  back stack: position of its top, 0 if empty
     node, 32 bytes                          88  8  back stack: count of items
-     0  8  position of the item             96  8  not used
+     0  8  position of the item             96  8  bytes of all items written to this file
      8  8  position of the node below,     104  8  position of the commit before, 0 if none
            0 at the bottom
     16  4  length of the item
@@ -99,6 +99,7 @@ class Commit:
     front_count: int = 0
     back: int = 0
     back_count: int = 0
+    item_bytes: int = 0
 
 
 class AppendOnlyFile:
@@ -136,6 +137,7 @@ class AppendOnlyFile:
         self._sync_error: OSError | None = None
         self._region_start = size
         self._region_crc = 0
+        self.item_bytes = self.commit.item_bytes
 
     @staticmethod
     def create(disk: Disk, path: str) -> None:
@@ -191,7 +193,7 @@ class AppendOnlyFile:
             region = self.file.read(frame.payload_bytes, frame.first - self.base)
             if len(region) != frame.payload_bytes or crc32c(region) != frame.payload_crc:
                 return None
-        *state, _, _ = _STATE.unpack(frame.table)
+        *state, _ = _STATE.unpack(frame.table)
         return Commit(frame.end, *state)
 
     def walk(self, link: int, *, adjacent: bool = False) -> tuple[bytearray, int]:
@@ -236,6 +238,7 @@ class AppendOnlyFile:
         first = items + item_bytes
         nodes = stack_nodes(places, first, below, self._salt, False)
         self._append([*packing.parts, nodes])
+        self.item_bytes += item_bytes
         return first + (count - 1) * NODE_BYTES
 
     def append_front(self, pieces: list[Piece]) -> list[Piece]:
@@ -269,6 +272,7 @@ class AppendOnlyFile:
             below = piece.link = position + (count - 1) * NODE_BYTES
             position += count * NODE_BYTES
         self._append(parts)
+        self.item_bytes += item_bytes
         return written
 
     def _append(self, parts: list[Buffer]) -> None:
@@ -299,7 +303,9 @@ class AppendOnlyFile:
         if self._end - self._region_start > _CHECKED_REGION:
             self.sync()
             flags = _SYNCED
-        state = _STATE.pack(front, front_count, back, back_count, 0, self.commit.position)
+        state = _STATE.pack(
+            front, front_count, back, back_count, self.item_bytes, self.commit.position
+        )
         header = _FORMAT.encode_frame(
             self._salt,
             self._end,
@@ -317,7 +323,7 @@ class AppendOnlyFile:
         self.sync()
         self._region_start = self._end
         self._region_crc = 0
-        self.commit = Commit(position, front, front_count, back, back_count)
+        self.commit = Commit(position, front, front_count, back, back_count, self.item_bytes)
         return self.commit
 
     def sync(self) -> None:

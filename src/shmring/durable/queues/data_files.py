@@ -101,6 +101,11 @@ class DataFile:
 
         threading.Thread(target=work, name="shmring-sync", daemon=True).start()
 
+    def force_sync(self) -> None:
+        """Sync what a process before this one may have left unsynced."""
+        with self._open() as file:
+            file.sync()
+
     def truncate(self, nbytes: int) -> None:
         """Take back bytes at the end that nobody uses."""
         with self._open() as file:
@@ -163,6 +168,12 @@ class DataFiles:
     def numbers(self) -> list[int]:
         """Return the numbers of the existing files."""
         return sorted(self._files)
+
+    def force_sync(self) -> None:
+        """Sync what a process before this one may have left unsynced."""
+        for file in self._files.values():
+            file.force_sync()
+        self._disk.sync_directory(self._directory)
 
     def sync(self, files: Iterable[DataFile]) -> None:
         """Return when these files, and the names of all files, are on disk."""
@@ -275,11 +286,14 @@ class DataFiles:
                 self._current = None
                 self._drained.append(file)
 
-    def discard_drained(self) -> None:
-        """Delete the files without references; the removal of their items is durable by now."""
+    def drained(self) -> list[DataFile]:
+        """Return the files that may go when the removal of their items is durable."""
         with self._lock:
-            drained = list(self._drained)
-        for file in drained:
+            return list(self._drained)
+
+    def discard_drained(self, files: Iterable[DataFile]) -> None:
+        """Delete files that :meth:`drained` returned."""
+        for file in files:
             self._discard(file)
 
     def _discard(self, file: DataFile) -> None:

@@ -100,7 +100,7 @@ class Line:
             del self.spans[0]
 
     def put_back(self, span: Span) -> None:
-        """Put a taken span back to its old place; a second call does nothing."""
+        """Put a taken span back to its old place, unless clear() has removed it."""
         if span in self.taken:
             at, count = bisect_right(self.spans, span.number, key=_number), len(span)
             self.taken -= {span}  # as in hand_over(), without a call between
@@ -131,6 +131,12 @@ class Line:
             span.end = begin
             if behind:
                 self.spans.insert(at + 1, behind)
+
+    def clear(self) -> None:
+        """Forget all spans, those that are taken too."""
+        self.spans.clear()
+        self.taken.clear()
+        self.count = 0
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:

@@ -12,6 +12,11 @@ A flush writes the items to a data file and syncs it, appends one transaction to
 syncs that, and then applies it in memory.  Small flushes carry their items inside the
 transaction, which saves the first of the two syncs; they move to a data file when the log is
 rewritten.  Flushes that arrive while another one syncs go into one transaction together.
+
+With ``durability="delayed"`` a flush syncs nothing, and its transaction says so.  Opening checks
+the items of such transactions against their checksums, unless a later transaction says that they
+had been synced.  The first item that fails the check ends the queue's history, as a torn
+transaction does.
 """
 
 from __future__ import annotations
@@ -30,9 +35,9 @@ from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span, in_order
-from shmring.durable.queues.recovery import Recovery
+from shmring.durable.queues.recovery import recover
 from shmring.durable.queues.session import Extent, Session, Transaction
-from shmring.durable.queues.store import STOPPING, Store
+from shmring.durable.queues.store import STOPPING, Delay, Store
 from shmring.durable.queues.transaction_log import Body
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 from shmring.forks import lineage
@@ -52,6 +57,9 @@ class PersistentQueue(Closing):
     ----------
     path : the directory
     timeout : seconds to wait for another owner to close it; None waits for ever, 0 does not wait
+    durability : "sync": a flush returns when it is on disk; "delayed": a flush returns at once,
+        and the sync begins within ``delay`` seconds
+    delay : the most seconds between a delayed flush and the beginning of its sync
     damage : "refuse": raise an error on damage in the middle of the files; "cut": keep everything
         before the damage, put the rest aside as ``*.broken``, and continue
     file_size : size in bytes at which a data file is complete
@@ -77,6 +85,8 @@ class PersistentQueue(Closing):
         path: str | os.PathLike[str],
         *,
         timeout: float | None = 0.0,
+        durability: Literal["sync", "delayed"] = "sync",
+        delay: float = 0.05,
         damage: Literal["refuse", "cut"] = "refuse",
         file_size: int = 32 << 20,
         log_size: int = 32 << 20,
@@ -85,6 +95,8 @@ class PersistentQueue(Closing):
     ) -> None:
         self.path = os.path.abspath(path)
         self.is_open = False
+        if durability not in ("sync", "delayed"):
+            raise ValueError(f'durability is "sync" or "delayed", not {durability!r}')
         if damage not in ("refuse", "cut"):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
         integer("file_size", file_size, 1)
@@ -101,18 +113,29 @@ class PersistentQueue(Closing):
         # Guards the attributes below; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
+        self._was_reset = False
         if timeout is not None:
             seconds_of("timeout", timeout)
+        self._delay = Delay(seconds_of("delay", delay, threading.TIMEOUT_MAX), self._sync_in_time)
         disk.make_directory(self.path)
         owner = disk.lock(os.path.join(self.path, "lock"), f"the queue at {self.path}", timeout)
         try:
-            state = Recovery(
-                disk, self.path, cut=self._cut, file_size=file_size, reserve=log_reserve
+            state = recover(
+                disk, self.path, cut=self._cut, file_size=file_size, log_reserve=log_reserve
             )
         except BaseException:
             owner.release()
             raise
-        self._store = Store(disk, self.path, owner, state.log, state.files, reserve=log_reserve)
+        self._delayed = durability == "delayed"
+        self._store = Store(
+            disk,
+            self.path,
+            owner,
+            state.log,
+            state.files,
+            delayed=self._delayed,
+            reserve=log_reserve,
+        )
         self.files: DataFiles = state.files
         self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
@@ -142,6 +165,19 @@ class PersistentQueue(Closing):
         """Number of transactions in the log; several flushes may share one transaction."""
         return self._store.log.transactions
 
+    @property
+    def unsynced(self) -> bool:
+        """Whether a delayed flush is not on disk yet."""
+        return self._store.log.unsynced
+
+    def sync(self) -> None:
+        """Return when every flush so far is on disk; useful only with delayed durability."""
+        self.check()
+        with self._commit_lock:
+            self._store.sync()
+        if self._store.failure is not None:
+            raise self._store.closed()
+
     def check(self) -> None:
         """Raise unless this process may use the queue."""
         if self._forks != lineage.forks:
@@ -153,6 +189,45 @@ class PersistentQueue(Closing):
     def usable(self) -> bool:
         """Whether :meth:`check` would pass."""
         return self.is_open and self._forks == lineage.forks
+
+    def reset(self) -> None:
+        """Delete every item, also the items that sessions have taken, in one durable step.
+
+        The queue stays open and is empty.  A session can still flush items that it has enqueued.  A
+        session that holds taken items must roll back.  Files put aside as ``*.broken`` stay.
+
+        Raises
+        ------
+        NoSpace : the disk is full and the log's reserve is used up; nothing was deleted
+        Closed : the queue was closed, or stopped after a failed write
+        """
+        self.check()
+        with self._commit_lock:
+            self._store.sync()
+            try:
+                self._take_all()
+            except NoSpace:
+                if not self._reclaim():
+                    raise
+                self._take_all()
+            self.files.retire_current()
+            self.files.discard_drained(self.files.drained())
+            # Small items stood in the log.
+            self._rewrite_log()
+
+    def _take_all(self) -> None:
+        if self._store.failure is not None or not self.is_open:
+            raise self._store.closed()
+        # No session takes items or gives them back meanwhile.
+        with self._lock:
+            self._adopt()
+            gone = [*self._line, *self._line.taken]
+            body = Body()
+            body.take((span.number, len(span)) for span in gone)
+            self._store.take(body)
+            self._line.clear()
+            self._was_reset = True
+            self._store.release(gone)
 
     # --- calls of sessions ---------------------------------------------------------------------
 
@@ -247,6 +322,10 @@ class PersistentQueue(Closing):
             for transaction in group:
                 transaction.finish(self._store.closed())
             return
+        if self._was_reset:
+            group = self._without_reset(group)
+            if not group:
+                return
         try:
             self._write_group(group)
         except NoSpace as error:
@@ -264,6 +343,21 @@ class PersistentQueue(Closing):
                 transaction.finish(self._store.closed())
             if not isinstance(error, STOPPING):
                 raise
+
+    def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
+        """Refuse the transactions whose items a reset has deleted; return the others."""
+        others: list[Transaction] = []
+        for transaction in group:
+            if self._line.taken.issuperset(transaction.taken):
+                others.append(transaction)
+                continue
+            transaction.finish(
+                Closed(
+                    f"the queue at {self.path} was reset while this session held items of it; "
+                    f"nothing was committed: roll the session back, then go on"
+                )
+            )
+        return others
 
     def _write_group(self, group: list[Transaction]) -> None:
         body = Body()
@@ -288,6 +382,8 @@ class PersistentQueue(Closing):
         if taken:
             body.take((span.number, len(span)) for span in taken)
         base = self._store.append(body, files, only_takes=number == self._next_item)
+        if self._delayed:
+            self._delay.soon()
         with self._lock:
             for first, file, offset, table in put:
                 if file is None:
@@ -300,7 +396,7 @@ class PersistentQueue(Closing):
                 self._store.release(taken)
         for transaction in group:
             transaction.finish(None)
-        self.files.discard_drained()
+        self._store.discard_drained()
 
     def reclaim(self) -> bool:
         """Free disk space that the queue does not need; return whether there was any."""
@@ -312,12 +408,18 @@ class PersistentQueue(Closing):
             return False
         self.files.retire_current()
         before = len(self.files.numbers())
-        self.files.discard_drained()
+        self._store.sync()
+        self._store.discard_drained()
         if len(self.files.numbers()) < before:
             return True
         size = self._store.log.allocated
         self._rewrite_log()
         return self._store.log.allocated < size
+
+    def _sync_in_time(self) -> None:
+        with self._commit_lock:
+            if self.is_open:
+                self._store.sync()
 
     def _should_rewrite(self, size: int) -> bool:
         if self._store.log.end <= size:
@@ -336,7 +438,7 @@ class PersistentQueue(Closing):
         self._store.rewrite(live, self._next_item, self._lock)
 
     def close(self) -> None:
-        """Shorten a long log, and release the lock; open sessions are rolled back."""
+        """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
         if self._forks != lineage.forks:
             self.is_open = False
             return
@@ -346,10 +448,12 @@ class PersistentQueue(Closing):
             return
         with self._commit_lock:
             try:
+                self._store.sync(closing=True)
                 if self._should_rewrite(self._log_size // _CLOSING_SHARE):
                     self._rewrite_log()
             finally:
                 self.is_open = False
+                self._delay.stop()
                 # A session that takes an item reads it with the lock held.
                 with self._lock:
                     live = {span.run.source for span in (*self._line, *self._line.taken)}

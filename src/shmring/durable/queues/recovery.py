@@ -10,10 +10,11 @@ import os
 
 from shmring._shmring import places_of, runs_of
 from shmring.durable.base.files import Disk, replace_file, set_aside
-from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES
+from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span
 from shmring.durable.queues.transaction_log import (
+    DEFERRED,
     Body,
     Put,
     Take,
@@ -23,28 +24,38 @@ from shmring.durable.queues.transaction_log import (
 from shmring.errors import Damaged
 
 LOG_NAME = "transaction.log"
+# Items of a data file that was not synced are checked in groups of so many bytes.
+_CHECKED_ITEMS = 1024
 
 
-class Recovery:
-    """Reads the queue in ``path``, and repairs it as far as ``cut`` allows.
+def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: int) -> Recovery:
+    """Read the queue in ``path``, and repair it as far as ``cut`` allows.
 
     Parameters
     ----------
     cut : keep everything before the damage, instead of refusing to open
 
-    Attributes
-    ----------
-    notes : what was dropped, in words
-    damaged : whether more than a torn end was
-
     Raises
     ------
     Damaged : there is other damage than a torn end; nothing was changed
     """
+    names = disk.names(path)
+    disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
+    return Recovery(disk, path, LOG_NAME in names, cut, file_size, log_reserve)
 
-    def __init__(self, disk: Disk, path: str, *, cut: bool, file_size: int, reserve: int) -> None:
-        exists = LOG_NAME in disk.names(path)
-        disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
+
+class Recovery:
+    """The state with which a queue starts.
+
+    Attributes
+    ----------
+    notes : what was dropped, in words
+    damaged : whether more than a torn end was
+    """
+
+    def __init__(
+        self, disk: Disk, path: str, exists: bool, cut: bool, file_size: int, reserve: int
+    ) -> None:
         self.notes: list[str] = []
         self.damaged = False
         self.line = Line()
@@ -59,6 +70,10 @@ class Recovery:
             # A killed owner may have left the files, and their names, in memory only.
             disk.sync_directory(path)
             log.sync()
+            if log.unchecked:
+                self.files.force_sync()
+                log.append(Body(), deferred=False, may_use_reserve=True)
+                log.sync()
             self.files.settle(keep_broken=self.damaged)
         except BaseException:
             log.close()
@@ -95,6 +110,15 @@ class Recovery:
             raise Damaged(log.damage)
         for frame in log.frames:
             operations = parse_operations(frame, log.raw[frame.payload : frame.payload_end])
+            if frame.flags & DEFERRED and frame.first > log.synced:
+                problem = _unwritten(operations, self.files)
+                if problem is not None:
+                    self.notes.append(
+                        f"{log.path}: transaction {frame.first} at byte {frame.place} and those "
+                        f"after it were dropped: they had not been synced ({problem})"
+                    )
+                    log.cut(frame.place, frame.first)
+                    return
             try:
                 self._apply(operations)
             except Damaged as error:
@@ -150,6 +174,27 @@ class Recovery:
         for span in self.line:
             if isinstance(span.run.source, DataFile):
                 span.run.source.references += len(span)
+
+
+def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
+    """Describe damage in the items of a transaction that was not synced; None without damage."""
+    ahead = ReadAhead(DataFile.read)
+    for operation in operations:
+        if not isinstance(operation, Put) or operation.file is None:
+            continue
+        try:
+            file = files.find(operation.file)
+        except Damaged as error:
+            return str(error)
+        places = places_of(operation.table, operation.offset)
+        count = len(places) // PLACE.size
+        for begin in range(0, count, _CHECKED_ITEMS):
+            end = min(count, begin + _CHECKED_ITEMS)
+            good = begin + ahead.many([], file, places, begin, end)
+            if good < end:
+                offset, length, _ = PLACE.unpack_from(places, good * PLACE.size)
+                return f"{file.path}: the {length} bytes at {offset} do not match their checksum"
+    return None
 
 
 def _lacking(span: Span, file: DataFile, size: int) -> list[tuple[int, str]]:

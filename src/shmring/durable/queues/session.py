@@ -186,13 +186,14 @@ class Session(Ends):
         return self._queue.take_some(items, most, self._taken)
 
     def flush(self) -> None:
-        """Commit: return when all changes of this session are on disk.
+        """Commit: return when all changes of this session are on disk (if delayed: at once).
 
         Raises
         ------
         NoSpace : the disk is full; nothing was committed, and the session is unchanged: flush again
             when there is space, or roll back
-        Closed : the queue was closed, or stopped after a failed write
+        Closed : the queue was closed, or stopped after a failed write; or it was reset, and this
+            session holds items that the reset deleted: nothing was committed, roll back
         """
         with self._lock:
             self._queue.check()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from itertools import groupby
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Store:
     Parameters
     ----------
     owner : the lock of the queue in the directory `path`
+    delayed : whether an append leaves the sync to :meth:`sync`
     reserve : see TransactionLog
 
     Attributes
@@ -51,6 +53,7 @@ class Store:
         log: TransactionLog,
         files: DataFiles,
         *,
+        delayed: bool,
         reserve: int,
     ) -> None:
         self.log = log
@@ -59,7 +62,9 @@ class Store:
         self._path = path
         self._owner = owner
         self._files = files
+        self._delayed = delayed
         self._reserve = reserve
+        self._unsynced: set[DataFile] = set()
         self._rewritten_size = 0
 
     def closed(self) -> Closed:
@@ -73,6 +78,18 @@ class Store:
         closed.__cause__ = self.failure
         return closed
 
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Keep an error of this block for :meth:`closed`, unless nothing was written."""
+        try:
+            yield
+        except (NoSpace, PermissionRefused):
+            raise
+        except BaseException as error:
+            self.failure = error
+            if not isinstance(error, STOPPING):
+                raise
+
     def _check_names(self) -> None:
         """Refuse to go on where a second owner may have come in, or what is written has no name."""
         check_names(self._owner, self.log.file)
@@ -80,18 +97,58 @@ class Store:
     def append(self, body: Body, files: set[DataFile], *, only_takes: bool) -> int:
         """Write one transaction, whose items are in these files; return where its body stands."""
         self._check_names()
-        if files:
+        if files and not self._delayed:
             self._files.sync(files)
-        base = self.log.append(body, may_use_reserve=only_takes)
-        self.log.sync()
-        self._check_names()
+        base = self.log.append(body, deferred=self._delayed, may_use_reserve=only_takes)
+        if self._delayed:
+            self._unsynced |= files
+        else:
+            self.log.sync()
+            self._check_names()
         return base
+
+    def take(self, body: Body) -> None:
+        """Write a transaction that only takes items, and sync it."""
+        with self._writing():
+            self._check_names()
+            self.log.append(body, deferred=False, may_use_reserve=True)
+            self.log.sync()
+            self._check_names()
+        if self.failure is not None:
+            raise self.closed()
+
+    def discard_drained(self) -> None:
+        """Delete the files of which no item is needed, unless a sync has to come first."""
+        if not self._delayed and (drained := self._files.drained()):
+            self._files.discard_drained(drained)
 
     def release(self, spans: Iterable[Span]) -> None:
         """Give up the places of items that have left the queue."""
         for span in spans:
             if isinstance(span.run.source, DataFile):
                 self._files.release(span.run.source, len(span))
+
+    def sync(self, *, closing: bool = False) -> None:
+        """Return when every transaction is on disk."""
+        if self.failure is not None or not self._delayed:
+            return
+        try:
+            with self._writing():
+                self._check_names()
+                self._files.sync(self._unsynced)
+                self._unsynced.clear()
+                self.log.sync()
+                self._check_names()
+                drained = self._files.drained()
+                if drained or (closing and self.log.unchecked):
+                    # Without its files a transaction cannot be checked any more: first sync the
+                    # transactions, so that they need no check.
+                    self.log.append(Body(), deferred=False, may_use_reserve=True)
+                    self.log.sync()
+                    self._files.discard_drained(drained)
+        except NoSpace:
+            # The reserve is used up: the files stay until the log is rewritten.
+            return
 
     def is_long(self, size: int, live: int) -> bool:
         """Whether a log beyond this size would get much shorter, with so many items living."""
@@ -132,21 +189,19 @@ class Store:
                 raise
 
         try:
-            self._check_names()
-            log = replace_file(self._disk, self.log.path, make)
-            log.regain_reserve()
-            with guard:
-                for run, file, places, _ in moved:
-                    run.source, run.places = file, places
-                old, self.log = self.log, log
-            old.close()
-            self._files.discard_drained()
+            with self._writing():
+                self._check_names()
+                self._files.sync(self._unsynced)
+                log = replace_file(self._disk, self.log.path, make)
+                log.regain_reserve()
+                with guard:
+                    for run, file, places, _ in moved:
+                        run.source, run.places = file, places
+                    old, self.log = self.log, log
+                old.close()
+                self._files.discard_drained(self._files.drained())
         except (NoSpace, PermissionRefused):
-            pass  # nothing was written
-        except BaseException as error:
-            self.failure = error
-            if not isinstance(error, STOPPING):
-                raise
+            pass
         self._rewritten_size = self.log.end
 
     def _write_new(self, name: str, body: Body, next_item: int) -> TransactionLog:
@@ -173,11 +228,39 @@ class Store:
     def close(self, live: set[int] | None) -> None:
         """Close the files; delete those that are not in `live`, if their items are known gone."""
         try:
-            known = self._owner.has_name() and self.failure is None
+            known = self._owner.has_name() and self.failure is None and not self.log.unchecked
             self._files.close(live if known else None)
         finally:
             self.log.close()
             self._owner.release()
+
+
+class Delay:
+    """Syncs in a thread of its own, which begins within `seconds` of :meth:`soon`."""
+
+    def __init__(self, seconds: float, sync: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._sync = sync
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def soon(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shmring-durable", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._stop.wait(self._seconds)
+            self._wake.clear()
+            self._sync()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
 
 
 def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) -> _Moved:

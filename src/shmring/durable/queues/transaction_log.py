@@ -4,9 +4,9 @@ The file ``transaction.log`` is a file of frames (base/frames.py).  Each frame i
 next one follows without a gap, and the rest of the file after the last one is zeros::
 
     file header, the log's own                frame header, the log's own
-    24  8  random                             there is no table; the payload is the transaction's
-    32  8  number of the first frame          operations
-    40  8  number of the next item
+    24  8  random                             52  4  flags: 1 = data was not synced before
+    32  8  number of the first frame          there is no table; the payload is the transaction's
+    40  8  number of the next item            operations
 
 An operation has a header of 32 bytes::
 
@@ -36,6 +36,8 @@ from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
 from shmring.errors import Damaged, NoSpace
 
 FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "log of a persistent queue")
+# A frame's flag: its data was not synced before the frame was written.
+DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")
 _PUT, _PUT_INLINE, _TAKE = 1, 2, 3
 # The reserve grows in steps of so many bytes.
@@ -164,6 +166,20 @@ class TransactionLog:
         self.damage: str | None = None
         self.frames: list[Frame] = []
         self._scan()
+        self._last_deferred = self._last_deferred_frame()
+
+    def _last_deferred_frame(self) -> int:
+        return max((frame.first for frame in self.frames if frame.flags & DEFERRED), default=0)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether there are transactions that the next opening would have to check."""
+        return self._last_deferred > self._witnessed
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether a transaction was appended after the last sync."""
+        return self.synced != self.next_number - 1
 
     @property
     def transactions(self) -> int:
@@ -208,6 +224,7 @@ class TransactionLog:
             self.end = frame.payload_end
             self.synced = max(self.synced, frame.synced - 1)
             self.next_number += 1
+        self._witnessed = self.synced
         if self.raw[self.end :].tobytes().strip(b"\0") == b"":
             return
         where = f"{self.path}: transaction {self.next_number} at byte {self.end}"
@@ -227,10 +244,11 @@ class TransactionLog:
         self.file.write([bytes(self.allocated - position)], position)
         self.file.sync()
         self.frames = [frame for frame in self.frames if frame.first < number]
+        self._last_deferred = self._last_deferred_frame()
         self.end = position
         self.next_number = number
 
-    def append(self, body: Body, *, may_use_reserve: bool) -> int:
+    def append(self, body: Body, *, deferred: bool, may_use_reserve: bool) -> int:
         """Write one transaction behind the others; return where its body stands.
 
         Raises
@@ -238,7 +256,7 @@ class TransactionLog:
         NoSpace : nothing was written
         """
         number = self.next_number
-        parts = _encode(body, number, self.synced, self.end, self._salt)
+        parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
         check_size(self.path, end)  # the file may be older than the limit
@@ -256,6 +274,9 @@ class TransactionLog:
             raise OSError(error.errno, "the disk is full inside the reserve", self.path) from error
         self.end = end
         self.next_number += 1
+        self._witnessed = self.synced
+        if deferred:
+            self._last_deferred = number
         return start
 
     def _extend(self, size: int) -> None:
@@ -290,7 +311,9 @@ class TransactionLog:
         self.file.close()
 
 
-def _encode(body: Body, number: int, synced: int, place: int, salt: int) -> list[Buffer]:
+def _encode(
+    body: Body, number: int, synced: int, place: int, salt: int, *, deferred: bool = False
+) -> list[Buffer]:
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
@@ -303,5 +326,6 @@ def _encode(body: Body, number: int, synced: int, place: int, salt: int) -> list
         payload_bytes=body.length,
         payload_crc=crc,
         entries=body.operations,
+        flags=DEFERRED if deferred else 0,
     )
     return [header, *body.parts]
