@@ -50,11 +50,6 @@ def test_no_such_path(tmp_path):
             call(path=tmp_path / "nothing-here")
 
 
-def test_file_system_without_nameless_files_is_named():
-    with pytest.raises(shmring.ShmringError, match=r"of /proc/ring has no files without a name"):
-        shmring.create(path="/proc/ring", slots=1024)
-
-
 def test_existing_ring_is_not_made_again(ring):
     with pytest.raises(shmring.RingExists, match=r"shmring\.attach") as error:
         shmring.create(ring.name, slots=1024)

@@ -37,6 +37,13 @@ BREAKS = [
         "create",
     ),
     Break(
+        "a draft does not say whose it is before it is filled",
+        "create.c",
+        "if (pwrite(fd, (const uint8_t *)h + before, bytes, (off_t)before) == (ssize_t)bytes)\n",
+        "",
+        "create without O_TMPFILE",
+    ),
+    Break(
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",

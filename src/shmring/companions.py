@@ -1,7 +1,8 @@
 """Companion files, which are removed with their ring: ``.shmring-KIND-FILE-OWNER``.
 
 FILE is the ring's, OWNER a streaming query or a job. Spark's sinks keep their records in such
-files, and the rows of jobs that are not committed yet.
+files, and the rows of jobs that are not committed yet. On a file system without O_TMPFILE, a
+process that is killed while it makes a ring leaves ``.shmring-new-UUID``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".
 _NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
+_DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
 
 
 class _Kept(NamedTuple):
@@ -58,6 +60,11 @@ def orphans(folder: str, file: str | None = None) -> list[str]:
     """The companion files in this folder whose ring is gone; with `file` only of that ring."""
     gone = (k for k in _all_kept(folder) if not os.path.lexists(os.path.join(folder, k.file)))
     return [k.path for k in gone if file in (None, k.file)]
+
+
+def drafts(folder: str) -> list[str]:
+    """Rings in this folder that are being made, or whose maker was killed."""
+    return [os.path.join(folder, name) for name in _listed(folder) if _DRAFT.fullmatch(name)]
 
 
 def discard(paths: Iterable[str]) -> None:

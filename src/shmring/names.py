@@ -279,12 +279,12 @@ def _living_names(path: str) -> set[str]:
 
 
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
-    """Remove files of rings that are gone from a folder.
+    """Remove files of rings that are gone, and rings that were never finished, from a folder.
 
     Parameters
     ----------
     folder
-    file : only files of the ring in this file; None: of all rings
+    file : only files of the ring in this file; None: of all rings, and the unfinished ones
     dry_run : remove nothing
 
     Returns
@@ -294,6 +294,10 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
     left = companions.orphans(folder, file)
     if not dry_run:
         companions.discard(left)
+    for draft in companions.drafts(folder):
+        with suppress(ShmringError):
+            if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
+                left.append(draft)
     return left
 
 
@@ -338,7 +342,7 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     A ring whose participants closed it, or that none ever attached to, stays: it may be needed
     later. A temporary ring is unlinked when no living process is attached. The files of Spark's
     sinks are removed with their ring, and also if the ring is gone already or the job's driver is
-    dead. No other file is touched.
+    dead. A ring that a killed process left unfinished is removed, too. No other file is touched.
 
     Parameters
     ----------

@@ -173,7 +173,8 @@ SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
 			       int (*remove)(const char *path, void *context), void *context);
 
 /* Unlinks the ring at `path` if no participant lives, and one has died here or the
- * ring is temporary. Returns 1 if it was unlinked, 0 if not (a participant lives, all
+ * ring is temporary; also the draft at `path` of a ring whose creator was killed
+ * (docs/layout.md). Returns 1 if it was unlinked, 0 if not (a participant lives, all
  * have closed it in order, or there is no ring). Other files stay, and so does a ring
  * without a living participant in which rubbish stands for some: SHMRING_E_DAMAGED. */
 SHMRING_API int shmring_reap(const char *path);

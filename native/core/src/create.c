@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "attach.h"
@@ -18,6 +20,7 @@
 #include "error.h"
 #include "file.h"
 #include "locks.h"
+#include "unlink.h"
 
 /* --- what it will be -------------------------------------------------------- */
 
@@ -89,36 +92,95 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 /* --- the file ------------------------------------------------------------------ */
 
 struct draft {
-	struct lock_file *file; /* without a name; a child that is forked meanwhile does not keep it */
-	char path[32]; /* by which it can be opened and linked */
+	struct lock_file *file; /* a child that is forked meanwhile does not keep it */
+	bool named; /* on a file system without O_TMPFILE: gc removes it after a killed creator */
+	char path[PATH_MAX]; /* by which it can be opened and linked */
 };
 
-/* A file that vanishes with its creator. /proc gives it to link(2). */
-static int draft_open(const char *path, struct draft *d)
+/* The folder of a path, with the slash. */
+static int folder_bytes(const char *path)
 {
 	const char *slash = strrchr(path, '/');
+
+	return slash ? (int)(slash - path + 1) : 0;
+}
+
+/* A file that vanishes with its creator. /proc gives it to link(2). */
+static bool open_nameless(const char *path, struct draft *d)
+{
 	char folder[PATH_MAX];
 
-	snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - path + 1) : 0, path);
+	snprintf(folder, sizeof folder, "%.*s.", folder_bytes(path), path);
+	d->named = false;
 	d->file = lock_file_open(NULL, folder, O_TMPFILE | O_RDWR | O_CLOEXEC);
-	if (!d->file && (errno == EOPNOTSUPP || errno == EISDIR))
-		return fail(
-		    SHMRING_E_SYSTEM,
-		    "ring \"%s\": the file system of %s has no files without a name (O_TMPFILE); make it in "
-		    "/dev/shm, or on tmpfs, ext4, xfs or btrfs",
-		    base_name(path), path);
 	if (!d->file)
-		return fail_errno("cannot make the file", path);
+		return false;
 	snprintf(d->path, sizeof d->path, "/proc/self/fd/%d", lock_file_number(d->file));
-	return SHMRING_OK;
+	if (access(d->path, F_OK) == 0)
+		return true;
+	lock_file_close(d->file);
+	return false;
+}
+
+static void unlink_keeping_errno(const char *path)
+{
+	int error = errno;
+
+	unlink(path);
+	errno = error;
 }
 
 static void draft_close(struct draft *d)
 {
 	int error = errno;
 
+	if (d->named)
+		unlink(d->path); /* unless it has become the ring */
 	lock_file_close(d->file);
 	errno = error;
+}
+
+/* A file whose name marks it as the draft of a certain ring. Its creator holds the
+ * lock; the header without the magic is the proof, if the creator is killed. */
+static bool open_named(const char *path, const struct header *h, struct draft *d)
+{
+	const size_t before = sizeof h->magic, bytes = sizeof *h - before;
+	struct stat st;
+
+	d->named = true;
+	if (!draft_path(d->path, sizeof d->path, path, folder_bytes(path), h->uuid)) {
+		errno = ENAMETOOLONG;
+		return false;
+	}
+	for (;;) {
+		int fd;
+
+		d->file = lock_file_open(NULL, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
+		if (!d->file) {
+			if (errno != EEXIST)
+				unlink_keeping_errno(d->path); /* made, and then its page was not mapped */
+			return false;
+		}
+		fd = lock_file_number(d->file);
+		if (!lock_byte(fd, DRAFT_LOCK_OFFSET)) {
+			if (errno != EAGAIN)
+				break;
+		} else if (fstat(fd, &st) || st.st_nlink) {
+			if (pwrite(fd, (const uint8_t *)h + before, bytes, (off_t)before) == (ssize_t)bytes)
+				return true;
+			break;
+		}
+		draft_close(d); /* gc has found the file before it was locked: make another one */
+	}
+	draft_close(d);
+	return false;
+}
+
+static int draft_open(const char *path, const struct header *h, struct draft *d)
+{
+	if (!open_nameless(path, d) && !open_named(path, h, d))
+		return fail_errno("cannot make the file", path);
+	return SHMRING_OK;
 }
 
 /* Gives the finished file its name, unless something has it already. */
@@ -128,7 +190,11 @@ static bool draft_publish(struct draft *d, const char *path)
 		errno = EBADF;
 		return false;
 	}
-	return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+	if (!d->named)
+		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+		return true;
+	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS */
 }
 
 /* --- what is in it --------------------------------------------------------------- */
@@ -304,7 +370,7 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	if (!status)
 		status = check_limit(&h, name);
 	if (!status)
-		status = draft_open(path, &d);
+		status = draft_open(path, &h, &d);
 	if (status)
 		return status;
 	status = draft_fill(lock_file_number(d.file), name, options->schema, &h);

@@ -304,7 +304,8 @@ struct control {
 	};
 };
 
-/* The lock byte besides those of the seats. */
+/* Lock bytes besides those of the seats. */
+#define DRAFT_LOCK_OFFSET 0 /* the ring is being made, under the name of a draft */
 #define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
 
 static_assert(sizeof(struct header) == 152, "header");

@@ -7,6 +7,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -17,6 +19,10 @@
 #include "file.h"
 #include "locks.h"
 #include "seats.h"
+#include "unlink.h"
+
+#define DRAFT ".shmring-new-"
+enum { UUID_TEXT = 36 };
 
 static bool same_file(const struct stat *a, const struct stat *b)
 {
@@ -46,13 +52,13 @@ static struct lock_file *open_file(const char *path)
 	return lock_file_open(NULL, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
-static void close_file(struct lock_file *file)
+static void close_file(struct lock_file *file, off_t locked)
 {
 	int fd = lock_file_number(file);
 
 	/* A child that was forked meanwhile may still have its copy open. */
 	if (fd >= 0)
-		unlock_byte(fd, ADMIN_LOCK_OFFSET);
+		unlock_byte(fd, locked);
 	lock_file_close(file);
 }
 
@@ -135,7 +141,7 @@ int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const
 		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", base_name(path));
 	}
 	status = unlink_file(lock_file_number(file), path, uuid, remove, context);
-	close_file(file);
+	close_file(file, ADMIN_LOCK_OFFSET);
 	return status;
 }
 
@@ -166,8 +172,13 @@ static int is_abandoned(const shmring *r)
 	return dead;
 }
 
-/* Returns 1 if the ring is removed, or with only_look if it would be. Called under the admin lock of the file
- * behind fd: no process can join meanwhile. */
+/* Returns 1 if the ring is removed, or with only_look if it would be. */
+static int remove_unless(bool only_look, const char *path)
+{
+	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+}
+
+/* Called under the admin lock of the file behind fd: no process can join meanwhile. */
 static int reap_locked(int fd, const char *path, bool only_look)
 {
 	shmring *r;
@@ -181,9 +192,7 @@ static int reap_locked(int fd, const char *path, bool only_look)
 	shmring_close(r);
 	if (status != 1)
 		return status;
-	if (!is_named(fd, path))
-		return 0;
-	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+	return is_named(fd, path) ? remove_unless(only_look, path) : 0;
 }
 
 static int reap_ring(int fd, const char *path, bool only_look)
@@ -197,8 +206,64 @@ static int reap_ring(int fd, const char *path, bool only_look)
 	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path, only_look) : 0;
 }
 
+/* --- drafts of killed creators -------------------------------------------- */
+
+static void write_uuid(char *text, const uint8_t *uuid)
+{
+	static const char digit[] = "0123456789abcdef";
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*text++ = '-';
+		*text++ = digit[uuid[i] >> 4];
+		*text++ = digit[uuid[i] & 15];
+	}
+	*text = 0;
+}
+
+/* The name of a ring that is being made, in the folder of the finished ring. */
+bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid)
+{
+	char text[UUID_TEXT + 1];
+
+	write_uuid(text, uuid);
+	return (size_t)snprintf(path, size, "%.*s" DRAFT "%s", folder_bytes, beside, text) < size;
+}
+
+static const char *draft_uuid(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+	const char *text = file + strlen(DRAFT);
+
+	if (strncmp(file, DRAFT, strlen(DRAFT)) || strlen(text) != UUID_TEXT ||
+	    strspn(text, "0123456789abcdef-") != UUID_TEXT)
+		return NULL;
+	return text;
+}
+
+/* The creator of a draft holds its lock from before the first byte until the file has
+ * the ring's name; the first bytes are the header, with the uuid of the name. */
+static int reap_draft(int fd, const char *path, const char *uuid, bool only_look)
+{
+	char text[UUID_TEXT + 1];
+	struct header h;
+	struct stat st;
+
+	if (!lock_byte(fd, DRAFT_LOCK_OFFSET) || fstat(fd, &st) || !is_named(fd, path))
+		return 0;
+	if (st.st_size) {
+		if (!has_header(fd, &h) || h.crc != header_crc(&h))
+			return 0;
+		write_uuid(text, h.uuid);
+		if (strcmp(text, uuid))
+			return 0;
+	}
+	return remove_unless(only_look, path);
+}
+
 static int reap(const char *path, bool only_look)
 {
+	const char *draft = draft_uuid(path);
 	struct lock_file *file = open_file(path);
 	int status;
 
@@ -207,8 +272,9 @@ static int reap(const char *path, bool only_look)
 			return 0;
 		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", path);
 	}
-	status = reap_ring(lock_file_number(file), path, only_look);
-	close_file(file);
+	status = draft ? reap_draft(lock_file_number(file), path, draft, only_look)
+		       : reap_ring(lock_file_number(file), path, only_look);
+	close_file(file, draft ? DRAFT_LOCK_OFFSET : ADMIN_LOCK_OFFSET);
 	return status;
 }
 

@@ -91,8 +91,8 @@ static inline void sweep(void)
 {
 	glob_t found = {0};
 
-	/* The folders' contents first. */
-	(void)glob(RINGS "*/*", 0, NULL, &found);
+	/* The folders' contents first, drafts included. */
+	(void)glob(RINGS "*/{.s,}*", GLOB_BRACE, NULL, &found);
 	(void)glob(RINGS "*", GLOB_APPEND, NULL, &found);
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		pid_t program = atoi(found.gl_pathv[i] + strlen(RINGS));

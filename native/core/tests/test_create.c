@@ -1,11 +1,14 @@
 /* Making rings. */
 #include <dlfcn.h>
+#include <linux/fs.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/time.h>
 
 #include "folder.h"
+#include "no_tmpfile.h"
+#include "syscalls.h"
 
 /* --- in the middle of a creation -------------------------------------------------- */
 
@@ -58,7 +61,7 @@ static void nothing_is_there_yet(void)
 
 /* --- creation ------------------------------------------------------------------------ */
 
-TEST(a_ring_that_another_process_has_made_meanwhile_stays)
+static void others_first(void)
 {
 	shmring *r = NULL;
 
@@ -71,13 +74,23 @@ TEST(a_ring_that_another_process_has_made_meanwhile_stays)
 	folder_end();
 }
 
-TEST(a_ring_that_is_being_made_is_not_there)
+TEST(a_ring_that_another_process_has_made_meanwhile_stays)
+{
+	others_first();
+}
+
+static void half_made(void)
 {
 	folder_begin();
 	while_filling = nothing_is_there_yet;
 	shmring_close(make(at, &small));
 	CHECK(!while_filling);
 	folder_end();
+}
+
+TEST(a_ring_that_is_being_made_is_not_there)
+{
+	half_made();
 }
 
 TEST(a_ring_appears_with_its_maker_in_it)
@@ -245,4 +258,123 @@ TEST(an_interrupted_reservation_goes_on)
 	memset(r->slots, 1, 1024 * SLOT_BYTES); /* SIGBUS, were there a hole on a full file system */
 	shmring_close(r);
 	folder_end();
+}
+
+/* --- where there is no O_TMPFILE -------------------------------------------------------- */
+
+static int without_tmpfile(void *job)
+{
+	refuse_tmpfile();
+	(*(void (**)(void))job)();
+	return 0;
+}
+
+static void in_a_child_without_tmpfile(void (*job)(void))
+{
+	CHECK_IS(reap(spawn(without_tmpfile, &job)), 0);
+}
+
+TEST(without_o_tmpfile_others_rings_stay_too)
+{
+	in_a_child_without_tmpfile(others_first);
+	in_a_child_without_tmpfile(half_made);
+}
+
+static bool no_exclusive_rename; /* as on NFS */
+
+static bool intercept(long number, long argument[6])
+{
+	if (!no_exclusive_rename || number != SYS_renameat2 || argument[4] != RENAME_NOREPLACE)
+		return false;
+	errno = EINVAL;
+	return true;
+}
+
+static void others_first_by_linking(void)
+{
+	no_exclusive_rename = true;
+	others_first();
+}
+
+static void make_by_linking(void)
+{
+	struct stat st;
+	shmring *r;
+
+	no_exclusive_rename = true;
+	folder_begin();
+	r = make(at, &small);
+	CHECK(is_at(at, r) && stat(at, &st) == 0 && st.st_nlink == 1);
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(r);
+	folder_end();
+}
+
+TEST(without_an_exclusive_rename_the_draft_is_linked)
+{
+	in_a_child_without_tmpfile(make_by_linking);
+	in_a_child_without_tmpfile(others_first_by_linking);
+}
+
+static void leave_and_sweep_a_draft(void)
+{
+	char draft[400];
+	pid_t pid;
+
+	folder_begin();
+	pid = stopped_maker();
+	CHECK_IS(files_in_folder(draft, sizeof draft), 1);
+	CHECK(strstr(draft, "/.shmring-new-"));
+	CHECK_IS(shmring_reap(draft), 0); /* its maker lives */
+	CHECK_IS(shmring_reapable(draft), 0);
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK(access(at, F_OK) != 0);
+	CHECK_IS(shmring_reapable(draft), 1);
+	CHECK_IS(shmring_reap(draft), 1);
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	folder_end();
+}
+
+TEST(what_a_killed_maker_leaves_without_o_tmpfile_is_reaped)
+{
+	in_a_child_without_tmpfile(leave_and_sweep_a_draft);
+}
+
+/* gc comes by between the creation of the draft and its lock. */
+static bool sweep_before_the_lock;
+
+int fcntl(int fd, int command, ...)
+{
+	char draft[400];
+	va_list args;
+	void *lock;
+
+	va_start(args, command);
+	lock = va_arg(args, void *);
+	va_end(args);
+	if (command == F_OFD_SETLK && sweep_before_the_lock) {
+		sweep_before_the_lock = false;
+		CHECK_IS(files_in_folder(draft, sizeof draft), 1);
+		CHECK_IS(shmring_reap(draft), 1);
+	}
+	return (int)syscall(SYS_fcntl, fd, command, lock);
+}
+
+static void swept_early(void)
+{
+	shmring *r;
+
+	folder_begin();
+	sweep_before_the_lock = true;
+	r = make(at, &small);
+	CHECK(!sweep_before_the_lock && is_at(at, r));
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(r);
+	folder_end();
+}
+
+TEST(a_draft_that_is_swept_before_it_is_locked_is_made_again)
+{
+	in_a_child_without_tmpfile(swept_early);
 }

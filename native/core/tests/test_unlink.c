@@ -114,6 +114,29 @@ TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
 	folder_end();
 }
 
+TEST(a_draft_is_known_by_its_name_and_its_header)
+{
+	const char *foreign[] = {".shmring-new-", ".shmring-new-notes",
+				 ".shmring-new-01234567-89ab-cdef-0123-456789abcdef"};
+	char path[200];
+	uint8_t zeroes[8192] = {0};
+	shmring *r;
+
+	folder_begin();
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
+		write_file(path, zeroes, sizeof zeroes);
+		CHECK(shmring_reap(path) <= 0);
+		CHECK(access(path, F_OK) == 0);
+		unlink(path);
+	}
+	r = make(path, &small); /* a ring, and not the one that the name says */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(path), 0);
+	CHECK(access(path, F_OK) == 0);
+	folder_end();
+}
+
 /* --- in use --------------------------------------------------------------------------- */
 
 /* What a wait answers that has lasted for long, and what the next try says. */
