@@ -352,6 +352,7 @@ def test_a_ring_that_is_not_pinned_is_copied_too(gpu, name):
         inp = ring.consumer("a")
         ring.producer().push(KB)
         with inp.lease() as lease:
+            assert lease.__dlpack_device__() == (1, 0)
             assert bytes(host(lease.to_device())) == KB
 
 
@@ -364,7 +365,46 @@ def test_torch_says_that_a_lease_is_pinned(gpu, pinned):
         with pytest.warns(UserWarning, match="not writable"):
             tensor = gpu.torch.frombuffer(lease.data, dtype=gpu.torch.uint8)
         assert tensor.is_pinned()
+        assert gpu.torch.from_dlpack(lease).is_pinned()
         del tensor
+
+
+# --- DLPack -----------------------------------------------------------------------------------
+
+
+def test_dlpack_gives_the_ring_memory_read_only_and_holds_the_lease(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    out.push(KB)
+    with inp.lease() as lease:
+        assert lease.__dlpack_device__() == (1, 0)
+        array = np.from_dlpack(lease)
+    assert bytes(array) == KB
+    assert not array.flags.writeable
+    with pytest.raises(shmring.Full):
+        out.push(bytes(SLOTS * 300 - 300), timeout=0)
+    del array
+    out.push(bytes(SLOTS * 300 - 300), timeout=0)
+
+
+def test_dlpack_of_a_batch_has_its_rows(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    rows = np.random.default_rng(2).integers(0, 256, (7, 300), dtype=np.uint8)
+    out.push_many(rows)
+    with inp.lease_many(7) as batch:
+        assert np.array_equal(np.from_dlpack(batch), rows)
+
+
+def test_dlpack_refuses_what_it_cannot_promise(gpu, pinned):
+    inp = pinned.consumer("a")
+    pinned.producer().push(KB)
+    with inp.lease() as lease:
+        for device in (1, 3):  # a capsule that nobody takes
+            assert lease.__dlpack__(max_version=(1, 1), dl_device=(device, 0))
+        for options in ({}, {"max_version": (0, 8)}, {"copy": True}, {"dl_device": (2, 0)}):
+            with pytest.raises(BufferError, match="a lease is host memory"):
+                lease.__dlpack__(**{"max_version": (1, 0), **options} if options else {})
+    with pytest.raises(shmring.Closed):
+        lease.__dlpack__(max_version=(1, 0))
 
 
 # --- Arrow ----------------------------------------------------------------------------------------

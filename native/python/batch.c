@@ -1,7 +1,7 @@
 /* _shmring.Batch: several messages that are read in place. */
 #include <string.h>
 
-#include "consumers.h"
+#include "device.h"
 
 static size_t batch_count(const struct lease *self)
 {
@@ -288,7 +288,7 @@ static PyMethodDef methods[] = {
      "batch without release().\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : as of Lease.nack()"},
-    {"to_device", FASTCALL(lease_to_device), METH_VARARGS | METH_KEYWORDS, to_device_doc},
+    DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},

@@ -58,8 +58,6 @@ static inline struct ring *lease_ring(const struct lease *lease)
 }
 
 /* lease.c */
-PyObject *lease_to_device(PyObject *self, PyObject *args, PyObject *keywords);
-extern const char to_device_doc[]; /* of both tables of methods */
 PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range);
 int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
@@ -73,7 +71,6 @@ void lease_releasebuffer(PyObject *self, Py_buffer *buffer);
 extern PyType_Spec lease_spec;
 
 /* map_batch.c */
-bool mapped_prepare(void);
 PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* batch.c */

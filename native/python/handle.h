@@ -58,6 +58,7 @@ struct ring {
 	/* Of a GPU's runtime, which has pinned the memory; `unregister` is NULL: it has not. */
 	int (*unregister)(void *);
 	int (*last_error)(void);
+	int pinned_as; /* a DLPack device */
 	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
 

@@ -1,6 +1,6 @@
 /* _shmring.Lease: one message that is read in place. The code that it shares with
  * Batch is here too: how long the core's hold lasts. */
-#include "consumers.h"
+#include "device.h"
 
 /* Tries while others may still be busy; closing hands back the messages that stay held then. */
 int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
@@ -140,35 +140,6 @@ PyObject *lease_get_deliveries(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromLong(((struct lease *)op)->range.redelivered + 1);
 }
 
-const char to_device_doc[] =
-    "to_device($self, stream=None)\n--\n\n"
-    "Copy it to a GPU, without waiting for the copy: a uint8 tensor of torch on the device of `stream`, one\n"
-    "of torch's (None: the current one). It may be released at once: its slots stay leased until the copy\n"
-    "is done. Ring.pin() makes such copies fast.\n\n"
-    "Raises\n------\n"
-    "GpuError : torch is not there, or the GPU's runtime refuses the copy\n"
-    "BufferError : the messages of a batch do not lie side by side";
-
-/* shmring.gpu has the runtime, and holds the buffer until the copy is done. */
-PyObject *lease_to_device(PyObject *op, PyObject *args, PyObject *keywords)
-{
-	static char *names[] = {"stream", NULL};
-	PyObject *stream = Py_None;
-	PyObject *result = NULL;
-	PyObject *gpu;
-	Py_buffer view;
-
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:to_device", names, &stream))
-		return NULL;
-	gpu = PyImport_ImportModule("shmring.gpu");
-	if (gpu && PyObject_GetBuffer(op, &view, PyBUF_SIMPLE) == 0) {
-		result = PyObject_CallMethod(gpu, "copy_of", "ONO", op, PyLong_FromVoidPtr(view.buf), stream);
-		PyBuffer_Release(&view);
-	}
-	Py_XDECREF(gpu);
-	return result;
-}
-
 /* --- the type -------------------------------------------------------------------- */
 
 static int lease_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
@@ -202,7 +173,7 @@ static PyMethodDef methods[] = {
      "without release().\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : it cannot be handed back now; closing the consumer does it"},
-    {"to_device", FASTCALL(lease_to_device), METH_VARARGS | METH_KEYWORDS, to_device_doc},
+    DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},

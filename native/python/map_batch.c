@@ -1,14 +1,11 @@
 /* map_batch(): a leased record batch as Arrow arrays over its slots, or over a copy of them, for pyarrow. */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "arrow.h"
 #include "consumers.h"
 #include "ipc_read.h"
+#include "mapped.h"
 
 #define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
 
@@ -20,109 +17,6 @@ struct mapping {
 	bool copy;
 	bool every_offset; /* check each one, in a copy of the offsets */
 };
-
-/* --- a lease that arrays let go: in any thread, also while Python ends ------------------------ */
-
-/* The thread that ends Python; 0: Python has not begun to end. */
-static _Atomic unsigned long ending_thread;
-
-/* Threads that are letting a lease go and have not seen that Python ends. */
-static _Atomic int threads_inside;
-
-/* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
-static int (*has_the_gil)(void);
-
-/* A thread inside takes less: 5 s each to hand back, to leave the branch and to detach, if another process is
- * stopped while it joins or recovers. */
-#define END_TIMEOUT_NS (20 * INT64_C(1000000000))
-
-static void await_threads_inside(void)
-{
-	const struct timespec pause = {.tv_nsec = 1000000};
-	int64_t deadline = deadline_after(END_TIMEOUT_NS);
-
-	while (atomic_load_explicit(&threads_inside, memory_order_seq_cst) > 0 && deadline_after(0) < deadline)
-		nanosleep(&pause, NULL);
-}
-
-/* A thread that asks for the GIL after Python has ended does not come back. So this call waits for the threads
- * that may be about to ask. Its store and its load are in one order with those of let_lease_go(): this call sees
- * each thread that does not see the end. */
-static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
-{
-	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);
-	Py_BEGIN_ALLOW_THREADS await_threads_inside();
-	Py_END_ALLOW_THREADS Py_RETURN_NONE;
-}
-
-/* In the child, which has none of the other threads. */
-static void forget_threads(void)
-{
-	atomic_store_explicit(&threads_inside, 0, memory_order_relaxed);
-}
-
-static PyMethodDef note_end_method = {"note_end", note_end, METH_NOARGS, NULL};
-
-static void find_has_the_gil(void)
-{
-	void *found = dlsym(RTLD_DEFAULT, "PyGILState_Check");
-
-	memcpy(&has_the_gil, &found, sizeof found);
-}
-
-/* Called when the module is there. Only the main interpreter ends Python. */
-bool mapped_prepare(void)
-{
-	PyObject *atexit;
-	PyObject *call;
-	PyObject *done;
-
-	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
-		return true;
-	find_has_the_gil();
-	(void)pthread_atfork(NULL, NULL, forget_threads);
-	atomic_store_explicit(&ending_thread, 0, memory_order_relaxed);
-	atexit = PyImport_ImportModule("atexit");
-	call = atexit ? PyCFunction_New(&note_end_method, NULL) : NULL;
-	done = call ? PyObject_CallMethod(atexit, "register", "O", call) : NULL;
-	Py_XDECREF(atexit);
-	Py_XDECREF(call);
-	Py_XDECREF(done);
-	return done != NULL;
-}
-
-/* While Python ends, two threads may go on: the one that ends it, which keeps its state to the last, and one that
- * has the GIL, as Python does not end under it. Others might not come back from asking for the GIL: the leases
- * that they drop stay held until the process ends, as those of a dead reader do. */
-static bool may_go_on(unsigned long ending)
-{
-	if (!PyGILState_GetThisThreadState())
-		return false;
-	return ending == PyThread_get_thread_ident() || (has_the_gil && Py_IsInitialized() && has_the_gil());
-}
-
-static void unpin(struct handle *lease)
-{
-	PyGILState_STATE gil = PyGILState_Ensure();
-
-	(void)handle_unpin(lease);
-	Py_DECREF((PyObject *)lease);
-	PyGILState_Release(gil);
-}
-
-/* A lease that was pinned and referenced. */
-static void let_lease_go(void *context)
-{
-	unsigned long ending;
-
-	atomic_fetch_add_explicit(&threads_inside, 1, memory_order_seq_cst);
-	ending = atomic_load_explicit(&ending_thread, memory_order_seq_cst);
-	if (ending == 0 && Py_IsInitialized())
-		unpin(context);
-	atomic_fetch_sub_explicit(&threads_inside, 1, memory_order_release);
-	if (ending && may_go_on(ending))
-		unpin(context);
-}
 
 /* --- the bytes under the arrays -------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* The module _shmring: its types, and the calls that need no ring. */
 #include "arrow.h"
 #include "items.h"
+#include "mapped.h"
 #include "consumers.h"
 #include "producers.h"
 

@@ -216,9 +216,10 @@ static PyObject *ring_pin(PyObject *self, PyObject *args)
 	unsigned long long functions[3]; /* their addresses in a library */
 	unsigned flags;
 	size_t bytes;
+	int device;
 	int error = 0;
 
-	if (!PyArg_ParseTuple(args, "KKKI", &functions[0], &functions[1], &functions[2], &flags) ||
+	if (!PyArg_ParseTuple(args, "KKKIi", &functions[0], &functions[1], &functions[2], &flags, &device) ||
 	    !ring_hold(ring))
 		return NULL;
 	if (!ring_is_pinned(ring)) {
@@ -230,7 +231,8 @@ static PyObject *ring_pin(PyObject *self, PyObject *args)
 		Py_BEGIN_ALLOW_THREADS error = register_memory(memory, bytes, flags);
 		if (error)
 			(void)ring->last_error();
-		Py_END_ALLOW_THREADS ring->pinned_in = getpid();
+		Py_END_ALLOW_THREADS ring->pinned_as = device;
+		ring->pinned_in = getpid();
 		ring->unregister = error ? NULL : (int (*)(void *))(uintptr_t)functions[1];
 	}
 	return let_go_with(ring, PyLong_FromLong(error));
@@ -475,7 +477,7 @@ static PyMethodDef methods[] = {
     {"participants", get_seats, METH_NOARGS, "participants() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
-    {"pin", ring_pin, METH_VARARGS, "pin(register, unregister, last_error, flags) -> the runtime's error"},
+    {"pin", ring_pin, METH_VARARGS, "pin(register, unregister, last_error, flags, device) -> the runtime's error"},
     {"unpin", ring_unpin, METH_NOARGS, "unpin() -> the runtime's error"},
     {"close", handle_close_method, METH_NOARGS, "close()"},
     {0},

@@ -36,6 +36,7 @@ _DISABLE_TIMING = 2  # an event
 _NOT_READY = 600
 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
+_HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
 # Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
 _GAP = 4096
@@ -146,6 +147,7 @@ def pin(ring: Ring) -> Pinned:
             runtime.address(runtime.host_unregister),
             runtime.address(runtime.last_error),
             _PORTABLE | (_READ_ONLY if ring.read_only else 0),
+            _HOST_DEVICES[runtime.prefix],
         )
         if error:
             raise GpuError(f"cannot pin {ring!r}: {runtime.words(error)}")
