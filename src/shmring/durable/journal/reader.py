@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES, crc32c
-from shmring.arguments import integer
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import (
     Disk,
