@@ -25,7 +25,7 @@ public final class Claim implements AutoCloseable {
    * @param aligns for each message the byte that lies on a 64-byte boundary, or -1
    */
   Claim(Producer producer, long handle, long id, int[] parts, long[] aligns) {
-    Ring ring = producer.ring();
+    Ring ring = producer.ring;
     long address = Native.slotAddress(ring.handle(), id);
     this.producer = producer;
     this.handle = handle;
@@ -47,9 +47,19 @@ public final class Claim implements AutoCloseable {
     return id;
   }
 
+  /** Number of bytes that were claimed for the first message. */
+  public long length() {
+    return length(0);
+  }
+
   /** Number of bytes that were claimed for message `i`. */
   public long length(int i) {
     return Integer.toUnsignedLong(parts[3 * i + 1]);
+  }
+
+  /** Copies bytes to the first message; returns the offset behind them. */
+  public long put(long offset, byte[] from, int first, int count) {
+    return put(offset, ByteBuffer.wrap(from, first, count));
   }
 
   /** Copies the remaining bytes of `from` to the first message; returns the offset behind them. */
@@ -61,7 +71,7 @@ public final class Claim implements AutoCloseable {
   public long put(int i, long offset, ByteBuffer from) {
     int count = from.remaining();
     Objects.checkFromIndexSize(offset, count, length(i));
-    fill(() -> producer.ring().slots().put(place + offsets[i] + offset, from));
+    fill(() -> producer.ring.slots().put(place + offsets[i] + offset, from));
     return offset + count;
   }
 
@@ -134,7 +144,7 @@ public final class Claim implements AutoCloseable {
           Status.CLOSED,
           String.format(
               "this claim of ring \"%s\" was committed or aborted already",
-              producer.ring().name()));
+              producer.ring.name()));
     }
   }
 }

@@ -8,11 +8,7 @@ import java.util.Optional;
 import java.util.function.LongConsumer;
 
 /** A consumer of a branch: takes messages, which stay in place until their lease is closed. */
-public final class Consumer implements AutoCloseable {
-  private final Ring ring;
-  private final long ringHandle; // stays for as long as this is open
-  private final Handle handle;
-  private final WaitStrategy wait;
+public final class Consumer extends Handle implements AutoCloseable {
   private final LongBuffer taken; // by the last poll
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
@@ -21,12 +17,9 @@ public final class Consumer implements AutoCloseable {
   private boolean kept; // it holds messages that it could not hand back: closing does it
 
   Consumer(Ring ring, LongBuffer taken, long handle, WaitStrategy wait) {
-    this.ring = ring;
-    this.wait = wait;
-    this.ringHandle = ring.handle();
+    super("consumer", ring, wait, handle, Native::interruptConsumer);
     this.taken = taken;
     this.takenAddress = Native.address(taken);
-    this.handle = new Handle(handle, Native::interruptConsumer);
   }
 
   /**
@@ -236,53 +229,45 @@ public final class Consumer implements AutoCloseable {
    */
   @Override
   public void close() {
-    leave(this::closeNow);
-  }
-
-  private void closeNow(long consumer) {
-    if (kept) {
-      Native.abandonConsumer(consumer);
-    } else {
-      Native.closeConsumer(consumer);
-    }
+    leaveBranch(
+        consumer -> {
+          if (kept) {
+            Native.abandonConsumer(consumer);
+          } else {
+            Native.closeConsumer(consumer);
+          }
+        });
   }
 
   /** Leaves as if this process had died: the branch delivers the held messages again. */
   public void abandon() {
-    leave(Native::abandonConsumer);
+    leaveBranch(Native::abandonConsumer);
   }
 
-  private void leave(LongConsumer how) {
+  private void leaveBranch(LongConsumer how) {
     refuseInHandler("closed"); // without the lock, which a thread that waits has
-    handle.endWaits();
-    synchronized (this) {
-      if (handle.address() != 0) {
-        handle.free(how);
-        deadLetters.ifPresent(Producer::close);
-        ring.release();
-      }
-    }
+    leave(
+        consumer -> {
+          how.accept(consumer);
+          deadLetters.ifPresent(Producer::close);
+        });
   }
 
   public Ring ring() {
     return ring;
   }
 
-  synchronized boolean isOpen() {
-    return handle.isOpen();
-  }
-
   synchronized void release(long first, long end) {
-    if (handle.address() != 0) {
-      Native.release(handle.address(), first, end);
+    if (address() != 0) {
+      Native.release(address(), first, end);
     }
   }
 
   synchronized void nack(long first, long end) {
-    if (handle.address() == 0) {
+    if (address() == 0) {
       throw ring.closed("consumer");
     }
-    if (Native.nack(handle.address(), first, end) != 0) {
+    if (Native.nack(address(), first, end) != 0) {
       throw new RingException(
           Status.CONTENDED,
           String.format(
@@ -301,13 +286,5 @@ public final class Consumer implements AutoCloseable {
     } finally {
       kept |= !done;
     }
-  }
-
-  /** For who holds the monitor. */
-  long handle() {
-    if (!handle.isOpen()) {
-      throw ring.closed("consumer");
-    }
-    return handle.address();
   }
 }

@@ -42,13 +42,12 @@ final class Drain {
   int deliver(MessageHandler handler, int count, Consumer consumer) {
     long done = words.get(0);
     Throwable failure = null;
-    view.open();
+    view.open(slots);
     try {
       for (int i = 0; i < count; i++) {
         int at = Lease.WORDS + i * Message.WORDS;
         long behind = words.get(at);
         view.show(
-            slots,
             words.get(at + 1),
             words.get(at + 2),
             words.get(at + 3),

@@ -3,43 +3,73 @@ package io.shmring;
 import java.util.function.LongConsumer;
 
 /**
- * A handle of the C library that one thread may close while another waits in it. A thread that uses
- * it holds the monitor of the object that owns it, also while it waits.
+ * A producer or a consumer: a handle of the C library that one thread may close while another waits in
+ * it. A thread that uses it holds this object's monitor, also while it waits.
  *
  * <p>The monitor also keeps the ring mapped while Java reads or writes there: handlers, writers and
- * copies run with the monitor held, after a check that the owner is open, and closing takes the
- * monitor before the ring can be unmapped.
+ * copies run with the monitor held, after a check that this is open, and closing takes the monitor
+ * before the ring can be unmapped.
  */
-final class Handle {
+abstract class Handle {
+  final Ring ring;
+  final long ringHandle; // stays for as long as this is open
+  final WaitStrategy wait;
+  private final String what;
   private final LongConsumer interrupt;
+  private final Object free = new Object(); // its monitor is held for moments only
   private volatile boolean closing;
   private long address; // changed only with both monitors held
 
-  Handle(long address, LongConsumer interrupt) {
+  /**
+   * @param what names it in errors
+   */
+  Handle(String what, Ring ring, WaitStrategy wait, long address, LongConsumer interrupt) {
+    this.what = what;
+    this.ring = ring;
+    this.ringHandle = ring.handle();
+    this.wait = wait;
     this.address = address;
     this.interrupt = interrupt;
   }
 
-  /** 0 when it has been freed. */
-  long address() {
+  /** For who holds the monitor: for more than giving messages back. */
+  final long handle() {
+    if (!isOpen()) {
+      throw ring.closed(what);
+    }
     return address;
   }
 
-  /** Whether it may be used for more than giving messages back. */
-  boolean isOpen() {
+  final boolean isOpen() {
     return !closing && address != 0;
   }
 
-  /** Ends the waits in it, and lets none begin, so that the owner's monitor becomes free. */
-  synchronized void endWaits() {
-    closing = true;
-    if (address != 0) {
-      interrupt.accept(address);
-    }
+  /** For who holds the monitor: 0 when it has been freed. */
+  final long address() {
+    return address;
   }
 
-  synchronized void free(LongConsumer how) {
-    how.accept(address);
-    address = 0;
+  /**
+   * Ends the waits in it, and lets none begin, so that its monitor becomes free; then leaves the ring.
+   * The second call does nothing.
+   *
+   * @param how frees the handle
+   */
+  final void leave(LongConsumer how) {
+    synchronized (free) {
+      closing = true;
+      if (address != 0) {
+        interrupt.accept(address);
+      }
+    }
+    synchronized (this) {
+      if (address != 0) {
+        synchronized (free) {
+          how.accept(address);
+          address = 0;
+        }
+        ring.release();
+      }
+    }
   }
 }

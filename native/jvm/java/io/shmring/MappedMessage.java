@@ -10,16 +10,14 @@ import java.util.concurrent.atomic.AtomicBoolean;
 public final class MappedMessage implements AutoCloseable {
   private final long address;
   private final long length;
-  private final Runnable release;
+  private final Ring ring;
   private final AtomicBoolean open = new AtomicBoolean(true);
 
-  /**
-   * @param release lets the memory be unmapped; it runs once
-   */
-  MappedMessage(long address, long length, Runnable release) {
+  MappedMessage(Ring ring, long address, long length) {
+    this.ring = ring;
     this.address = address;
     this.length = length;
-    this.release = release;
+    ring.retain();
   }
 
   public long address() {
@@ -38,7 +36,7 @@ public final class MappedMessage implements AutoCloseable {
   @Override
   public void close() {
     if (open.compareAndSet(true, false)) {
-      release.run();
+      ring.release();
     }
   }
 }

@@ -2,7 +2,6 @@ package io.shmring;
 
 import java.nio.ByteBuffer;
 import java.nio.LongBuffer;
-import java.nio.ReadOnlyBufferException;
 import java.util.Objects;
 
 /** A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it. */
@@ -72,9 +71,6 @@ public final class Message {
   public void copyTo(long offset, ByteBuffer to) {
     int count = to.remaining();
     Objects.checkFromIndexSize(offset, count, length);
-    if (to.isReadOnly()) {
-      throw new ReadOnlyBufferException();
-    }
     synchronized (held.lock()) {
       held.check();
       held.ring.slots().copy(this.offset + offset, count, to);
@@ -88,10 +84,7 @@ public final class Message {
   public MappedMessage mapped() {
     synchronized (held.lock()) {
       held.check();
-      Ring ring = held.ring;
-      long address = ring.slots().address(offset);
-      ring.retain();
-      return new MappedMessage(address, length, ring::release);
+      return new MappedMessage(held.ring, held.ring.slots().address(offset), length);
     }
   }
 }

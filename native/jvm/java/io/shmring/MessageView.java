@@ -1,7 +1,6 @@
 package io.shmring;
 
 import java.nio.ByteBuffer;
-import java.nio.ReadOnlyBufferException;
 
 /**
  * A message in place, while a {@link MessageHandler} runs. Afterwards, and in other threads, every
@@ -13,17 +12,15 @@ public final class MessageView extends Slots.Place {
   private long time;
   private long length;
   private int kind;
-  private long address;
 
   MessageView() {}
 
-  void show(Slots slots, long id, long time, long offset, long length, int kind) {
+  void show(long id, long time, long offset, long length, int kind) {
     this.id = id;
     this.time = time;
     this.length = length;
     this.kind = kind;
-    this.address = slots.address(offset);
-    show(slots, offset, length);
+    show(offset, length);
   }
 
   public long id() {
@@ -59,8 +56,7 @@ public final class MessageView extends Slots.Place {
    * address may crash the process or read anything.
    */
   public long address() {
-    check();
-    return address;
+    return place();
   }
 
   public byte getByte(int offset) {
@@ -89,17 +85,12 @@ public final class MessageView extends Slots.Place {
 
   /** Copies `count` bytes from `offset` on to `to`, from `first` on. */
   public void copyTo(int offset, byte[] to, int first, int count) {
-    Slots.Parts.copy(memory(), at(offset, count), count, to, first);
+    copy(offset, count, ByteBuffer.wrap(to, first, count));
   }
 
   /** Copies the bytes from `offset` on until `to` is full. */
   public void copyTo(int offset, ByteBuffer to) {
-    int count = to.remaining();
-    int from = at(offset, count);
-    if (to.isReadOnly()) {
-      throw new ReadOnlyBufferException();
-    }
-    Slots.Parts.copy(memory(), from, count, to);
+    copy(offset, to.remaining(), to);
   }
 
   /** A copy of the message. */

@@ -9,13 +9,9 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next one. */
-public final class Producer implements AutoCloseable {
+public final class Producer extends Handle implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
-  private final Ring ring;
-  private final long ringHandle; // stays for as long as this is open
-  private final Handle handle;
-  private final WaitStrategy wait;
   private final MessageRoom room = new MessageRoom();
   private final ByteBuffer slot; // of push(): outside of the heap
   private final long slotAddress;
@@ -23,12 +19,9 @@ public final class Producer implements AutoCloseable {
   private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
 
   Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
-    this.ring = ring;
-    this.wait = wait;
-    this.ringHandle = ring.handle();
+    super("producer", ring, wait, handle, Native::interruptProducer);
     this.slot = slot;
     this.slotAddress = Native.address(slot);
-    this.handle = new Handle(handle, Native::interruptProducer);
   }
 
   /** Waits for room and publishes a message; returns its id. */
@@ -136,9 +129,9 @@ public final class Producer implements AutoCloseable {
       Slots slots) {
     boolean published = false;
     try {
-      room.open();
+      room.open(slots);
       for (int i = 0; i < count; i++) {
-        room.show(slots, words.getLong(i * Long.BYTES), Ring.SLOT_BYTES);
+        room.show(words.getLong(i * Long.BYTES), Ring.SLOT_BYTES);
         int length = writer.write(i, room);
         if (length < 0 || length > Ring.SLOT_BYTES) {
           throw new RingException(
@@ -306,19 +299,12 @@ public final class Producer implements AutoCloseable {
   @Override
   public void close() {
     refuseInWriter("closed"); // without the lock, which a thread that waits has
-    handle.endWaits();
-    synchronized (this) {
-      if (handle.address() != 0) {
-        open.ifPresent(Claim::end);
-        open = Optional.empty();
-        handle.free(Native::closeProducer);
-        ring.release();
-      }
-    }
-  }
-
-  Ring ring() {
-    return ring;
+    leave(
+        producer -> {
+          open.ifPresent(Claim::end);
+          open = Optional.empty();
+          Native.closeProducer(producer);
+        });
   }
 
   synchronized void publish(int[] parts, int kind) {
@@ -329,12 +315,5 @@ public final class Producer implements AutoCloseable {
   synchronized void abort() {
     Native.abort(handle());
     open = Optional.empty();
-  }
-
-  synchronized long handle() {
-    if (!handle.isOpen()) {
-      throw ring.closed("producer");
-    }
-    return handle.address();
   }
 }

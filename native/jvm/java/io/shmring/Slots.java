@@ -14,6 +14,9 @@ import java.util.Objects;
 final class Slots {
   private static final int SHIFT = 30;
 
+  /** Copies are made in parts: a garbage collection waits for the end of each. */
+  private static final int MOST_AT_ONCE = 1 << 20;
+
   private final ByteBuffer[] windows;
   private final long address;
 
@@ -39,12 +42,12 @@ final class Slots {
 
   /** Copies `count` bytes at an offset from the first slot; `to` may have more room. */
   void copy(long offset, int count, ByteBuffer to) {
-    int copied = 0;
-    while (copied < count) {
+    for (int copied = 0; copied < count; ) {
       ByteBuffer window = window(offset + copied);
       int from = place(offset + copied);
-      int part = Math.min(count - copied, window.capacity() - from);
-      Parts.copy(window, from, part, to);
+      int part = Math.min(Math.min(count - copied, MOST_AT_ONCE), window.capacity() - from);
+      to.put(to.position(), window, from, part);
+      to.position(to.position() + part);
       copied += part;
     }
   }
@@ -54,7 +57,7 @@ final class Slots {
     while (from.hasRemaining()) {
       ByteBuffer window = window(offset);
       int part = Math.min(from.remaining(), window.capacity() - place(offset));
-      part = Math.min(part, Parts.MOST_AT_ONCE);
+      part = Math.min(part, MOST_AT_ONCE);
       window.put(place(offset), from, from.position(), part);
       from.position(from.position() + part);
       offset += part;
@@ -69,33 +72,6 @@ final class Slots {
   /** The place of the offset in this buffer. */
   static int place(long offset) {
     return (int) offset & ((1 << SHIFT) - 1);
-  }
-
-  /** Copies in parts: a garbage collection waits for the end of each. */
-  static final class Parts {
-    static final int MOST_AT_ONCE = 1 << 20;
-
-    private Parts() {}
-
-    /** Copies `count` bytes from `at` on to the position of `to`, which may have more room. */
-    static void copy(ByteBuffer from, int at, int count, ByteBuffer to) {
-      for (int copied = 0; copied < count; ) {
-        int part = Math.min(count - copied, MOST_AT_ONCE);
-        to.put(to.position(), from, at + copied, part);
-        to.position(to.position() + part);
-        copied += part;
-      }
-    }
-
-    /** Copies `count` bytes from `at` on to `to`, from `first` on. */
-    static void copy(ByteBuffer from, int at, int count, byte[] to, int first) {
-      Objects.checkFromIndexSize(first, count, to.length);
-      for (int copied = 0; copied < count; ) {
-        int part = Math.min(count - copied, MOST_AT_ONCE);
-        from.get(at + copied, to, first + copied, part);
-        copied += part;
-      }
-    }
   }
 
   /**
@@ -113,6 +89,8 @@ final class Slots {
     static final VarHandle DOUBLE = view(double[].class);
 
     private Thread owner;
+    private Slots slots;
+    private long offset; // in them
     private ByteBuffer memory;
     private int start;
     private int reach;
@@ -121,7 +99,8 @@ final class Slots {
       return MethodHandles.byteBufferViewVarHandle(array, ByteOrder.nativeOrder());
     }
 
-    final void open() {
+    final void open(Slots slots) {
+      this.slots = slots;
       owner = Thread.currentThread();
     }
 
@@ -134,7 +113,8 @@ final class Slots {
       return owner == Thread.currentThread();
     }
 
-    final void show(Slots slots, long offset, long length) {
+    final void show(long offset, long length) {
+      this.offset = offset;
       memory = slots.window(offset);
       start = Slots.place(offset);
       reach = (int) Math.min(length, memory.capacity() - start);
@@ -142,6 +122,18 @@ final class Slots {
 
     final ByteBuffer memory() {
       return memory;
+    }
+
+    /** The address of the first byte. */
+    final long place() {
+      check();
+      return slots.address(offset);
+    }
+
+    /** Copies `count` bytes from `from` on; `to` may have more room. */
+    final void copy(int from, int count, ByteBuffer to) {
+      at(from, count);
+      slots.copy(offset + from, count, to);
     }
 
     /** The place in memory() of `count` bytes from `offset` on. */

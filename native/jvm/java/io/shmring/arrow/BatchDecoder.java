@@ -6,9 +6,11 @@ import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.IntStream;
@@ -18,10 +20,16 @@ import org.apache.arrow.flatbuf.RecordBatch;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.util.AutoCloseables;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.VectorUnloader;
+import org.apache.arrow.vector.compression.CompressionCodec;
+import org.apache.arrow.vector.dictionary.Dictionary;
+import org.apache.arrow.vector.dictionary.DictionaryEncoder;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.Field;
@@ -216,7 +224,7 @@ public final class BatchDecoder {
   private List<ArrowBuf> copied(Message message, Frame frame, List<Piece> pieces) {
     long size = pieces.stream().mapToLong(p -> aligned(p.length + p.filled)).sum();
     ByteBuffer memory = pool.take(Math.toIntExact(size));
-    Block block = block(memory, size);
+    Block block = pool.block(memory, size);
     List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
     int at = 0;
     for (Piece piece : pieces) {
@@ -249,7 +257,7 @@ public final class BatchDecoder {
               memory.close();
             });
     int made = pieces.stream().mapToInt(Piece::filled).map(n -> (int) aligned(n)).sum();
-    Block beside = made == 0 ? block : block(pool.take(made), made);
+    Block beside = made == 0 ? block : pool.block(pool.take(made), made);
     List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
     long at = 0;
     for (Piece piece : pieces) {
@@ -265,7 +273,7 @@ public final class BatchDecoder {
   private List<ArrowBuf> copied(List<ArrowBuf> from) {
     long size = from.stream().mapToLong(b -> aligned(b.readableBytes())).sum();
     ByteBuffer memory = pool.take(Math.toIntExact(size));
-    Block block = block(memory, size);
+    Block block = pool.block(memory, size);
     List<ArrowBuf> buffers = new ArrayList<>(from.size());
     int at = 0;
     for (ArrowBuf buffer : from) {
@@ -275,11 +283,6 @@ public final class BatchDecoder {
       at += (int) aligned(length);
     }
     return buffers;
-  }
-
-  private Block block(ByteBuffer memory, long size) {
-    BlockPool home = pool;
-    return new Block(MemoryUtil.getByteBufferAddress(memory), size, () -> home.give(memory));
   }
 
   private static long aligned(long length) {
@@ -295,5 +298,65 @@ public final class BatchDecoder {
       BatchCheck.check(vector, rows);
     }
     return root;
+  }
+
+  /** Decodes batches that cannot be cut out of a message: compressed or dictionary-encoded ones. */
+  private static final class GeneralDecoder implements AutoCloseable {
+    private final BufferAllocator allocator;
+    private final List<AutoCloseable> opened = new ArrayList<>();
+
+    GeneralDecoder(BufferAllocator parent) {
+      this.allocator = parent.newChildAllocator("shmring", 0, Long.MAX_VALUE);
+      opened.add(allocator);
+    }
+
+    /** The wanted columns with their values in place; the caller closes the batch, then this. */
+    ArrowRecordBatch decode(InputStream stream, boolean[] wanted, Schema pruned) throws IOException {
+      ArrowStreamReader reader =
+          new ArrowStreamReader(stream, allocator, CompressionCodec.Factory.INSTANCE);
+      opened.add(reader);
+      if (!reader.loadNextBatch()) {
+        throw new IllegalArgumentException("there is no batch in it");
+      }
+      VectorSchemaRoot root = reader.getVectorSchemaRoot();
+      List<FieldVector> vectors = new ArrayList<>();
+      for (int i = 0; i < wanted.length; i++) {
+        if (wanted[i]) {
+          vectors.add(resolved(root.getVector(i), reader));
+        }
+      }
+      VectorSchemaRoot columns = new VectorSchemaRoot(pruned, vectors, root.getRowCount());
+      return new VectorUnloader(columns).getRecordBatch();
+    }
+
+    private FieldVector resolved(FieldVector vector, ArrowStreamReader reader) throws IOException {
+      BatchCheck.check(vector, vector.getValueCount());
+      if (vector.getField().getDictionary() == null) {
+        rejectNested(vector);
+        return vector;
+      }
+      Dictionary dictionary = reader.lookup(vector.getField().getDictionary().getId());
+      BatchCheck.check(dictionary.getVector(), dictionary.getVector().getValueCount());
+      FieldVector values =
+          (FieldVector) DictionaryEncoder.decode(vector, dictionary, allocator);
+      opened.add(values);
+      return values;
+    }
+
+    private static void rejectNested(FieldVector vector) {
+      for (FieldVector child : vector.getChildrenFromFields()) {
+        if (child.getField().getDictionary() != null) {
+          throw new IllegalArgumentException(
+              "column \"" + vector.getName() + "\" has a dictionary inside, which Java cannot read");
+        }
+        rejectNested(child);
+      }
+    }
+
+    @Override
+    public void close() {
+      Collections.reverse(opened);
+      AutoCloseables.closeNoChecked(AutoCloseables.all(opened));
+    }
   }
 }

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.LinkedBlockingDeque;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
  * Memory for blocks, used again after the garbage collector has given it back: fresh pages cost more
@@ -37,8 +38,10 @@ final class BlockPool {
     return found == null ? allocate(size) : found;
   }
 
-  void give(ByteBuffer memory) {
-    free.addFirst(memory);
+  /** A block over memory of this pool, which comes back when nobody uses the block any more. */
+  Block block(ByteBuffer memory, long size) {
+    return new Block(
+        MemoryUtil.getByteBufferAddress(memory), size, () -> free.addFirst(memory));
   }
 
   private ByteBuffer allocate(int size) {

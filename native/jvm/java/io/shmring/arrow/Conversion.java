@@ -8,7 +8,6 @@ import java.util.List;
 import java.util.ListIterator;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.memory.util.MemoryUtil;
 import org.apache.arrow.vector.BitVectorHelper;
 import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.VectorLoader;
@@ -151,9 +150,7 @@ public final class Conversion {
                 label, column, type, remedy(type)));
       }
     }
-    BlockPool home = pool;
-    return new Block(MemoryUtil.getByteBufferAddress(memory), size, () -> home.give(memory))
-        .buffer(0, size);
+    return pool.block(memory, size).buffer(0, size);
   }
 
   /** Writes a value; returns false if it loses a digit. */
