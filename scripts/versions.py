@@ -28,7 +28,7 @@ HERE = Path("build/versions")
 
 # What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
 IN_JVM = (
-    *("tests/jvm/test_golden.py", "tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
+    *("tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
     *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
     *("tests/spark/test_unchanged.py", "tests/spark/test_unchanged_cases.py"),
     *("tests/spark/test_unchanged_windows.py", "tests/spark/test_unchanged_tables.py"),

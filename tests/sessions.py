@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import pytest
 from direct import DIRECT
 
 from shmring.sidecars import Sidecar
@@ -24,6 +25,13 @@ PATIENCE = 600.0
 STANDING = "-standing-"  # in the names of sidecars that outlive a test
 _numbers = itertools.count()
 HERE, THERE = "127.0.0.1", "127.0.0.2"
+
+
+def failure(act: Callable[[], object]) -> str:
+    """What is said of the error that `act` ends with."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        act()
+    return str(caught.value)
 
 
 class Sessions:

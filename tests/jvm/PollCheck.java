@@ -201,7 +201,8 @@ public final class PollCheck extends Checks {
         // this class, too
       }
       for (int i = 0; i < count; i++) {
-        boolean failed = failsWithoutMemory(consumer);
+        boolean failed =
+            failsWithoutMemory(() -> consumer.poll(Duration.ZERO).orElseThrow().nack());
         try (Lease lease = lease(consumer, 1)) {
           check(text(lease.message().bytes()).equals(message(i)), "message " + i);
           again += i > 0 && failed && lease.redelivered() ? 1 : 0;
@@ -221,20 +222,18 @@ public final class PollCheck extends Checks {
       producer.claim(1).close(); // loads what would want memory later
       producer.claimAll(lengths, aligns, Duration.ZERO).orElseThrow().close();
       for (int i = 0; i < count; i++) {
-        int before = failures;
-        fillMemory();
-        try {
-          if (i % 2 == 0) {
-            producer.claim(1).close();
-          } else {
-            producer.claimAll(lengths, aligns, Duration.ZERO).orElseThrow().close();
-          }
-        } catch (OutOfMemoryError expected) {
-          failures++;
-        } finally {
-          filled = null;
-        }
-        producer.push(new byte[] {(byte) (failures - before)});
+        boolean one = i % 2 == 0;
+        boolean failed =
+            failsWithoutMemory(
+                () -> {
+                  if (one) {
+                    producer.claim(1).close();
+                  } else {
+                    producer.claimAll(lengths, aligns, Duration.ZERO).orElseThrow().close();
+                  }
+                });
+        failures += failed ? 1 : 0;
+        producer.push(new byte[] {(byte) (failed ? 1 : 0)});
       }
     }
     check(failures > 0, "memory was short behind a claim");
@@ -298,10 +297,10 @@ public final class PollCheck extends Checks {
     check(drained == 1, "one message");
   }
 
-  private static boolean failsWithoutMemory(Consumer consumer) throws Exception {
+  private static boolean failsWithoutMemory(Use use) throws Exception {
     fillMemory();
     try {
-      consumer.poll(Duration.ZERO).orElseThrow().nack();
+      use.run();
       return false;
     } catch (OutOfMemoryError expected) {
       return true;

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from companion import place
 from fixture_types import RunChild
+from java_programs import Java, check
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -145,3 +146,22 @@ def test_a_ring_that_was_made_anew_has_seen_no_epoch(
             text = record(ring, query).read_text()
             assert text.startswith(f"{uuid.UUID(ring.info.uuid)} 0 0 done")
         again(0)
+
+
+def test_record_is_written_whole_or_not_at_all(
+    java: Java, with_small_shm: Callable[..., list[str]]
+) -> None:
+    command = with_small_shm("1m", *java("io.shmring.spark.write.SinkRecordCheck"))
+    full, *said, foreign = check(command).splitlines()
+    assert "cannot note epoch 0" in full
+    assert 'ring "check"' in full
+    assert "No space left on device" in full
+    assert said == [
+        "false Optional.empty",
+        "Optional.empty",
+        "Optional[0 true]",
+        "Optional.empty",
+        "Optional[1 true]",
+    ]
+    assert ".shmring-sink-shmring.check-" in foreign
+    assert "is no record of a query" in foreign

@@ -44,18 +44,6 @@ def public_calls() -> dict[tuple[str, str], list[list[str]]]:
     return found
 
 
-def arguments_of(text: str) -> list[str]:
-    """The arguments of a call, whose own may be calls."""
-    found, depth = [""], 0
-    for sign in text:
-        depth += (sign == "(") - (sign == ")")
-        if sign == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += sign
-    return [argument.strip() for argument in found if argument.strip()]
-
-
 def test_java_calls_of_the_pages_are_public_with_these_arguments() -> None:
     public = public_calls()
     checked = 0
@@ -66,7 +54,7 @@ def test_java_calls_of_the_pages_are_public_with_these_arguments() -> None:
                 continue
             call = CALL.fullmatch(code)
             assert call is not None, f"{page.name}: {code} has no class"
-            method, given = call[2], arguments_of(call[3])
+            method, given = call[2], [text for text in call[3].split(", ") if text]
             of = call[1] or method
             of = of[0].upper() + of[1:]
             fitting = [types for types in public[of, method] if len(types) == len(given)]

@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fixture_types import Read, RunThread, Until
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
+from sessions import failure
 
 import shmring
 
@@ -72,12 +71,6 @@ def has_left(ring: shmring.Ring, spark: SparkSession) -> Callable[[], bool]:
 def _nothing_stays_allocated(allocated: Callable[[], int]) -> None:
     yield
     assert allocated() == 0
-
-
-def failure(act: Callable[[], object]) -> str:
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        act()
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
@@ -519,27 +512,3 @@ def test_columns_go_to_python_functions_and_stay_what_they_were(name: str, read:
             assert result.selectExpr("sum(twice)", "count(text)").collect() == [
                 (100_000 * 99_999, 90_000)
             ]
-
-
-def test_what_was_read_is_in_the_metrics(
-    ring: shmring.Ring, read: Read, spark: SparkSession
-) -> None:
-    fill(ring, 7)
-    frame = read(ring.name)
-    frame.collect()
-    # What Spark knows comes to its store a little later; milliseconds.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
-    store = spark._jsparkSession.sharedState().statusStore()
-    last = store.executionsList().last()
-    names = {metric.accumulatorId(): metric.name() for metric in _list(spark, last.metrics())}
-    values = _dict(spark, store.executionMetrics(last.executionId()))
-    found = {names[key]: value for key, value in values.items() if key in names}
-    assert found["messages taken from rings"] == "7"
-
-
-def _list(spark: SparkSession, scala: object) -> list[object]:
-    return list(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
-
-
-def _dict(spark: SparkSession, scala: object) -> dict[object, object]:
-    return dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))

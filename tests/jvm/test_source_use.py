@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from fixture_types import Load, RunThread, Until
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from java_programs import Java, check
 from pyspark.sql import DataFrame, SparkSession
-from sessions import HERE
+from sessions import HERE, failure
 
 import shmring
 
@@ -47,12 +45,6 @@ def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
     return load
-
-
-def failure(act: Callable[[], object]) -> str:
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        act()
-    return str(caught.value)
 
 
 # --- a branch gives each message once ---------------------------------------------------------
@@ -233,53 +225,55 @@ def test_a_wait_for_the_right_host_ends_with_its_job(
 # --- what it costs, and what is told of it ----------------------------------------------------
 
 
-def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
-    command = java("io.shmring.spark.read.WaitCheck")
-    check = subprocess.run(command, capture_output=True, text=True)
-    assert check.returncode == 0, check.stderr
-    assert check.stdout.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
+def test_looks_at_a_wait_become_rare(java: Java) -> None:
+    said = check(java("io.shmring.spark.read.WaitCheck"))
+    assert said.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
 
 
-def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Callable[..., list[str]]) -> None:
-    command = java("io.shmring.spark.columns.RowsCheck")
-    check = subprocess.run(command, capture_output=True, text=True)
-    assert check.returncode == 0, check.stderr
-    count, *refusals = check.stdout.splitlines()
+def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Java) -> None:
+    count, *refusals = check(java("io.shmring.spark.columns.RowsCheck")).splitlines()
     assert int(count) == 2**30
     assert len(refusals) == 3
     assert all(f"more than {2**30} rows do not fit one batch" in text for text in refusals)
 
 
 @pytest.fixture
-def written(spark: SparkSession) -> Callable[[], dict[str, list[int]]]:
-    """The metrics of each write that Spark still knows, by name."""
+def metrics(spark: SparkSession) -> Callable[[str], dict[str, list[int]]]:
+    """The metrics with such names, of each execution that Spark still knows."""
     store = spark._jsparkSession.sharedState().statusStore()
     bus = spark.sparkContext._jsc.sc().listenerBus()
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
 
-    def written() -> dict[str, list[int]]:
+    def metrics(ending: str) -> dict[str, list[int]]:
         bus.waitUntilEmpty(600_000)  # ms: what Spark knows comes to its store a little later
         found: dict[str, list[int]] = {}
         for execution in convert(store.executionsList()):
             # All names in one text: to ask Java for each takes seconds.
-            if "written to the ring" not in execution.metrics().toString():
+            if ending not in execution.metrics().toString():
                 continue
             values = dict(convert(store.executionMetrics(execution.executionId())))
             for metric in convert(execution.metrics()):
-                if metric.name().endswith("written to the ring"):
+                if metric.name().endswith(ending):
                     of_it = found.setdefault(metric.name(), [])
                     of_it.append(int(values.get(metric.accumulatorId(), "0")))
         return found
 
-    return written
+    return metrics
+
+
+def test_a_read_is_in_the_metrics(
+    load: Load, metrics: Callable[[str], dict[str, list[int]]]
+) -> None:
+    load().collect()
+    assert metrics("taken from rings")["messages taken from rings"][-1] == 10
 
 
 def test_a_write_is_in_the_metrics(
-    spark: SparkSession, ring: shmring.Ring, written: Callable[[], dict[str, list[int]]]
+    spark: SparkSession, ring: shmring.Ring, metrics: Callable[[str], dict[str, list[int]]]
 ) -> None:
     frame = spark.range(2500).selectExpr("id number", "cast(id as string) text").coalesce(1)
     frame.write.format("shmring").options(ring=ring.name, batchRows=1000).mode("append").save()
-    found = written()
+    found = metrics("written to the ring")
     assert found["rows written to the ring"][-1] == 2500
     assert found["messages written to the ring"][-1] == 3
     assert found["bytes of messages written to the ring"][-1] > 2500 * 12
@@ -290,9 +284,9 @@ def test_a_stream_s_writes_are_in_its_progress(
     ring: shmring.Ring,
     tmp_path: Path,
     until: Until,
-    written: Callable[[], dict[str, list[int]]],
+    metrics: Callable[[str], dict[str, list[int]]],
 ) -> None:
-    before = written()
+    before = metrics("written to the ring")
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 700)
     frame = source.load().selectExpr("value number", "cast(value as string) text").coalesce(1)
     options = {"ring": ring.name, "batchRows": "500", "checkpointLocation": str(tmp_path)}
@@ -304,4 +298,4 @@ def test_a_stream_s_writes_are_in_its_progress(
     finally:
         query.stop()
     assert (found["ringRowsWritten"], found["ringMessagesWritten"]) == ("700", "2")
-    assert written() == before  # no zeros in the SQL tab
+    assert metrics("written to the ring") == before  # no zeros in the SQL tab

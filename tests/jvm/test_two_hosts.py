@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from fixture_types import Load, RunThread, Until
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from sessions import HERE, THERE, Clusters
+from sessions import HERE, THERE, Clusters, failure
 
 import shmring
 
@@ -83,12 +81,6 @@ def load(spark: SparkSession, name: str) -> Callable[..., DataFrame]:
         return spark.read.format("shmring").options(ring=name, **options).load()
 
     return load
-
-
-def failure(act: Callable[[], object]) -> str:
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        act()
-    return str(caught.value)
 
 
 def numbers_of(frame: DataFrame) -> list[int]:

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from companion import place
 from fixture_types import RunThread, Until
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sessions import failure
 
 import shmring
 from shmring.companions import STAGING
@@ -52,12 +51,6 @@ def save(frame: DataFrame, ring: str, **options: object) -> None:
 def read(ring: shmring.Ring, branch: str) -> list[int]:
     with ring.arrow_reader(branch, until="empty", copy=True) as reader:
         return [number for batch in reader for number in batch["id"].to_pylist()]
-
-
-def failure(act: Callable[[], object]) -> str:
-    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-        act()
-    return str(caught.value)
 
 
 def test_rows_come_in_the_order_of_their_partitions(
@@ -240,38 +233,6 @@ def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
     save(rows(spark, 3), ring.name)
     assert not left.exists()
     others.rmdir()  # of another ring, whose name begins like this one's
-
-
-def test_an_epoch_that_is_written_again_is_readable_once(
-    ring: shmring.Ring, spark: SparkSession, tmp_path: Path, until: Until
-) -> None:
-    ring.subscribe("b", start="earliest")
-
-    def run() -> None:
-        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
-        query = (
-            frame.selectExpr("value id", "'x' text")
-            .writeStream.format("shmring")
-            .option("ring", ring.name)
-            .option("checkpointLocation", str(tmp_path))
-            .start()
-        )
-        try:
-            until(lambda: not query.isActive or len(query.recentProgress) > 2, "three epochs")
-            assert query.isActive, query.exception()
-        finally:
-            query.stop()
-
-    for _ in range(3):
-        run()
-        done = tmp_path / "commits"
-        last = max(int(file.name) for file in done.iterdir() if file.name.isdigit())
-        (done / str(last)).unlink()  # Spark was killed before it had noted that the epoch is done
-        (done / f".{last}.crc").unlink()
-    run()
-    found = sorted(read(ring, "b"))
-    assert len(found) >= 400
-    assert found == list(range(len(found)))
 
 
 def test_an_epoch_larger_than_half_the_ring_is_refused(
