@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shmring
@@ -121,6 +122,34 @@ def test_cat_prints_a_line_for_each_row_of_a_batch(name: str, tmp_path: Path) ->
         writer.write(pa.record_batch({"n": [1, 2]}))
         out.wait_durable(ring.claimed - 1)
     assert call("cat", tmp_path).stdout == '{"n": 1}\n{"n": 2}\n'
+
+
+def test_cat_writes_a_parquet_file(ring: shmring.Ring, name: str, tmp_path: Path) -> None:
+    with ring.journal(tmp_path / "bytes"), ring.producer() as out:
+        out.push_many([b"%d" % i for i in range(3)])
+        out.push_end()
+        out.push(b"\xff", durable=True)
+    done = call("cat", tmp_path / "bytes", "--parquet", tmp_path / "bytes.parquet", "--from", 1)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    rows = pq.read_table(tmp_path / "bytes.parquet")
+    assert rows["message_id"].to_pylist() == [1, 2, 4]
+    assert rows["message"].to_pylist() == [b"1", b"2", b"\xff"]
+
+    schema = pa.schema({"n": pa.int64()})
+    with (
+        shmring.create(f"{name}-b", slots=1024, schema=schema, temporary=True) as other,
+        other.journal(tmp_path / "batches"),
+        other.arrow_writer() as writer,
+        other.producer() as out,
+    ):
+        for first in (1, 3):
+            writer.write(pa.record_batch({"n": [first, first + 1]}))
+        out.wait_durable(other.claimed - 1)
+    call("cat", tmp_path / "batches", "--parquet", tmp_path / "batches.parquet")
+    assert pq.read_table(tmp_path / "batches.parquet").to_pydict() == {"n": [1, 2, 3, 4]}
+    nowhere = call("cat", tmp_path / "batches", "--parquet", tmp_path / "none" / "file")
+    assert nowhere.returncode == 1
+    assert "No such file or directory" in nowhere.stderr
 
 
 def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:
