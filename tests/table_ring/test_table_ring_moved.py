@@ -22,7 +22,7 @@ from shmring.errors import (
     RingNotFound,
     VersionMismatch,
 )
-from shmring.table_ring import SubscriberDropped, TableRing, functions, postgresql
+from shmring.table_ring import SubscriberDropped, TableRing, postgres_ring, postgresql
 from shmring.table_ring.sqlite import SqliteBackend
 
 
@@ -80,7 +80,7 @@ def locks(url: str) -> bool:
     with engine.connect() as connection:
         query = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = "
-            f"{functions.AWAIT_MESSAGE}"
+            f"{postgres_ring.AWAIT_MESSAGE}"
         )
         return connection.execute(sa.text(query)).scalar_one() > 0
 
@@ -161,7 +161,7 @@ def test_open_handle_notices_functions_of_another_version_at_its_next_call(
 def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a ring functions of the same names and parameters as ours, but for the version's."""
     with monkeypatch.context() as patch:
-        patch.setattr(functions, "VERSION", 77)
+        patch.setattr(postgres_ring, "VERSION", 77)
         TableRing.renew(url)
 
 

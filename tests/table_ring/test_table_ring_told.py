@@ -9,7 +9,7 @@ import pytest
 from fixture_types import Until
 from postgres import Postgres, connect
 
-from shmring.table_ring import TableRing, functions
+from shmring.table_ring import TableRing, postgres_ring
 from shmring.table_ring.backend import Peek, Which
 from shmring.table_ring.postgresql import PostgresBackend
 
@@ -56,8 +56,8 @@ def waiting(
     """Wait for a slot as a handle does; what is returned waits to be told, and says by whom."""
     with connect(server) as session:
         session.execute("LISTEN shmring")
-        key = functions.lock_key("public.shmring")
-        session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, functions.AWAIT_SLOT))
+        key = postgres_ring.lock_key("public.shmring")
+        session.execute(b"SELECT pg_advisory_lock(%d, %d)" % (key, postgres_ring.AWAIT_SLOT))
 
         def told() -> list[str]:
             return [n.channel for n in session.notifies(timeout=patience, stop_after=1)]

@@ -1,8 +1,7 @@
 """A ring made of database rows, for hosts that share a database instead of memory.
 
 ``ring`` is the ring, ``schema`` its tables, ``backend`` the calls that a database must offer. Each
-database has a module of its own, which ``ring`` finds by URL. ``functions`` is the part of the ring
-that runs within PostgreSQL.
+database has a module of its own, which ``ring`` finds by URL.
 """
 
 from shmring.extras import need

@@ -1,11 +1,38 @@
-"""A table ring on PostgreSQL: its session, and making, checking, renewing and dropping the ring."""
+"""A table ring on PostgreSQL: its session, and making, checking, renewing and dropping the ring.
+
+A ring called ``orders`` has, beside its tables:
+
+``orders_push``, ``orders_pop_<n>``
+    sequences: the number of the next push, and of each subscriber's next pop. A sequence is no row:
+    it leaves no old versions behind, even while a session holds an old snapshot
+``orders_claims``
+    a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
+    open claim, locked by its transaction, or a claim that was given up, for the next pop
+the functions of the `.sql` files
+    each runs in one statement, and so in one round trip. The last parameter of those that a client
+    calls has no meaning; its name contains the version and the layout. PostgreSQL looks for this
+    name when it reads the client's statement, and again when the functions are replaced, or the
+    ring is dropped and made again in another size
+
+A call that pushes or pops one message takes its number from the sequence and makes one guarded
+UPDATE of the number's slot; until the end of the transaction it shares the cursor's advisory lock.
+Calls for several messages, and calls that repair a cursor, hold this lock alone: then no other call
+is between a number and its UPDATE, and the slots are right. A number below the highest pushed one
+that is in no slot will never come, and is passed over; numbers above it are taken back. A sequence
+is not undone with its transaction and may jump after a crash of the server, so it can be ahead of
+the slots. It is behind them only where logical replication copied the rows, but no sequences: a pop
+passes over a message that has lost the subscriber's bit.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from typing import Any, TypeVar
+from zlib import crc32
 
 import psycopg
 import sqlalchemy as sa
@@ -16,12 +43,32 @@ from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
 from shmring.errors import Damaged, VersionMismatch
-from shmring.table_ring import functions
 from shmring.table_ring.backend import Backend, Meaning
 from shmring.table_ring.schema import MAX_SUBSCRIBERS, MESSAGE_BYTES, Layout, Tables
 
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
+
+# To be raised with every change of a body.
+VERSION = 17
+
+# SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
+FULL_WITHIN, FOREIGN = "SR001", "SR002"
+
+# Advisory locks of a ring: the second key. That of a subscriber's cursor is its holder, below 64.
+PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
+
+# How far below a cursor to search for messages that were taken and not popped: more than there are
+# connections. The look that reads the whole table finds those further back.
+NEAR = 300
+
+# Milliseconds that a pop waits within the database for a message.
+IDLE = 5
+
+CONSTANTS, *_ = SCRIPTS = [
+    (files("shmring.table_ring") / f"{name}.sql").read_text() for name in ("ring", "functions")
+]
+_NAMES = re.findall(r"FUNCTION \{ring\}(_\w+)\(", "".join(SCRIPTS))
 
 _BINARY = [pq.Format.BINARY] * 3
 _BYTEA = 17
@@ -63,6 +110,36 @@ def bytea_array(messages: Sequence[bytes]) -> bytes:
     for message in messages:
         parts += (_LENGTHS[len(message)], message)
     return b"".join(parts)
+
+
+def function_names(ring: str) -> list[str]:
+    """Return the names of a ring's functions; `ring` is its name, with or without its schema."""
+    return [ring + suffix for suffix in _NAMES]
+
+
+def lock_key(ring: str) -> int:
+    """Return the first key of a ring's advisory locks, the same after a restored dump."""
+    return int.from_bytes(crc32(ring.encode()).to_bytes(4), signed=True)
+
+
+def mark_of(layout: Layout) -> str:
+    """Return the name of the parameter that only functions of this version and layout have."""
+    return f"v{VERSION}_{layout.slots}_{layout.stride}"
+
+
+def made_for(ring: str) -> str:
+    """Return what the ring's row says of its functions."""
+    return f"version {VERSION} for {ring}"
+
+
+def fill_in(script: str, ring: str, layout: Layout, subscribed: int, holders: int) -> str:
+    """Return the statements of a script for one ring, which is named with its schema."""
+    values = {"ring": ring, "name": ring.rpartition(".")[2], "made": made_for(ring)}
+    values |= {"slots": layout.slots, "stride": layout.stride, "place": layout.place_sql("number")}
+    values |= {"subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
+    values |= {"mark": mark_of(layout), "NEAR": NEAR, "IDLE": IDLE, "PUSH": PUSH}
+    values |= {"AWAIT_MESSAGE": AWAIT_MESSAGE, "AWAIT_SLOT": AWAIT_SLOT}
+    return script.format_map(values | {"FOREIGN": FOREIGN, "FULL_WITHIN": FULL_WITHIN})
 
 
 class PostgresRing(Backend):
@@ -184,7 +261,7 @@ class PostgresRing(Backend):
         )
         try:
             with self.translated():
-                if self.code(wrapped) == functions.FOREIGN:
+                if self.code(wrapped) == FOREIGN:
                     raise Damaged(
                         f"table ring {name!r}: {said(wrapped)}; another program wrote to the table"
                     )
@@ -285,7 +362,7 @@ class PostgresRing(Backend):
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
-        self._make_functions(connection, self._layout, [functions.CONSTANTS])
+        self._make_functions(connection, self._layout, [CONSTANTS])
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         code = self.code(error)
@@ -321,19 +398,19 @@ class PostgresRing(Backend):
 
     def _hold_subscribers(self) -> None:
         """Keep others from subscribing and unsubscribing until the transaction ends."""
-        self._run(f"SELECT pg_advisory_xact_lock({self._key}, {functions.PUSH})")
+        self._run(f"SELECT pg_advisory_xact_lock({self._key}, {PUSH})")
 
     def _make_functions(
-        self, connection: sa.Connection, layout: Layout, scripts: Sequence[str] = functions.SCRIPTS
+        self, connection: sa.Connection, layout: Layout, scripts: Sequence[str] = SCRIPTS
     ) -> None:
         """Make functions that let new messages wait for the subscribers in the ring's row."""
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         for script in scripts:
-            self._run(functions.fill_in(script, self._named(), layout, *row))
+            self._run(fill_in(script, self._named(), layout, *row))
 
     def _drop_functions(self) -> None:
-        self._run(f"DROP FUNCTION IF EXISTS {', '.join(functions.names(self._named()))}")
+        self._run(f"DROP FUNCTION IF EXISTS {', '.join(function_names(self._named()))}")
 
     def _sequence(self, suffix: str, position: int) -> None:
         name = self._named(suffix)
@@ -366,12 +443,12 @@ class PostgresRing(Backend):
         name, ring = self.tables.name, self._named()
         renew = f"TableRing.renew(url, name={name!r})"
         (made,) = self._call(f"SELECT functions FROM {self._called('_ring')}", ())[0]
-        if made != functions.made(ring):
+        if made != made_for(ring):
             version, _, place = str(made).partition(" for ")
-            if version != f"version {functions.VERSION}":
+            if version != f"version {VERSION}":
                 raise VersionMismatch(
                     f"the functions of table ring {name!r} are {version}, this shmring knows"
-                    f" {functions.VERSION}; {renew} replaces them, when all its users have this"
+                    f" {VERSION}; {renew} replaces them, when all its users have this"
                     " shmring"
                 )
             raise Damaged(
@@ -381,7 +458,7 @@ class PostgresRing(Backend):
         tables = [ring, *(f"{ring}_{part}" for part in ("subscribers", "claims", "push"))]
         if lost := self._missing("to_regclass", tables):
             raise Damaged(f"table ring {name!r} lost {lost}; TableRing.drop, create again")
-        if lost := self._missing("to_regproc", functions.names(ring)):
+        if lost := self._missing("to_regproc", function_names(ring)):
             raise Damaged(
                 f"table ring {name!r} lost the functions {lost}; {renew} makes them again"
             )
@@ -392,7 +469,7 @@ class PostgresRing(Backend):
 
     @property
     def _key(self) -> int:
-        return functions.lock_key(self._named())
+        return lock_key(self._named())
 
     def _named(self, suffix: str = "") -> str:
         return f"{self._schema}.{self.tables.name}{suffix}"

@@ -12,9 +12,17 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from shmring.errors import Contended, Damaged
-from shmring.table_ring import functions
 from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
-from shmring.table_ring.postgres_ring import PostgresRing, Rows, bytea_array
+from shmring.table_ring.postgres_ring import (
+    AWAIT_MESSAGE,
+    AWAIT_SLOT,
+    FULL_WITHIN,
+    IDLE,
+    PostgresRing,
+    Rows,
+    bytea_array,
+    mark_of,
+)
 from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
@@ -25,7 +33,7 @@ LONGEST_WAIT = 50
 # another session does.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
-_AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
+_AWAIT = {"push": AWAIT_SLOT, "pop": AWAIT_MESSAGE}
 
 
 class PostgresBackend(PostgresRing):
@@ -42,7 +50,7 @@ class PostgresBackend(PostgresRing):
     """
 
     # The server has waited for IDLE before, and notifies us, too.
-    first_wait = functions.IDLE / 1000
+    first_wait = IDLE / 1000
 
     _waiters = 0
     # Whether an error undid a number that others may have passed over since.
@@ -51,7 +59,7 @@ class PostgresBackend(PostgresRing):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         named = self._named
-        mark = self._mark = f"{functions.mark(layout)} => NULL"
+        mark = self._mark = f"{mark_of(layout)} => NULL"
         self._push_one = f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
         self._push_many = f"SELECT {named('_push_many')}($1, $2, {mark})"
         self._sync = (
@@ -195,7 +203,7 @@ class PostgresBackend(PostgresRing):
         return self.rows(query)[0][0]
 
     def listen(self, which: Which) -> float:
-        # A push or pop that meets this lock notifies; see push.sql and pop.sql.
+        # A push or pop that meets this lock notifies; see functions.sql.
         self._run(f'LISTEN "{self.tables.name}"')
         self._waiters += 1
         lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
@@ -300,7 +308,7 @@ class PostgresBackend(PostgresRing):
         try:
             return self.again(tidy_attempt)
         except exc.DBAPIError as error:
-            full = self.code(error) == functions.FULL_WITHIN
+            full = self.code(error) == FULL_WITHIN
             if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._untidy = self._undone = False
