@@ -35,7 +35,7 @@ from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span, in_order
-from shmring.durable.queues.recovery import recover
+from shmring.durable.queues.recovery import Recovery
 from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.store import STOPPING, Delay, Store
 from shmring.durable.queues.transaction_log import Body
@@ -120,8 +120,8 @@ class PersistentQueue(Closing):
         disk.make_directory(self.path)
         owner = disk.lock(os.path.join(self.path, "lock"), f"the queue at {self.path}", timeout)
         try:
-            state = recover(
-                disk, self.path, cut=self._cut, file_size=file_size, log_reserve=log_reserve
+            state = Recovery(
+                disk, self.path, cut=self._cut, file_size=file_size, reserve=log_reserve
             )
         except BaseException:
             owner.release()

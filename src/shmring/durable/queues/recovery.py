@@ -28,34 +28,26 @@ LOG_NAME = "transaction.log"
 _CHECKED_ITEMS = 1024
 
 
-def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: int) -> Recovery:
-    """Read the queue in ``path``, and repair it as far as ``cut`` allows.
+class Recovery:
+    """Reads the queue in ``path``, and repairs it as far as ``cut`` allows.
 
     Parameters
     ----------
     cut : keep everything before the damage, instead of refusing to open
 
-    Raises
-    ------
-    Damaged : there is other damage than a torn end; nothing was changed
-    """
-    names = disk.names(path)
-    disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
-    return Recovery(disk, path, LOG_NAME in names, cut, file_size, log_reserve)
-
-
-class Recovery:
-    """The state with which a queue starts.
-
     Attributes
     ----------
     notes : what was dropped, in words
     damaged : whether more than a torn end was
+
+    Raises
+    ------
+    Damaged : there is other damage than a torn end; nothing was changed
     """
 
-    def __init__(
-        self, disk: Disk, path: str, exists: bool, cut: bool, file_size: int, reserve: int
-    ) -> None:
+    def __init__(self, disk: Disk, path: str, *, cut: bool, file_size: int, reserve: int) -> None:
+        exists = LOG_NAME in disk.names(path)
+        disk.remove(os.path.join(path, f"{LOG_NAME}.tmp"))
         self.notes: list[str] = []
         self.damaged = False
         self.line = Line()
