@@ -212,10 +212,10 @@ def postgres(settings: Mapping[str, str] | None = None) -> Generator[Postgres]:
 
 
 @contextlib.contextmanager
-def connect(server: Postgres) -> Generator[psycopg.Connection[Any]]:
-    """A session of the server, each of whose statements is a transaction."""
+def connect(server: Postgres, *, autocommit: bool = True) -> Generator[psycopg.Connection[Any]]:
+    """A session of the server, each of whose statements is a transaction if `autocommit`."""
     import psycopg  # here: to start a server takes none
 
     address = server.url.replace("postgresql+psycopg://", "postgresql://")
-    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
+    with contextlib.closing(psycopg.connect(address, autocommit=autocommit)) as connection:
         yield connection

@@ -224,17 +224,6 @@ def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) ->
         assert ring.pop_many() == [b"a", b"b", b"c"]
 
 
-def test_message_of_a_pop_that_was_undone_comes_back(clean: Postgres) -> None:
-    with TableRing(clean.url, name="lost", slots=5) as ring:
-        ring.push_many([b"0", b"1", b"2"])
-        with transaction(clean) as dying:
-            assert bytes(run(dying, POP)) == b"0"
-            assert ring.pop(timeout=0) == b"1"
-        assert [ring.pop(timeout=0), ring.pop(timeout=60)] == [b"2", b"0"]
-        with pytest.raises(Empty):
-            ring.pop(timeout=0)
-
-
 def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> None:
     with TableRing(clean.url, name="lost", slots=1000) as ring:
         ring.push_many([b"%d" % n for n in range(900)])
@@ -318,21 +307,6 @@ def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -
             assert run(dying, POP) is None
         ring.push(b"1")
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
-
-
-def test_subscription_is_noticed_by_a_transaction_that_has_read_the_ring(clean: Postgres) -> None:
-    with TableRing(clean.url, name="lost", slots=8) as ring, transaction(clean) as mine:
-        run(mine, "lost_push_one('0', 0, 0)")
-        mine.commit()
-        assert run(mine, "slots FROM lost_ring") == 8
-        assert bytes(run(mine, POP)) == b"0"
-        ring.subscribe("late")
-        run(mine, "lost_push_one('1', 0, 0)")
-        run(mine, "lost_push_many(ARRAY['2'::bytea], 0)")
-        mine.commit()
-        assert ring.pop_many(timeout=0) == [b"1", b"2"]
-        with TableRing.attach(clean.url, name="lost", subscriber="late") as late:
-            assert late.pop_many(timeout=0) == [b"1", b"2"]
 
 
 def test_head_start_counts_messages_and_not_numbers(clean: Postgres) -> None:

@@ -341,17 +341,3 @@ def test_function_that_somebody_dropped_is_missed_by_name_and_renewed(url: str) 
             ring.pop(timeout=0)
         TableRing.renew(url)
         assert ring.pop(timeout=0) == b"0"
-
-
-def test_open_handle_notices_other_subscribers_in_its_functions_when_it_looks(url: str) -> None:
-    with TableRing(url, slots=1, subscribers=["main", "b"]) as ring:
-        ring.push(b"0")
-        execute(
-            url,
-            "CREATE OR REPLACE FUNCTION shmring_holders() RETURNS bigint LANGUAGE sql IMMUTABLE"
-            " AS 'SELECT (1)::bigint'",
-        )
-        with pytest.raises(Damaged, match="know other subscribers than table shmring_ring"):
-            ring.push(b"1", timeout=0)
-        TableRing.renew(url)
-        assert ring.pop(timeout=0) == b"0"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator
 from typing import Any
 
 import psycopg
 import pytest
-from postgres import Postgres
+from postgres import Postgres, connect
 
 from shmring.table_ring import TableRing
 
@@ -37,8 +36,7 @@ def ring(server: Postgres) -> Generator[TableRing]:
 @pytest.fixture
 def session(server: Postgres) -> Generator[psycopg.Connection[Any]]:
     """A session that keeps its plans, as those of handles do."""
-    address = server.url.replace("postgresql+psycopg://", "postgresql://")
-    with contextlib.closing(psycopg.connect(address)) as connection:
+    with connect(server, autocommit=False) as connection:
         connection.execute("SET plan_cache_mode = force_generic_plan")
         connection.commit()
         yield connection

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from fixture_types import Until
-from postgres import Postgres
+from postgres import Postgres, connect
 from statements import execute
 
 from shmring.errors import Empty, Full
@@ -23,14 +23,6 @@ def ring(request: pytest.FixtureRequest, server: Postgres) -> Generator[TableRin
     with TableRing.create(server.url, slots=20, scattered=request.param) as made:
         yield made
     TableRing.drop(server.url)
-
-
-@contextlib.contextmanager
-def transaction(server: Postgres) -> Generator[psycopg.Connection[Any]]:
-    """Somebody's transaction, undone at the end unless it was committed before."""
-    address = server.url.replace("postgresql+psycopg://", "postgresql://")
-    with contextlib.closing(psycopg.connect(address)) as connection:
-        yield connection
 
 
 def rows(first: int, after: int) -> list[bytes]:
@@ -59,7 +51,7 @@ def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
     server: Postgres, ring: TableRing
 ) -> None:
     ring.push_many(rows(0, 2))
-    with transaction(server) as other, transaction(server) as popper:
+    with connect(server, autocommit=False) as other, connect(server, autocommit=False) as popper:
         other.execute("SELECT shmring_push_one('2', 0, 0)")
         ring.push(b"3")
         assert pop(popper, 10) == rows(0, 2)
@@ -71,7 +63,7 @@ def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
 
 def undo_below(server: Postgres, first: int, middle: int, after: int) -> None:
     """Pop all of a ring one by one in two transactions, and undo the earlier one."""
-    with transaction(server) as other, transaction(server) as popper:
+    with connect(server, autocommit=False) as other, connect(server, autocommit=False) as popper:
         assert pop_each(other, middle - first) == rows(first, middle)
         assert pop_each(popper, after - middle) == rows(middle, after)
         popper.commit()
@@ -112,14 +104,14 @@ def test_last_run_whose_popper_is_undone_is_the_next_again(
     server: Postgres, ring: TableRing
 ) -> None:
     ring.push_many(rows(0, 9))
-    with transaction(server) as other:
+    with connect(server, autocommit=False) as other:
         assert pop(other, 3) == rows(0, 3)
         other.rollback()
     assert ring.pop_many(timeout=0) == rows(0, 9)
 
 
 def test_last_run_whose_pusher_is_undone_burns_no_number(server: Postgres, ring: TableRing) -> None:
-    with transaction(server) as other:
+    with connect(server, autocommit=False) as other:
         assert push(other, rows(0, 3)) == 0
         other.rollback()
     assert ring.positions()[0] == 0
