@@ -248,7 +248,7 @@ public final class PollCheck extends Checks {
     ring.producer("checked").close();
   }
 
-  /** Bytes of more than a part come as they were, from each kind of memory, and across the ring's end. */
+  /** Bytes of more than a part, from each kind of memory, and across the ring's end. */
   private static void putLarge(Ring ring) throws Exception {
     byte[] bytes = new byte[(5 << 19) + 7];
     new Random(1).nextBytes(bytes);

@@ -69,12 +69,6 @@ def test_a_plan_that_is_only_looked_at_reads_nothing(
     frame.explain()
 
 
-def test_a_dataframe_whose_job_has_failed_is_used_again(load: Load) -> None:
-    frame = load(branch="b")
-    assert "boom" in failure(frame.selectExpr("if(number = 700, raise_error('boom'), 0)").collect)
-    assert frame.count() == 1000
-
-
 # --- names and tables -------------------------------------------------------------------------
 
 

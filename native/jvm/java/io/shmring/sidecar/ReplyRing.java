@@ -86,9 +86,9 @@ final class ReplyRing implements AutoCloseable {
     return new RingException(
         Status.NO_SPACE,
         String.format(
-            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, connect_timeout=...);"
-                + " give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
-                + " Memory)%s, or let fewer tasks run at a time",
+            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s,"
+                + " connect_timeout=...); give it more (docker run --shm-size=1g; in Kubernetes an"
+                + " emptyDir of medium Memory)%s, or let fewer tasks run at a time",
             MEMORY,
             MEMORY.getUsableSpace() >> 20,
             MEMORY.getTotalSpace() >> 20,
