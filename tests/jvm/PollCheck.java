@@ -37,6 +37,7 @@ public final class PollCheck extends Checks {
       switch (arguments[0]) {
         case "ways" -> readInEveryWay(ring, count);
         case "damaged" -> meetDamage(ring);
+        case "grows" -> growMeanwhile(ring);
         case "memory" -> pollWithoutMemory(ring, count);
         case "claim memory" -> claimWithoutMemory(ring, count);
         case "put" -> putLarge(ring);
@@ -187,6 +188,26 @@ public final class PollCheck extends Checks {
       byte[] bytes = new byte[whole.length()];
       mapped.buffer().get(bytes);
       check(text(bytes).equals(whole), "where it lies");
+    }
+  }
+
+  /** A buffer whose limit another thread raises gets no byte from behind the message. */
+  private static void growMeanwhile(Ring ring) throws Exception {
+    try (Consumer consumer = join(ring);
+        Lease lease = lease(consumer, 1)) {
+      Message message = lease.message();
+      int length = (int) message.length();
+      ByteBuffer to = ByteBuffer.allocate(2 * length).limit(length);
+      Thread copier = new Thread(() -> message.copyTo(0, to));
+      synchronized (consumer) {
+        copier.start();
+        awaitBlocked(copier);
+        to.limit(2 * length);
+      }
+      copier.join();
+      check(to.position() == length, "as many as remained: " + to.position());
+      check(text(Arrays.copyOf(to.array(), length)).equals("a".repeat(length)), "the message");
+      check(text(to.array()).indexOf('b') < 0, "and nothing of the next one");
     }
   }
 

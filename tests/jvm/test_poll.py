@@ -44,6 +44,14 @@ def test_messages_of_a_lease_are_read_in_every_way(
     assert ring.branches()[0]["released"] == ring.claimed
 
 
+def test_a_buffer_that_grows_while_it_is_copied_to_gets_the_message_only(
+    java: Java, ring: shmring.Ring
+) -> None:
+    with ring.producer() as out:
+        out.push_many([b"a" * 300, b"b" * 300])
+    run(java, "grows", ring, 0)
+
+
 def test_a_message_that_there_was_no_memory_for_comes_again(
     java: Java, ring: shmring.Ring, push: Callable[[int], None]
 ) -> None:
