@@ -9,14 +9,16 @@ import signal
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import mapped
+import pandas as pd
 import pyarrow as pa
 import pytest
 from direct import ROWS, metrics_of, plan_of
-from pyspark.sql import Window, functions
-from unchanged import ADAPTIVE, FUNCTIONS, SESSION, arrays_iterator, outcome, series
+from pyspark.sql import DataFrame, Window, functions
+from unchanged import ADAPTIVE, FUNCTIONS, SESSION, arrays, arrays_iterator, outcome, series
 
 
 @pytest.fixture(scope="module")
@@ -278,6 +280,65 @@ def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):
     assert _reasons(frame.select(series("int", lambda x: x * 2)("half"))) == []
     set_option(FUNCTIONS, "off")
     assert _reasons(frame.select(pickled("half"))) == []
+
+
+def _kinds_that_tell(frame: DataFrame) -> list[DataFrame]:
+    """Functions of all kinds that say how many rows they get at a time, and of which time zone."""
+
+    def tells(batch):
+        return f"{batch.num_rows} {batch.schema.field('at').type}"
+
+    def tells_of_columns(column):
+        return f"{len(column)} {column.type}"
+
+    class Tells:
+        def eval(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+            yield pa.table({"of": [tells(batch)]})
+
+    earliest = series("string", lambda x: str(x.min()), str)("at")
+    groups = frame.groupBy("k")
+    return [
+        frame.mapInArrow(
+            lambda batches: (pa.RecordBatch.from_pydict({"of": [tells(b)]}) for b in batches),
+            "of string",
+        ),
+        frame.select(arrays("string", lambda x: pa.array([tells_of_columns(x)] * len(x)))("at")),
+        groups.applyInPandas(
+            lambda group: pd.DataFrame({"of": [str(group["at"].min())]}), "of string"
+        ),
+        groups.cogroup(groups).applyInArrow(
+            lambda left, right: pa.table({"of": [tells(left), str(right["at"].num_chunks)]}),
+            "of string",
+        ),
+        groups.agg(earliest),
+        frame.select(earliest.over(Window.partitionBy("k"))),
+        functions.arrow_udtf(Tells, returnType="of string")(frame.asTable()),
+    ]
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_settings_that_change_after_a_query_was_planned_and_run(spark, set_option, adaptive):
+    """Spark's nodes read some when they are made, and tasks others: a plan keeps what was read."""
+    frame = spark.range(60, numPartitions=2).selectExpr(
+        "id", "id % 3 k", "timestamp_seconds(id * 9999) at"
+    )
+    set_option(ADAPTIVE, adaptive)
+
+    def runs(switch, setting, values):
+        set_option(FUNCTIONS, switch)
+        set_option(setting, values[0])
+        queries = _kinds_that_tell(frame)
+        found = [("over rings" in plan_of(query)) == (switch == "on") for query in queries]
+        for value in values[1:]:
+            set_option(setting, value)
+            found += [sorted(outcome(query)) for query in queries]
+        return found
+
+    for setting, values in (
+        (ROWS, (7, 11, 20)),
+        ("spark.sql.session.timeZone", ("UTC", "Asia/Tokyo", "America/Lima")),
+    ):
+        assert runs("on", setting, values) == runs("off", setting, values)
 
 
 def test_batch_has_as_many_rows_as_sparks_own(spark, set_option):

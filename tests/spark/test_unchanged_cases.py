@@ -32,6 +32,7 @@ from unchanged import (
     arrays_iterator,
     compare,
     for_each,
+    said,
     series,
     series_iterator,
     values,
@@ -896,6 +897,25 @@ for name, options in {
 @case({"spark.sql.execution.pythonUDF.mapInBatch.legacy.acceptAnyIterable.enabled": False})
 def iterables_that_are_no_iterators(s):
     return s.one.mapInArrow(lambda batches: list(batches), s.t.schema)
+
+
+@case({"spark.sql.execution.pyspark.udf.hideTraceback.enabled": True})
+def settings_that_an_rdd_keeps(s):
+    """Its tasks are of no query of Spark's, and have the settings only while they begin."""
+
+    def query():
+        s.spark.conf.set(ROWS, 20)
+        try:
+            lengths = s.one.mapInArrow(mapped.counts, "n long").rdd
+            failing = s.one.mapInArrow(mapped.raises, s.t.schema).rdd
+        finally:
+            s.spark.conf.set(ROWS, 50)
+        try:
+            failing.collect()
+        except Exception as error:
+            return lengths.collect(), said(error)
+
+    return query
 
 
 @case({"spark.sql.pyspark.udf.profiler": "perf"})

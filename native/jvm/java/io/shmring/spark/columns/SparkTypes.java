@@ -14,6 +14,7 @@ import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -34,6 +35,11 @@ import org.apache.spark.sql.types.StructType;
  */
 public record SparkTypes(String timeZone, boolean large) implements Serializable {
   private static final int DECIMAL_BITS = 128;
+
+  /** As these settings want them. */
+  public static SparkTypes of(SQLConf settings) {
+    return new SparkTypes(settings.sessionLocalTimeZone(), settings.arrowUseLargeVarTypes());
+  }
 
   /** Text about a field without an Arrow type, or with another's name; empty if there is none. */
   public static Optional<String> unsupported(StructType struct) {

@@ -7,6 +7,7 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Work;
 import io.shmring.sidecar.WorkerClient;
+import io.shmring.sidecar.WorkerRings;
 import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.Call.SidecarCall;
 import java.util.Collections;
@@ -21,6 +22,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -34,6 +36,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 public final class AnsweredBatches implements AutoCloseable {
   private final SidecarTask<?, ?> task;
+  private final Call call;
+  private final Signature signature;
+  private final SQLConf settings; // those that Spark's own functions would see
   private final TaskContext context;
   private final Supplier<Batches.Input> child;
   private final BufferAllocator allocator;
@@ -51,10 +56,13 @@ public final class AnsweredBatches implements AutoCloseable {
   <T> AnsweredBatches(SidecarTask<T, ?> task, Iterator<T> child, TaskContext context) {
     this.task = task;
     this.context = context;
-    this.handler = task.signature.begin(context.partitionId());
+    this.settings = SQLConf.get();
+    this.call = task.call.in(settings);
+    this.signature = task.signature.in(settings);
+    this.handler = signature.begin(context.partitionId());
     this.child = () -> task.kind.of(child, handler);
     this.allocator = // last: nobody closes what a constructor that throws has made
-        ArrowUtils.rootAllocator().newChildAllocator("shmring " + task.call.name(), 0, Long.MAX_VALUE);
+        ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
   }
 
   /** The next piece, if there is one; the one before is gone. */
@@ -65,7 +73,7 @@ public final class AnsweredBatches implements AutoCloseable {
         return Optional.empty();
       }
       leaveAnswer();
-      if (task.call instanceof PythonCall) {
+      if (call instanceof PythonCall) {
         context.killTaskIfInterrupted(); // as Spark does between its batches
       }
       runOrEnd(this::advance);
@@ -111,15 +119,15 @@ public final class AnsweredBatches implements AutoCloseable {
       batches =
           new Batches(
               child.get(),
-              task.call,
-              task.signature,
+              call,
+              signature,
               allocator,
               context.taskMemoryManager(),
-              task.rowsPerBatch,
+              settings,
               task.metrics,
               this::meet);
     }
-    if (client.isEmpty() && !batches.hasNext() && !task.call.isCalledWithNothing()) {
+    if (client.isEmpty() && !batches.hasNext() && !call.isCalledWithNothing()) {
       finish();
       return;
     }
@@ -156,7 +164,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private boolean wantsMore(Client answering) {
     return batches.isMemoryShort()
         ? answering.underWay() == 0
-        : answering.wantsMore(task.call.inFlight());
+        : answering.wantsMore(call.inFlight());
   }
 
   private void refuse(Optional<String> objection) {
@@ -169,15 +177,15 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /** A sidecar's ring says how many bytes a batch may have. */
   private void meet() {
-    if (client.isEmpty() && task.call instanceof SidecarCall) {
+    if (client.isEmpty() && call instanceof SidecarCall) {
       runOrEnd(this::begin);
     }
   }
 
   private void begin() throws InterruptedException {
-    if (task.call instanceof SidecarCall sidecar) {
+    if (call instanceof SidecarCall sidecar) {
       begin(sidecar);
-    } else if (task.call instanceof PythonCall functions) {
+    } else if (call instanceof PythonCall functions) {
       begin(functions);
     }
   }
@@ -201,10 +209,11 @@ public final class AnsweredBatches implements AutoCloseable {
         batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
     PythonRun run =
         new PythonRun(call, context, first.map(Batches.Vectors::bytes).orElse(0L));
+    WorkerRings rings = SQLConf.withExistingConf(settings, run::begin);
     client =
         Optional.of(
             new WorkerClient(
-                run.begin(),
+                rings,
                 run.stream(),
                 run,
                 this::checkSelf,
@@ -285,7 +294,7 @@ public final class AnsweredBatches implements AutoCloseable {
     if (client instanceof WorkerClient worker) {
       worker.close();
     } else {
-      Clients.giveBack((SidecarCall) task.call, (SidecarClient) client);
+      Clients.giveBack((SidecarCall) call, (SidecarClient) client);
     }
   }
 

@@ -24,6 +24,7 @@ import org.apache.spark.memory.SparkOutOfMemoryError;
 import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
@@ -86,7 +87,7 @@ public final class Batches implements AutoCloseable {
       this.side = side;
       this.root = root;
       this.part = root;
-      this.writer = new RootWriter(root, call.wholeBytes(), call.isStruct(), side.last);
+      this.writer = new RootWriter(root, wholeBytes, call.isStruct(), side.last);
     }
 
     int rows() {
@@ -148,6 +149,7 @@ public final class Batches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
+  private final long wholeBytes;
   private final SidecarTask.Metrics metrics;
   private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
   private final List<Vectors> all = new ArrayList<>();
@@ -158,6 +160,7 @@ public final class Batches implements AutoCloseable {
 
   /**
    * @param call whose the batches are
+   * @param settings of the task
    * @param met runs before generated code fills several batches, as where a row of a join has many
    *     partners, and may {@link #begin}
    */
@@ -167,7 +170,7 @@ public final class Batches implements AutoCloseable {
       Signature signature,
       BufferAllocator allocator,
       TaskMemoryManager taskMemory,
-      int mostRows,
+      SQLConf settings,
       SidecarTask.Metrics metrics,
       Runnable met) {
     this.input = input;
@@ -175,7 +178,9 @@ public final class Batches implements AutoCloseable {
     this.sides = signature.sides().stream().map(Side::new).toList();
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
-    this.mostRows = Math.min(mostRows, call.mostRows());
+    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: as many as the ring takes
+    this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
+    this.wholeBytes = call.wholeBytes(settings);
     this.metrics = metrics;
     input.writeTo(
         () -> {
@@ -222,8 +227,8 @@ public final class Batches implements AutoCloseable {
     int filled = 0;
     int more;
     do {
-      more = input.fill(vectors.writer, mostRows - cut, mostBytes - bytes);
-      cut = call.isCutByRows() ? (cut + more) % mostRows : 0;
+      more = input.fill(vectors.writer, rowsToCut(), mostBytes - bytes);
+      cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
       filled += more;
       bytes += input.bytes();
       batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
@@ -244,6 +249,10 @@ public final class Batches implements AutoCloseable {
       throw memory.refused();
     }
     return vectors;
+  }
+
+  private int rowsToCut() {
+    return call.cutRows() > 0 ? Math.min(mostRows, call.cutRows() - cut) : mostRows;
   }
 
   /** Whether Spark gives the task no memory for the last one, which goes all the same, but alone. */

@@ -18,7 +18,9 @@ import org.apache.spark.api.python.ChainedPythonFunctions;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
+import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple2;
@@ -38,14 +40,19 @@ public sealed interface Call extends Serializable {
     return false; // an empty partition troubles nobody
   }
 
-  /** Bytes of vectors with which a batch is whole, though it may have more rows. */
-  default long wholeBytes() {
+  /** Bytes of vectors with which a batch is whole, though it may have more rows, in such a task. */
+  default long wholeBytes(SQLConf ofTask) {
     return Long.MAX_VALUE;
   }
 
-  /** Whether each so many rows as a batch may have end one, though it began later because of bytes. */
-  default boolean isCutByRows() {
-    return false;
+  /** Each so many rows of the child end a batch, though it began later; 0: none. */
+  default int cutRows() {
+    return 0;
+  }
+
+  /** The same call in a task with these settings. */
+  default Call in(SQLConf ofTask) {
+    return this;
   }
 
   /** Whether Spark's own batches have all columns as the fields of one. */
@@ -143,7 +150,8 @@ public sealed interface Call extends Serializable {
    *
    * @param evalType one of Spark's PythonEvalType
    * @param schema of the batches as Spark's own node sends them
-   * @param wholeBytes with which Spark's own batches are whole
+   * @param conf what of the session's settings the worker is told
+   * @param cutRows of a UDTF's batches when its node was made; 0: as the task says
    * @param artifacts of Spark Connect, by their uuid
    * @param udtf if it is one, which is alone then
    */
@@ -153,7 +161,7 @@ public sealed interface Call extends Serializable {
       EvalPythonExec.ArgumentMetadata[][] arguments,
       StructType schema,
       Map<String, String> conf,
-      long wholeBytes,
+      int cutRows,
       Option<String> artifacts,
       Option<PythonUDTF> udtf)
       implements Call {
@@ -193,6 +201,9 @@ public sealed interface Call extends Serializable {
     // The worker looks no further ahead: a function that stops early has computed little in vain.
     private static final int IN_FLIGHT = 4;
 
+    /** What the worker is told of the bounds of windows. */
+    private static final String WINDOWS = "window_bound_types";
+
     /**
      * The same functions over windows, whose bounds go before what they take: two columns a frame.
      *
@@ -218,15 +229,13 @@ public sealed interface Call extends Serializable {
           Arrays.stream(places)
               .mapToObj(place -> place < 0 ? "unbounded" : "bounded")
               .collect(Collectors.joining(","));
+      return with(evalType, taken, conf.updated(WINDOWS, bounds));
+    }
+
+    private PythonCall with(
+        int evalType, EvalPythonExec.ArgumentMetadata[][] arguments, Map<String, String> conf) {
       return new PythonCall(
-          functions,
-          evalType,
-          taken,
-          schema,
-          conf.updated("window_bound_types", bounds),
-          wholeBytes,
-          artifacts,
-          udtf);
+          functions, evalType, arguments, schema, conf, cutRows, artifacts, udtf);
     }
 
     /** What a function takes that has no name for it. */
@@ -250,8 +259,24 @@ public sealed interface Call extends Serializable {
     }
 
     @Override
-    public boolean isCutByRows() {
-      return udtf.isDefined();
+    public long wholeBytes(SQLConf ofTask) {
+      long set = ofTask.arrowMaxBytesPerBatch();
+      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // as Spark reads it
+    }
+
+    /** Tasks of Spark's nodes of UDFs and of windows read what they tell the worker, and others not. */
+    @Override
+    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    public Call in(SQLConf ofTask) {
+      boolean isOfWindows = conf.contains(WINDOWS);
+      if (!isOfWindows && !SCALARS.contains(evalType) && !isIterator()) {
+        return this;
+      }
+      Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(ofTask);
+      return with(
+          evalType,
+          arguments,
+          isOfWindows ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
     }
 
     /** Spark's own have no such bound. */

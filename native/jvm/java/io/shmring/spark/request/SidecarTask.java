@@ -42,24 +42,18 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
   final Signature signature;
   final Batches.Input.Kind<T> kind;
   private final Output<R> output;
-  final int rowsPerBatch;
   final Metrics metrics;
 
-  /**
-   * @param rowsPerBatch 0 or less: as many as the ring takes
-   */
   public SidecarTask(
       Call call,
       Signature signature,
       Batches.Input.Kind<T> kind,
       Output<R> output,
-      int rowsPerBatch,
       Metrics metrics) {
     this.call = call;
     this.signature = signature;
     this.kind = kind;
     this.output = output;
-    this.rowsPerBatch = rowsPerBatch > 0 ? rowsPerBatch : Integer.MAX_VALUE;
     this.metrics = metrics;
   }
 

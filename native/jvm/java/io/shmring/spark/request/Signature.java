@@ -12,6 +12,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -38,6 +39,11 @@ public interface Signature extends Serializable {
   /** Of the sides of a cogroup. */
   default List<Signature> sides() {
     return List.of(this);
+  }
+
+  /** The same in a task with these settings. */
+  default Signature in(SQLConf ofTask) {
+    return this;
   }
 
   /** For one task. */

@@ -28,6 +28,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
 import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
 import org.apache.spark.sql.execution.python.HybridRowQueue;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -62,6 +63,12 @@ public record UdfSignature(
 
   /** The sidecar casts its results to this, as Spark's workers do. */
   private static final String ANSWER = "shmring.answer";
+
+  @Override
+  public Signature in(SQLConf ofTask) {
+    return new UdfSignature(
+        uses, arguments, places, input, rows, results, SparkTypes.of(ofTask), lags);
+  }
 
   @Override
   public Schema columns() {
@@ -289,10 +296,23 @@ public record UdfSignature(
   /**
    * Arguments of aggregates go, group by group, and rows of results come: each stands beside one that
    * waits for it, which is the group's key, or one of its rows.
+   *
+   * @param types unless it is of windows: they are as each task's settings want them
    */
   public record AggregateSignature(
-      StructType arguments, StructType rows, StructType results, SparkTypes types)
+      StructType arguments,
+      StructType rows,
+      StructType results,
+      SparkTypes types,
+      boolean isOfWindows)
       implements Signature {
+    @Override
+    public Signature in(SQLConf ofTask) {
+      return isOfWindows
+          ? new AggregateSignature(arguments, rows, results, SparkTypes.of(ofTask), true)
+          : this;
+    }
+
     @Override
     public Schema columns() {
       return types.schema(arguments);

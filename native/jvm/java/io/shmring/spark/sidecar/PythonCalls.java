@@ -3,6 +3,7 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.UdfSignature;
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -26,6 +27,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple2;
+import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -60,6 +62,23 @@ final class PythonCalls {
   // Since 4.3.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
+
+  /**
+   * What calls read of a session's settings. Spark's nodes of groups, of cogroups and of UDTFs read it
+   * when they are made, others when their tasks are made, or in these (Call.in): a plan may be run under
+   * other settings than it was made.
+   *
+   * @param rows of a batch
+   */
+  record Settings(SparkTypes types, Map<String, String> conf, int rows) implements Serializable {
+    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    static Settings of(SQLConf now) {
+      return new Settings(
+          SparkTypes.of(now),
+          ArrowPythonRunner.getPythonRunnerConfMap(now),
+          now.arrowMaxRecordsPerBatch());
+    }
+  }
 
   private PythonCalls() {}
 
@@ -129,16 +148,18 @@ final class PythonCalls {
   }
 
   /** A function whose batches are of groups or cogroups: where the keys stand, and the values. */
-  static PythonCall ofFrames(PythonUDF function, int[] places, Option<String> artifacts) {
+  static PythonCall ofFrames(
+      PythonUDF function, int[] places, Option<String> artifacts, Settings settings) {
     EvalPythonExec.ArgumentMetadata[][] taken = {
       Arrays.stream(places)
           .mapToObj(PythonCall::taken)
           .toArray(EvalPythonExec.ArgumentMetadata[]::new)
     };
-    return call(List.of(function), taken, new StructType(), artifacts);
+    return call(List.of(function), taken, new StructType(), artifacts, settings);
   }
 
-  static PythonCall ofUdfs(List<? extends PythonFuncExpression> udfs, Option<String> artifacts) {
+  static PythonCall ofUdfs(
+      List<? extends PythonFuncExpression> udfs, Option<String> artifacts, Settings settings) {
     List<Expression> arguments = arguments(udfs);
     EvalPythonExec.ArgumentMetadata[][] taken =
         udfs.stream()
@@ -152,7 +173,8 @@ final class PythonCalls {
         udfs,
         taken,
         UdfSignature.types(CollectionConverters.asScala(arguments).toList()),
-        artifacts);
+        artifacts,
+        settings);
   }
 
   private static boolean isTable(PythonFuncExpression udf, int argument) {
@@ -216,7 +238,8 @@ final class PythonCalls {
       List<? extends PythonFuncExpression> functions,
       EvalPythonExec.ArgumentMetadata[][] arguments,
       StructType schema,
-      Option<String> artifacts) {
+      Option<String> artifacts,
+      Settings settings) {
     List<Tuple2<ChainedPythonFunctions, Object>> chains = new ArrayList<>();
     for (PythonFuncExpression function : functions) {
       chains.add(
@@ -227,19 +250,16 @@ final class PythonCalls {
                       .toList()),
               function.resultId().id()));
     }
-    SQLConf conf = SQLConf.get();
+    Option<PythonUDTF> udtf =
+        functions.get(0) instanceof PythonUDTF table ? Option.apply(table) : Option.empty();
     return new PythonCall(
         CollectionConverters.asScala(chains).toList(),
         functions.get(0).evalType(),
         arguments,
         schema,
-        ArrowPythonRunner.getPythonRunnerConfMap(conf),
-        wholeBytes(conf.arrowMaxBytesPerBatch()),
+        settings.conf(),
+        udtf.isDefined() ? Math.max(0, settings.rows()) : 0,
         artifacts,
-        functions.get(0) instanceof PythonUDTF table ? Option.apply(table) : Option.empty());
-  }
-
-  private static long wholeBytes(long set) {
-    return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // as Spark reads it
+        udtf);
   }
 }

@@ -12,6 +12,7 @@ import io.shmring.spark.request.UdfSignature.AggregateSignature;
 import io.shmring.spark.request.UdfSignature;
 import io.shmring.spark.request.UdtfSignature;
 import io.shmring.spark.request.Windows;
+import io.shmring.spark.sidecar.PythonCalls.Settings;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -66,7 +67,7 @@ final class PythonNodes {
 
     @Override
     Call call() {
-      return PythonCalls.ofFrames(function, new int[] {0}, artifacts);
+      return PythonCalls.ofFrames(function, new int[] {0}, artifacts, Settings.of(conf()));
     }
 
     @Override
@@ -87,6 +88,7 @@ final class PythonNodes {
 
   /** A function of groups, or of cogroups of two children. */
   public static final class PythonGroupsExec extends SidecarNode.Groups {
+    private final Settings settings = Settings.of(conf());
     private final String name;
     private final Option<String> artifacts;
 
@@ -130,7 +132,12 @@ final class PythonNodes {
                           children().apply(i).output(), keys.apply(i)))
               .flatMapToInt(sent -> IntStream.of(sent._2()))
               .toArray();
-      return PythonCalls.ofFrames(function, places, artifacts);
+      return PythonCalls.ofFrames(function, places, artifacts, settings);
+    }
+
+    @Override
+    SparkTypes types() {
+      return settings.types();
     }
 
     @Override
@@ -178,7 +185,8 @@ final class PythonNodes {
 
     @Override
     PythonCall call() {
-      return PythonCalls.ofUdfs(CollectionConverters.asJava(udfs), artifacts);
+      return PythonCalls.ofUdfs(
+          CollectionConverters.asJava(udfs), artifacts, Settings.of(conf()));
     }
 
     @Override
@@ -218,6 +226,7 @@ final class PythonNodes {
 
   /** A UDTF: some of the child's columns, and its own beside them. */
   public static final class PythonUdtfExec extends SidecarNode.Unary {
+    private final Settings settings = Settings.of(conf());
     private final PythonUDTF function;
     private final Seq<Attribute> kept;
     private final Seq<Attribute> results;
@@ -242,7 +251,12 @@ final class PythonNodes {
 
     @Override
     Call call() {
-      return PythonCalls.ofUdfs(List.of(function), artifacts);
+      return PythonCalls.ofUdfs(List.of(function), artifacts, settings);
+    }
+
+    @Override
+    SparkTypes types() {
+      return settings.types();
     }
 
     @Override
@@ -307,7 +321,7 @@ final class PythonNodes {
 
     @Override
     Call call() {
-      return PythonCalls.ofUdfs(functions(aggregates), artifacts);
+      return PythonCalls.ofUdfs(functions(aggregates), artifacts, Settings.of(conf()));
     }
 
     @Override
@@ -317,7 +331,8 @@ final class PythonNodes {
           side.sent(),
           UdfSignature.types(side.keys()),
           UdfSignature.types(seq(results())),
-          types);
+          types,
+          false);
     }
 
     private FrameSide side() {
@@ -417,7 +432,7 @@ final class PythonNodes {
     @Override
     Call call() {
       Windows frames = frames();
-      return PythonCalls.ofUdfs(functions(windows), artifacts)
+      return PythonCalls.ofUdfs(functions(windows), artifacts, Settings.of(conf()))
           .ofWindows(evalType(), frames.places(windows), frames.frames().size());
     }
 
@@ -437,7 +452,7 @@ final class PythonNodes {
     @Override
     Signature signature(SparkTypes types) {
       return new AggregateSignature(
-          side().sent(), child().schema(), UdfSignature.types(seq(produced())), types);
+          side().sent(), child().schema(), UdfSignature.types(seq(produced())), types, true);
     }
 
     @Override

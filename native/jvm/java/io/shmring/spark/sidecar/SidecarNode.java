@@ -30,7 +30,6 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
@@ -67,6 +66,11 @@ abstract class SidecarNode extends SparkPlan {
 
   /** What is sent, and what comes of the answers. */
   abstract Signature signature(SparkTypes types);
+
+  /** Of what is sent, as the session's settings are when its tasks are made. */
+  SparkTypes types() {
+    return SparkTypes.of(conf());
+  }
 
   /** The constructor's arguments, in order, but for the last two. */
   abstract List<Object> own();
@@ -165,10 +169,7 @@ abstract class SidecarNode extends SparkPlan {
 
   /** What each task is to do with what the children give. */
   final <T, R> SidecarTask<T, R> task(Input.Kind<T> kind, SidecarTask.Output<R> output) {
-    SQLConf conf = conf();
-    SparkTypes types = new SparkTypes(conf.sessionLocalTimeZone(), conf.arrowUseLargeVarTypes());
-    return new SidecarTask<>(
-        call(), signature(types), kind, output, conf.arrowMaxRecordsPerBatch(), known());
+    return new SidecarTask<>(call(), signature(types()), kind, output, known());
   }
 
   private synchronized Metrics known() {
