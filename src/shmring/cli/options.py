@@ -107,7 +107,7 @@ def ring_argument(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """--json behind the command as well as before it."""
+    """--json, behind the command."""
 
     def found(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:
