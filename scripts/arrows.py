@@ -149,7 +149,7 @@ class Part(NamedTuple):
         if not (folder / "README.md").exists():
             return []
         page = (folder / "README.md").read_text()
-        _, found, section = page.partition(f"`{self.folder}`, top first")
+        _, found, section = page.partition(f"`{self.folder}`, top layer first")
         if not found:
             return []
         told: dict[str, range] = {}

@@ -1,7 +1,7 @@
 /* The base of every file of the Python binding: the module's state, its
  * exceptions, how arguments are read. The binding translates: it knows no
  * offset of the ring file and no memory ordering. A file calls only files of
- * lower layers (docs/architecture.md). */
+ * lower layers (README.md). */
 #ifndef SHMRING_BINDING_STATE_H
 #define SHMRING_BINDING_STATE_H
 
