@@ -227,6 +227,7 @@ static bool leave(const struct any *a, int64_t start)
 	return lost;
 }
 
+/* CHANGE: a new wait strategy */
 static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
 	bool sleeps = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;

@@ -187,6 +187,7 @@ final class PythonRun implements WorkerClient.Control {
       return call.conf();
     }
 
+    // CHANGE: a new kind of Python function
     /** As Spark's own runner of functions with named arguments has it, since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
