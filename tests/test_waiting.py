@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 import time
-from pathlib import Path
 
 import pytest
+from layout_reader import LayoutReader
 
 import shmring
 from shmring._shmring import ends_of, wait_any
@@ -188,14 +187,10 @@ def test_wake_up_is_passed_on_if_a_signals_handler_raises_first(ring, child, unt
         (branch,) = ring.branches()
         seats = [p["seat"] for p in ring.participants() if p["pid"] == first.pid and p["branch"]]
 
-        def word(region, at):  # docs/layout.md
-            raw = Path(ring.path).read_bytes()
-            return struct.unpack_from("<I", raw, struct.unpack_from("<Q", raw, region)[0] + at)[0]
-
         def wake_ups():
-            return word(72, 1024 + 384 * branch["id"] + 256)
+            return LayoutReader(ring.path).branch(branch["id"], "futex.v")
 
-        until(lambda: word(80, 1280 * seats[0] + 448) == 1)
+        until(lambda: LayoutReader(ring.path).seat(*seats, "waits") == 1)
         before = wake_ups()
         first.say()
         assert first.line() == "raised"

@@ -1,0 +1,324 @@
+"""A second reader of ring files, written from docs/layout.md and nothing else.
+
+It maps the file read-only, holds nothing, and disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+NONE = 2**64 - 1
+MAGIC = b"\x89SHMRNG\n"
+CONTROL_BYTES = 32
+SLOT_BYTES = 300
+CURSORS_BYTES = 25600
+SEAT_BYTES = 1280
+BRANCH_BYTES = 384
+BRANCHES = 64
+LEASES = 48
+
+SCATTERED = 2
+ABORTED = 1
+ONES, CHECKSUM = 1, 2
+ROLES = ("attached", "producer", "consumer")
+
+Fields = dict[str, tuple[int, str]]  # offset, format
+
+HEADER: Fields = {
+    "magic": (0, "8s"),
+    "major": (8, "H"),
+    "minor": (10, "H"),
+    "crc": (12, "I"),
+    "slots": (16, "Q"),
+    "slot_bytes": (24, "I"),
+    "control_bytes": (28, "I"),
+    "seats": (32, "I"),
+    "seat_bytes": (36, "I"),
+    "branches": (40, "I"),
+    "page_bytes": (44, "I"),
+    "schema_offset": (48, "Q"),
+    "schema_bytes": (56, "Q"),
+    "schema_crc": (64, "I"),
+    "options": (68, "I"),
+    "cursors_offset": (72, "Q"),
+    "seats_offset": (80, "Q"),
+    "control_offset": (88, "Q"),
+    "slots_offset": (96, "Q"),
+    "file_bytes": (104, "Q"),
+    "first_sequence": (112, "Q"),
+    "created_ns": (120, "Q"),
+    "uuid": (128, "16s"),
+    "owner_uid": (144, "I"),
+    "mode": (148, "I"),
+}
+HEADER_BYTES = 152
+
+CURSORS: Fields = {
+    "claim.v": (0, "Q"),
+    "floor.v": (128, "Q"),
+    "floor_next.v": (256, "Q"),
+    "graph.active": (384, "Q"),
+    "graph.roots": (392, "Q"),
+    "graph.single_producer": (400, "I"),
+    "graph.changes": (404, "I"),
+    "graph.adopter": (408, "I"),
+    "asleep.v": (512, "Q"),
+    "producers.futex": (640, "I"),
+    "producers.wanted": (648, "Q"),
+    "look.v": (768, "Q"),
+    "unlinked.v": (896, "I"),
+    "branch": (1024, f"{BRANCHES * BRANCH_BYTES}s"),
+}
+
+BRANCH: Fields = {
+    "d.state": (0, "I"),
+    "d.options": (4, "I"),
+    "d.upstream": (8, "Q"),
+    "d.followers": (16, "Q"),
+    "d.consumers": (24, "4Q"),
+    "d.orphans": (56, "I"),
+    "d.moves": (60, "I"),
+    "d.name": (64, "48s"),
+    "d.first": (112, "Q"),
+    "taken.v": (128, "Q"),
+    "taken.ended": (136, "Q"),
+    "taken.ends": (144, "Q"),
+    "futex.v": (256, "I"),
+}
+
+# CHANGE: a new counter of participants
+SEAT: Fields = {
+    "id.state": (0, "I"),
+    "id.role": (4, "I"),
+    "id.branch": (8, "I"),
+    "id.pid": (12, "I"),
+    "id.start_time": (16, "Q"),
+    "id.joined_ns": (24, "Q"),
+    "id.name": (32, "56s"),
+    "intent.lo": (128, "Q"),
+    "intent.n": (136, "Q"),
+    "lease.hold": (256, "Q"),
+    "lease.take_lo": (264, "Q"),
+    "lease.take_end": (272, "Q"),
+    "lease.adopt_from": (280, "Q"),
+    "lease.adopt_lo": (288, "Q"),
+    "lease.adopt_hi": (296, "Q"),
+    "counters.messages": (384, "Q"),
+    "counters.bytes": (392, "Q"),
+    "counters.full_waits": (400, "Q"),
+    "counters.empty_waits": (408, "Q"),
+    "counters.contended": (416, "Q"),
+    "counters.recovered": (424, "Q"),
+    "counters.overrun": (432, "Q"),
+    "counters.dropped": (440, "Q"),
+    "later.redelivered": (456, "Q"),
+    "later.synced_ns": (464, "Q"),
+    "waits": (448, "I"),
+    "range": (512, f"{2 * LEASES}Q"),
+}
+
+CONTROL: Fields = {
+    "published": (0, "Q"),
+    "time": (8, "Q"),
+    "length": (16, "I"),
+    "crc": (20, "I"),
+    "run": (24, "I"),
+    "seat": (28, "B"),
+    "kind": (29, "B"),
+    "flags": (30, "B"),
+    "shift": (31, "B"),
+}
+
+STRUCTS: dict[str, Fields] = {
+    "header": HEADER,
+    "control": CONTROL,
+    "cursors": CURSORS,
+    "branch": BRANCH,
+    "seat": SEAT,
+}
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+class NotARing(Exception):
+    """The file is no ring, or one that contradicts itself."""
+
+
+class Damage(Exception):
+    """A control entry cannot be true."""
+
+
+class Row(NamedTuple):
+    slot: int
+    message_id: int
+    time: int
+    length: int
+    reference_count: int
+    kind: int
+    message: bytes
+
+
+class LayoutReader:
+    """Maps a ring read-only and reads it word by word."""
+
+    def __init__(self, path: str | Path) -> None:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < HEADER_BYTES:
+                raise NotARing("too short")
+            self.map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+        raw = self.map[:HEADER_BYTES]
+        self.header = {
+            name: struct.unpack_from(f"<{fmt}", raw, at)[0] for name, (at, fmt) in HEADER.items()
+        }
+        self.slots = self.header["slots"]
+        self._check(raw, size)
+
+    def _check(self, raw: bytes, size: int) -> None:
+        h = self.header
+        if h["magic"] != MAGIC or h["major"] != 1:
+            raise NotARing("no magic, or another layout")
+        if crc32c(bytes(8) + raw[8:12] + bytes(4) + raw[16:]) != h["crc"]:
+            raise NotARing("checksum")
+
+        def up(n: int) -> int:
+            return -(-n // h["page_bytes"]) * h["page_bytes"]
+
+        at = [up(4096)]
+        for nbytes in (h["schema_bytes"], CURSORS_BYTES, h["seats"] * SEAT_BYTES, self.slots * 32):
+            at.append(at[-1] + up(nbytes))
+        found = [
+            h[f"{region}_offset"] for region in ("schema", "cursors", "seats", "control", "slots")
+        ]
+        if found != at or h["file_bytes"] != at[-1] + self.slots * SLOT_BYTES != size:
+            raise NotARing("contradicts itself")
+        if h["schema_crc"] != (crc32c(self.schema) if h["schema_bytes"] else 0):
+            raise NotARing("schema")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.map.close()
+
+    @property
+    def schema(self) -> bytes:
+        at = self.header["schema_offset"]
+        return self.map[at : at + self.header["schema_bytes"]]
+
+    # --- words ---------------------------------------------------------------
+
+    def _word(self, base: int, fields: Fields, name: str) -> Any:
+        at, fmt = fields[name]
+        values = struct.unpack_from(f"<{fmt}", self.map, base + at)
+        return values if len(values) > 1 else values[0]
+
+    def cursor(self, name: str) -> int:
+        return self._word(self.header["cursors_offset"], CURSORS, name)
+
+    def branch(self, i: int, name: str) -> Any:
+        at = self.header["cursors_offset"] + CURSORS["branch"][0] + i * BRANCH_BYTES
+        return self._word(at, BRANCH, name)
+
+    def seat(self, i: int, name: str) -> Any:
+        return self._word(self.header["seats_offset"] + i * SEAT_BYTES, SEAT, name)
+
+    def control(self, index: int, name: str) -> int:
+        return self._word(self.header["control_offset"] + index * CONTROL_BYTES, CONTROL, name)
+
+    # --- what they mean --------------------------------------------------------
+
+    def index(self, sequence: int) -> int:
+        i = sequence % self.slots
+        if self.header["options"] & SCATTERED:
+            log2 = self.slots.bit_length() - 1
+            return i >> 3 | (i & 7) << (log2 - 3)
+        return i
+
+    def is_published(self, sequence: int) -> bool:
+        return self.control(self.index(sequence), "published") == sequence + 1
+
+    def consumers(self, branch: int) -> Iterator[int]:
+        words = self.branch(branch, "d.consumers")
+        return (i for i in range(self.header["seats"]) if words[i // 64] >> i % 64 & 1)
+
+    def ranges(self, seat: int) -> list[tuple[int, int]]:
+        flat = self.seat(seat, "range")
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        return [(lo, hi % 2**56) for lo, hi in pairs if lo != NONE]
+
+    def active(self) -> list[int]:
+        return [i for i in range(BRANCHES) if self.cursor("graph.active") >> i & 1]
+
+    def reference_count(self, sequence: int) -> int:
+        return sum(
+            (self.branch(i, "taken.v") >> 8) <= sequence
+            or any(lo <= sequence < hi for s in self.consumers(i) for lo, hi in self.ranges(s))
+            for i in self.active()
+        )
+
+    def released(self, branch: int) -> int:
+        holds = [self.seat(s, "lease.hold") for s in self.consumers(branch)]
+        return min([self.branch(branch, "taken.v") >> 8, *holds])
+
+    def _in_open_claim(self, sequence: int) -> bool:
+        for i in range(self.header["seats"]):
+            lo = self.seat(i, "intent.lo")
+            if lo <= sequence < lo + self.seat(i, "intent.n") and not self.is_published(lo):
+                return True
+        return False
+
+    def payload(self, index: int, shift: int, length: int) -> bytes:
+        start = self.header["slots_offset"]
+        end = self.header["file_bytes"]
+        at = start + index * SLOT_BYTES + shift
+        piece = self.map[at : min(at + length, end)]
+        return piece + self.map[start : start + length - len(piece)]
+
+    def row(self, index: int) -> Row | None:
+        published = self.control(index, "published")
+        sequence = published - 1
+        if (
+            published == 0
+            or self.index(sequence) != index
+            or sequence < self.cursor("floor.v")
+            or self._in_open_claim(sequence)
+        ):
+            return None
+        entry = {name: self.control(index, name) for name in CONTROL}
+        slots = 1 if entry["flags"] & ONES else entry["run"]
+        if not 0 < entry["run"] <= self.slots or entry["length"] + entry["shift"] > slots * 300:
+            raise Damage(f"entry of {sequence}")
+        if entry["kind"] == ABORTED:
+            return None
+        message = self.payload(index, entry["shift"], entry["length"])
+        if entry["flags"] & CHECKSUM and crc32c(message) != entry["crc"]:
+            raise Damage(f"payload of {sequence}")
+        count = self.reference_count(sequence)
+        if self.cursor("floor.v") > sequence or self.control(index, "published") != published:
+            return None
+        return Row(index, sequence, entry["time"], entry["length"], count, entry["kind"], message)
+
+    def rows(self) -> list[Row]:
+        found = (self.row(i) for i in range(self.slots))
+        return sorted((row for row in found if row), key=lambda row: row.message_id)
+
+    def walk(self, sequence: int) -> Iterator[tuple[int, int]]:
+        """(sequence, kind) of what is published from the boundary `sequence` on."""
+        while self.is_published(sequence):
+            index = self.index(sequence)
+            yield sequence, self.control(index, "kind")
+            run = self.control(index, "run")
+            sequence += 1 if self.control(index, "flags") & ONES else run
