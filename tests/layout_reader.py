@@ -22,7 +22,6 @@ BRANCH_BYTES = 384
 BRANCHES = 64
 LEASES = 48
 
-SCATTERED = 2
 ABORTED = 1
 ONES, CHECKSUM = 1, 2
 ROLES = ("attached", "producer", "consumer")
@@ -241,11 +240,7 @@ class LayoutReader:
     # --- what they mean --------------------------------------------------------
 
     def index(self, sequence: int) -> int:
-        i = sequence % self.slots
-        if self.header["options"] & SCATTERED:
-            log2 = self.slots.bit_length() - 1
-            return i >> 3 | (i & 7) << (log2 - 3)
-        return i
+        return sequence % self.slots
 
     def is_published(self, sequence: int) -> bool:
         return self.control(self.index(sequence), "published") == sequence + 1

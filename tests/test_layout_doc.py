@@ -109,7 +109,7 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
                 f'sizeof(((struct {name} *)0)->{field}) == {nbytes}, "{name}.{field}");'
             )
     enums = re.findall(r"^\| (\d+) \| `((?:OPT|KIND|FLAG)_\w+)` \|", DOC, re.MULTILINE)
-    assert len(enums) == 10 + 5 + 2
+    assert len(enums) == 7 + 5 + 2
     lines += [f'static_assert({name} == {value}, "{name}");' for value, name in enums]
     for number, names in {
         0: ["SEAT_FREE", "BRANCH_FREE", "ROLE_ATTACHED"],
@@ -156,7 +156,7 @@ def test_fresh_ring_is_empty_and_its_header_says_what_was_asked(name):
             assert pa.ipc.read_schema(pa.py_buffer(reader.schema)) == schema
 
 
-@pytest.mark.parametrize("options", [{}, {"checksum": True}, {"scattered": True}])
+@pytest.mark.parametrize("options", [{}, {"checksum": True}])
 def test_one_slot_messages_leased_released_and_wrapped(name, options):
     with (
         shmring.create(name, slots=1024, temporary=True, **options) as ring,
@@ -192,10 +192,8 @@ def test_messages_of_several_slots_cross_the_wrap(ring):
     assert any(row.slot + 100 > 1024 for row in rows)
 
 
-@pytest.mark.parametrize("scattered", [False, True])
-def test_batched_run_is_one_run_of_messages(name, scattered):
+def test_batched_run_is_one_run_of_messages(ring):
     with (
-        shmring.create(name, slots=1024, scattered=scattered, temporary=True) as ring,
         ring.producer() as out,
         ring.consumer("a", start="earliest") as inp,
     ):
