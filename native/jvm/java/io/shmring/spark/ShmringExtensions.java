@@ -1,5 +1,6 @@
 package io.shmring.spark;
 
+import io.shmring.spark.ShmringTable.ShmringScan;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReads;
 import io.shmring.spark.sidecar.PythonStrategy;

@@ -1,9 +1,12 @@
 package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
+import io.shmring.spark.read.ReadMetrics;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.RingReads.RingBatch;
 import io.shmring.spark.read.RingReads;
+import io.shmring.spark.stream.BranchStream;
 import io.shmring.spark.write.RingWrite;
 import io.shmring.spark.write.WriteMetrics;
 import io.shmring.spark.write.WriteOptions;
@@ -18,9 +21,12 @@ import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
@@ -129,6 +135,49 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     @Override
     public Scan build() {
       return new ShmringScan(new ReadPlan(schema, columns, read), reads);
+    }
+  }
+
+  /** A read of some columns of some rings. */
+  static final class ShmringScan implements Scan {
+    private final ReadPlan plan;
+    private final RingReads reads;
+
+    ShmringScan(ReadPlan plan, RingReads reads) {
+      this.plan = plan;
+      this.reads = reads;
+    }
+
+    @Override
+    public StructType readSchema() {
+      return plan.wanted();
+    }
+
+    @Override
+    public String description() {
+      return "shmring "
+          + String.join(", ", options().rings())
+          + " "
+          + Arrays.toString(readSchema().fieldNames());
+    }
+
+    ReadOptions options() {
+      return plan.options();
+    }
+
+    @Override
+    public Batch toBatch() {
+      return new RingBatch(plan, reads);
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+      return new BranchStream(plan, checkpointLocation);
+    }
+
+    @Override
+    public CustomMetric[] supportedCustomMetrics() {
+      return ReadMetrics.supported();
     }
   }
 }

@@ -27,26 +27,32 @@ public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
   }
 
   /** A partition that a task reads as columns. */
-  public interface ColumnarPartition extends InputPartition {
+  public interface ColumnarPartition extends PlacedPartition {
     /** Begins to read it, in its task. */
     PartitionReader<ColumnarBatch> open(ReadPlan plan);
   }
 
+  /** A partition that a task reads as rows. */
+  public interface RowPartition extends PlacedPartition {
+    /** Begins to read it, in its task. */
+    PartitionReader<InternalRow> open(ReadPlan plan);
+  }
+
   /** Opens partitions in their tasks. */
-  public record ColumnarReaders(ReadPlan plan) implements PartitionReaderFactory {
+  public record Readers(ReadPlan plan) implements PartitionReaderFactory {
     @Override
     public boolean supportColumnarReads(InputPartition partition) {
-      return true;
+      return !(partition instanceof RowPartition);
     }
 
     @Override
     public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-      return ((ReadPlan.ColumnarPartition) partition).open(plan);
+      return ((ColumnarPartition) partition).open(plan);
     }
 
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
-      throw new UnsupportedOperationException("createColumnarReader is called instead");
+      return ((RowPartition) partition).open(plan);
     }
   }
 

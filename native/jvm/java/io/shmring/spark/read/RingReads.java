@@ -1,10 +1,21 @@
 package io.shmring.spark.read;
 
+import io.shmring.BranchInfo;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import io.shmring.spark.job.RingNames;
 import io.shmring.spark.job.RingPlace;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** The reads of a DataFrame, which all of its plans share. */
@@ -60,7 +71,7 @@ public final class RingReads {
    * @param launch 1 for the first attempt, whichever stage runs it
    */
   record RingPartition(RingPlace place, String read, long released, long ends, int launch)
-      implements ReadPlan.ColumnarPartition, ReadPlan.PlacedPartition {
+      implements ReadPlan.ColumnarPartition {
     @Override
     public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
       return new BatchReader(this, plan.options(), new TaskRing(place, plan));
@@ -70,9 +81,9 @@ public final class RingReads {
   /** A partition as the driver keeps it. */
   static final class PlannedPartition implements ReadPlan.PlacedPartition {
     private final transient RingPlace place;
-    private final transient RingReads.RingRead read;
+    private final transient RingRead read;
 
-    PlannedPartition(RingPlace place, RingReads.RingRead read) {
+    PlannedPartition(RingPlace place, RingRead read) {
       this.place = place;
       this.read = read;
     }
@@ -85,6 +96,71 @@ public final class RingReads {
     /** Spark serializes the partition with every attempt of its task. */
     private Object writeReplace() {
       return read.launch(place);
+    }
+  }
+
+  /** A batch read: one task for each ring and host. */
+  public static final class RingBatch implements Batch {
+    private final ReadPlan plan;
+    private final ReadOptions options;
+    private final RingReads reads;
+
+    /**
+     * @param reads of the DataFrame so far
+     */
+    public RingBatch(ReadPlan plan, RingReads reads) {
+      this.plan = plan;
+      this.options = plan.options();
+      this.reads = reads;
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions() {
+      List<InputPartition> partitions = new ArrayList<>();
+      for (String name : options.rings()) {
+        if (options.hosts().isEmpty()) {
+          partitions.add(planHere(name));
+        }
+        for (String host : options.hosts()) {
+          partitions.add(plan(RingPlace.on(host, name), -1, -1));
+        }
+      }
+      return partitions.toArray(InputPartition[]::new);
+    }
+
+    private InputPartition planHere(String name) {
+      if (!RingNames.isHere(name)) {
+        throw new RingException(
+            Status.NOT_FOUND,
+            String.format(
+                "no ring \"%s\" on this host, the driver's (looked for %s); create it with `shmring"
+                    + " create`, or say with .option(\"hosts\", ...) which hosts have it",
+                name, Ring.path(name)));
+      }
+      if (options.branch().isEmpty()) {
+        try (Ring ring = Ring.attachReadOnly(name)) {
+          return plan(RingPlace.here(ring), -1, -1);
+        }
+      }
+      try (Ring ring = Ring.attach(name)) {
+        ring.subscribe(options.branch(), options.branchOptions()); // it holds messages from now on
+        Optional<BranchInfo> branch = ring.branch(options.branch());
+        return plan(
+            RingPlace.here(ring),
+            branch.map(BranchInfo::released).orElse(-1L),
+            branch.map(BranchInfo::ends).orElse(-1L));
+      }
+    }
+
+    private InputPartition plan(RingPlace place, long released, long ends) {
+      RingRead read = reads.of(place, options.branch());
+      read.plan(released, ends);
+      return new PlannedPartition(place, read);
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+      return new ReadPlan.Readers(plan);
     }
   }
 }

@@ -3,7 +3,7 @@ package io.shmring.spark.stream;
 import io.shmring.Participant;
 import io.shmring.Ring;
 import io.shmring.spark.read.ReadOptions;
-import io.shmring.spark.read.ReadPlan.ColumnarReaders;
+import io.shmring.spark.read.ReadPlan.Readers;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.nio.charset.StandardCharsets;
@@ -158,7 +158,7 @@ public final class BranchStream
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new RealTimeReader.StreamReaders(new ColumnarReaders(plan));
+    return new Readers(plan);
   }
 
   /** Spark also commits after stop() if it tracks progress asynchronously. */

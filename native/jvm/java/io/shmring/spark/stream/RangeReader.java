@@ -8,7 +8,6 @@ import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan.ColumnarPartition;
-import io.shmring.spark.read.ReadPlan.PlacedPartition;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.TaskRing.OwnBranch;
 import io.shmring.spark.read.TaskRing.RingReader;
@@ -95,7 +94,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
    * @param dropOldest the stream's branch does not hold the messages
    */
   record RangePartition(RingPlace place, long first, long end, boolean dropOldest)
-      implements ColumnarPartition, PlacedPartition {
+      implements ColumnarPartition {
     @Override
     public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
       return new RangeReader(this, plan.options(), new TaskRing(place, plan));

@@ -6,9 +6,7 @@ import io.shmring.Internals;
 import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.spark.job.RingPlace;
-import io.shmring.spark.read.ReadPlan.ColumnarPartition;
-import io.shmring.spark.read.ReadPlan.ColumnarReaders;
-import io.shmring.spark.read.ReadPlan.PlacedPartition;
+import io.shmring.spark.read.ReadPlan.RowPartition;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.TaskRing.OwnBranch;
 import io.shmring.spark.read.TaskRing.RingReader;
@@ -22,12 +20,9 @@ import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
-import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Rows as they come, for as long as a real-time batch lasts. A branch of its own lets it sleep
@@ -138,26 +133,13 @@ final class RealTimeReader extends RingReader<InternalRow>
   }
 
   /** A ring that a task reads from a position on, for as long as its batch lasts. */
-  record RealTimePartition(RingPlace place, Position start) implements PlacedPartition {}
+  record RealTimePartition(RingPlace place, Position start) implements RowPartition {
+    @Override
+    public PartitionReader<InternalRow> open(ReadPlan plan) {
+      return new RealTimeReader(this, plan);
+    }
+  }
 
   /** The position of a task of a real-time batch in its ring. */
   record RealTimeOffset(String ring, Position position) implements PartitionOffset {}
-
-  /** Opens a partition as rows where it is a real-time batch's, and as columns otherwise. */
-  record StreamReaders(ColumnarReaders columnar) implements PartitionReaderFactory {
-    @Override
-    public boolean supportColumnarReads(InputPartition partition) {
-      return partition instanceof ColumnarPartition;
-    }
-
-    @Override
-    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-      return columnar.createColumnarReader(partition);
-    }
-
-    @Override
-    public PartitionReader<InternalRow> createReader(InputPartition partition) {
-      return new RealTimeReader((RealTimeReader.RealTimePartition) partition, columnar.plan());
-    }
-  }
 }
