@@ -120,7 +120,8 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     return new Field(name, arrow, List.of());
   }
 
-  private ArrowType arrow(DataType type) {
+  /** The Arrow type of a supported type, without its parts. */
+  public ArrowType arrow(DataType type) {
     if (type instanceof DecimalType decimal) {
       return new ArrowType.Decimal(decimal.precision(), decimal.scale(), DECIMAL_BITS);
     }
@@ -136,19 +137,10 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof DayTimeIntervalType) {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
-    return atomic(nameOf(type));
-  }
-
-  /**
-   * The Arrow type of a type without parts. The name of a text may contain its collation, even the
-   * default one: Spark Connect names texts in this way since 4.2.
-   */
-  public static String nameOf(DataType type) {
-    return type instanceof StringType ? DataTypes.StringType.typeName() : type.typeName();
-  }
-
-  private ArrowType atomic(String type) {
-    return switch (type) {
+    if (type instanceof StringType) { // whose name may contain its collation, even the default one
+      return large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
+    }
+    return switch (type.typeName()) {
       case "boolean" -> ArrowType.Bool.INSTANCE;
       case "byte" -> new ArrowType.Int(8, true);
       case "short" -> new ArrowType.Int(16, true);
@@ -156,7 +148,6 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
       case "long" -> new ArrowType.Int(64, true);
       case "float" -> new ArrowType.FloatingPoint(FloatingPointPrecision.SINGLE);
       case "double" -> new ArrowType.FloatingPoint(FloatingPointPrecision.DOUBLE);
-      case "string" -> large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
       case "binary" -> large ? ArrowType.LargeBinary.INSTANCE : ArrowType.Binary.INSTANCE;
       case "date" -> new ArrowType.Date(DateUnit.DAY);
       case "timestamp" -> new ArrowType.Timestamp(TimeUnit.MICROSECOND, timeZone);

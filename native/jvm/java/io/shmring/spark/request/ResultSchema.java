@@ -10,19 +10,20 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.complex.ListVector;
-import org.apache.arrow.vector.types.DateUnit;
-import org.apache.arrow.vector.types.FloatingPointPrecision;
 import org.apache.arrow.vector.types.TimeUnit;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: a new type between Spark and Arrow
@@ -111,39 +112,16 @@ public final class ResultSchema {
       return type instanceof ArrowType.Struct
           && difference(children, struct, mapping.inside()).isEmpty();
     }
-    if (expected instanceof DayTimeIntervalType) {
-      return type instanceof ArrowType.Duration duration
-          && duration.getUnit() == TimeUnit.MICROSECOND;
+    if (expected instanceof StringType) {
+      return type instanceof ArrowType.Utf8 || type instanceof ArrowType.LargeUtf8;
     }
-    return isTakenFor(type, SparkTypes.nameOf(expected));
-  }
-
-  private static boolean isTakenFor(ArrowType type, String expected) {
-    return switch (expected) {
-      case "boolean" -> type instanceof ArrowType.Bool;
-      case "byte" -> isInt(type, 8);
-      case "short" -> isInt(type, 16);
-      case "integer" -> isInt(type, 32);
-      case "long" -> isInt(type, 64);
-      case "float" -> isFloat(type, FloatingPointPrecision.SINGLE);
-      case "double" -> isFloat(type, FloatingPointPrecision.DOUBLE);
-      case "string" -> type instanceof ArrowType.Utf8 || type instanceof ArrowType.LargeUtf8;
-      case "binary" -> type instanceof ArrowType.Binary || type instanceof ArrowType.LargeBinary;
-      case "date" -> type instanceof ArrowType.Date date && date.getUnit() == DateUnit.DAY;
-      case "timestamp", "timestamp_ntz" ->
-          type instanceof ArrowType.Timestamp time && time.getUnit() == TimeUnit.MICROSECOND;
-      default -> false;
-    };
-  }
-
-  private static boolean isInt(ArrowType type, int bits) {
-    return type instanceof ArrowType.Int number
-        && number.getIsSigned()
-        && number.getBitWidth() == bits;
-  }
-
-  private static boolean isFloat(ArrowType type, FloatingPointPrecision precision) {
-    return type instanceof ArrowType.FloatingPoint number && number.getPrecision() == precision;
+    if (expected instanceof BinaryType) {
+      return type instanceof ArrowType.Binary || type instanceof ArrowType.LargeBinary;
+    }
+    if (expected instanceof TimestampType || expected instanceof TimestampNTZType) {
+      return type instanceof ArrowType.Timestamp time && time.getUnit() == TimeUnit.MICROSECOND;
+    }
+    return type.equals(new SparkTypes("UTC", false).arrow(expected));
   }
 
   /** Spark's name for its type, or Arrow's where Spark has none that it would be taken for. */

@@ -205,7 +205,8 @@ final class PythonCalls {
     return arguments;
   }
 
-  private static int place(Expression value, List<Expression> arguments) {
+  /** Where it stands among these; -1: nowhere. */
+  static int place(Expression value, List<Expression> arguments) {
     for (int i = 0; i < arguments.size(); i++) {
       if (arguments.get(i).semanticEquals(value)) {
         return i;

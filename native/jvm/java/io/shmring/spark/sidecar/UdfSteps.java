@@ -145,12 +145,9 @@ final class UdfSteps {
 
   /** Where the argument stands; if it is a new one, at the end. */
   private static int place(Expression argument, List<Expression> arguments) {
-    for (int i = 0; i < arguments.size(); i++) {
-      if (arguments.get(i).semanticEquals(argument)) {
-        return i;
-      }
+    if (PythonCalls.place(argument, arguments) < 0) {
+      arguments.add(argument);
     }
-    arguments.add(argument);
-    return arguments.size() - 1;
+    return PythonCalls.place(argument, arguments);
   }
 }
