@@ -2,14 +2,11 @@ package io.shmring.spark.request;
 
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
-import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.function.BiFunction;
-import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -42,118 +39,9 @@ public final class Groups {
   private Groups() {}
 
   /**
-   * The columns of a frame go group by group, without a key that is none of them, and the answer's
-   * columns come instead.
-   *
-   * @param values what goes of a row
-   * @param input the child's output
+   * Two children's sorted rows by their keys: both sides of a key are a batch of one row with two lists,
+   * whose elements are their rows.
    */
-  public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attribute> input)
-      implements Signature {
-    /** Of the schema: sidecars/calls.py says what it means. */
-    private static final Map<String, String> GROUP = Map.of("shmring.group", "1");
-
-    @Override
-    public Schema columns() {
-      return map.columns();
-    }
-
-    @Override
-    public Sent sent() {
-      Sent sent = map.sent();
-      return new Sent(sent.columns(), new Schema(sent.schema().getFields(), GROUP));
-    }
-
-    @Override
-    public AnswerHandler begin(int partition) {
-      UnsafeProjection sent = UnsafeProjection.create(values, input);
-      return map.begin(sent::apply);
-    }
-  }
-
-  /** Sorted rows in groups of one key each: a group is a batch, however large. */
-  public static final class GroupInput implements Batches.Input {
-    private final Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups;
-    private final AnswerHandler.OfRows handler;
-    private long bytes;
-
-    /**
-     * @param groups with their keys
-     * @param handler of a signature that is for rows
-     */
-    public GroupInput(
-        Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups, AnswerHandler handler) {
-      this.groups = groups;
-      this.handler = (AnswerHandler.OfRows) handler;
-    }
-
-    @Override
-    public boolean hasNext() {
-      return groups.hasNext();
-    }
-
-    @Override
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
-      Iterator<InternalRow> rows = groups.next()._2();
-      int written = 0;
-      bytes = 0;
-      while (rows.hasNext()) {
-        UnsafeRow row = handler.send(rows.next());
-        writer.write(row);
-        bytes += row.getSizeInBytes();
-        written++;
-      }
-      return written;
-    }
-
-    @Override
-    public long bytes() {
-      return bytes;
-    }
-
-    @Override
-    public boolean isJoined() {
-      return false;
-    }
-  }
-
-  /**
-   * The two sides of a cogroup go as one row with two lists, whose elements are their rows, and the
-   * answer's columns come instead.
-   *
-   * @param mapping how answers' columns become those of the output
-   */
-  public record CogroupSignature(
-      ResultSchema.ColumnMapping mapping,
-      StructType left,
-      StructType right,
-      StructType output,
-      SparkTypes types)
-      implements Signature {
-    /** Of the schema: sidecars/calls.py says what it means. */
-    private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
-
-    @Override
-    public Schema columns() {
-      StructType sides =
-          new StructType()
-              .add("left", new ArrayType(left, false), false)
-              .add("right", new ArrayType(right, false), false);
-      return types.schema(sides);
-    }
-
-    @Override
-    public Sent sent() {
-      return new Sent(List.of(0, 1), new Schema(columns().getFields(), COGROUP));
-    }
-
-    @Override
-    public AnswerHandler begin(int partition) {
-      return new MapSignature.Answers("applyInArrow", mapping, output);
-    }
-  }
-
-  /** Two children's sorted rows by their keys: both sides of a key are a batch of one row. */
   public static final class CogroupInput implements Batches.Input {
     private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
     private final UnsafeProjection left;
@@ -174,6 +62,13 @@ public final class Groups {
       this.right = right.projection();
       this.leftTypes = left.sent();
       this.rightTypes = right.sent();
+    }
+
+    /** The types of such a row. */
+    public static StructType columns(FrameSide left, FrameSide right) {
+      return new StructType()
+          .add("left", new ArrayType(left.sent(), false), false)
+          .add("right", new ArrayType(right.sent(), false), false);
     }
 
     @Override
@@ -347,14 +242,12 @@ public final class Groups {
     }
   }
 
-  /**
-   * Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame,
-   * and as large as Spark's own.
-   */
+  /** Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame. */
   public static final class FrameInput implements Batches.Input {
     private final Iterator<? extends Product> groups; // a key, and the rows of each side
     private final List<Signature.AnswerHandler> handlers; // of the sides
     private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
+    private final boolean isWhole;
     private Product group;
     private int side; // whose rows are next
     private Batches.Input rows; // null where a frame begins
@@ -363,18 +256,22 @@ public final class Groups {
     /**
      * @param children rows of one side, or of two
      * @param begun gets the key of each group, and its rows, and gives what goes of a side
+     * @param isWhole whether a frame, of the only side, is one batch, however large; else batches are as
+     *     large as Spark's own
      */
     public FrameInput(
-        List<Iterator<InternalRow>> children,
+        java.util.Iterator<Iterator<InternalRow>> children,
         List<FrameSide> sides,
-        BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun) {
+        BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun,
+        boolean isWhole) {
       FrameSide first = sides.get(0);
       this.groups =
           sides.size() == 1
-              ? first.groups(children.get(0))
-              : first.cogroups(children.get(0), sides.get(1), children.get(1));
+              ? first.groups(children.next())
+              : first.cogroups(children.next(), sides.get(1), children.next());
       this.handlers = sides.stream().map(FrameSide::handler).toList();
       this.begun = begun;
+      this.isWhole = isWhole;
     }
 
     @Override
@@ -399,6 +296,9 @@ public final class Groups {
             begun.apply(
                 (InternalRow) group.productElement(0),
                 (Iterator<InternalRow>) group.productElement(1 + side));
+        if (isWhole) {
+          return whole(writer, frame, (AnswerHandler.OfRows) handlers.get(side));
+        }
         rows = Batches.Input.ofRows(CollectionConverters.asJava(frame), handlers.get(side));
       }
       int written = rows.fill(writer, mostRows, mostBytes);
@@ -406,6 +306,18 @@ public final class Groups {
       if (!rows.hasNext()) {
         rows = null;
         side = (side + 1) % handlers.size();
+      }
+      return written;
+    }
+
+    private int whole(RootWriter writer, Iterator<InternalRow> frame, AnswerHandler.OfRows sent) {
+      int written = 0;
+      bytes = 0;
+      while (frame.hasNext()) {
+        UnsafeRow row = sent.send(frame.next());
+        writer.write(row);
+        bytes += row.getSizeInBytes();
+        written++;
       }
       return written;
     }

@@ -9,6 +9,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -28,25 +29,29 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  *
  * @param method of Spark's that the user called, for the text of an error
  * @param mapping how answers' columns become those of the output
+ * @param batches what the batches are
  */
 public record MapSignature(
-    String method, ColumnMapping mapping, StructType input, StructType output, SparkTypes types)
+    String method,
+    ColumnMapping mapping,
+    StructType input,
+    StructType output,
+    SparkTypes types,
+    Map<String, String> batches)
     implements Signature {
+  // Of the schema: sidecars/calls.py says what it means.
+  public static final Map<String, String> BATCH = Map.of();
+  public static final Map<String, String> GROUP = Map.of("shmring.group", "1");
+  public static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
+
   @Override
   public Schema columns() {
-    return types.schema(input);
+    return new Schema(types.schema(input).getFields(), batches);
   }
 
   @Override
   public AnswerHandler begin(int partition) {
-    return begin(AnswerHandler.OfRows.unsafe(input));
-  }
-
-  /**
-   * @param send what goes of a row, good until the next one
-   */
-  AnswerHandler begin(Function<InternalRow, UnsafeRow> send) {
-    return new Rows(method, mapping, output, send);
+    return new Rows(method, mapping, output, AnswerHandler.OfRows.unsafe(input));
   }
 
   /** What comes of the answers, also for one that sends something else. */

@@ -3,12 +3,13 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.UdfSignature;
-import io.shmring.spark.sidecar.PythonNodes.PythonAggregateExec;
-import io.shmring.spark.sidecar.PythonNodes.PythonGroupsExec;
-import io.shmring.spark.sidecar.PythonNodes.PythonMapExec;
-import io.shmring.spark.sidecar.PythonNodes.PythonUdfExec;
-import io.shmring.spark.sidecar.PythonNodes.PythonUdtfExec;
-import io.shmring.spark.sidecar.PythonNodes.PythonWindowExec;
+import io.shmring.spark.sidecar.SidecarNode.Work;
+import io.shmring.spark.sidecar.SidecarNodes.PythonAggregates;
+import io.shmring.spark.sidecar.SidecarNodes.PythonGroups;
+import io.shmring.spark.sidecar.SidecarNodes.PythonMap;
+import io.shmring.spark.sidecar.SidecarNodes.PythonUdfs;
+import io.shmring.spark.sidecar.SidecarNodes.PythonUdtf;
+import io.shmring.spark.sidecar.SidecarNodes.PythonWindows;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -73,7 +74,7 @@ public final class PythonStrategy extends SparkStrategy {
   private static boolean isRefused(LogicalPlan plan) {
     if (plan instanceof Window window) {
       List<PythonFuncExpression> functions =
-          PythonWindowExec.functions(window.windowExpressions());
+          PythonWindows.functions(window.windowExpressions());
       return functions.size() < window.windowExpressions().size()
           || functions.stream().map(PythonFuncExpression::evalType).distinct().count() > 1
           || !WINDOW_TYPES.contains(functions.get(0).evalType());
@@ -107,10 +108,10 @@ public final class PythonStrategy extends SparkStrategy {
               .anyMatch(key -> key.metadata().contains(SessionWindow.marker()));
       return isOfSessions
           ? Optional.of("it is of session windows")
-          : PythonCalls.objection(PythonAggregateExec.functions(parts._2()));
+          : PythonCalls.objection(PythonAggregates.functions(parts._2()));
     }
     if (plan instanceof Window window) {
-      return PythonCalls.objection(PythonWindowExec.functions(window.windowExpressions()))
+      return PythonCalls.objection(PythonWindows.functions(window.windowExpressions()))
           .or(() -> SparkTypes.unsupported(UdfSignature.types(window.partitionSpec())));
     }
     if (plan instanceof ArrowEvalPython eval) {
@@ -124,7 +125,7 @@ public final class PythonStrategy extends SparkStrategy {
     if (!keys.isEmpty()) {
       List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
       return IntStream.range(0, keys.size())
-          .mapToObj(i -> PythonGroupsExec.side(keys.get(i), children.get(i).output()))
+          .mapToObj(i -> PythonGroups.side(keys.get(i), children.get(i).output()))
           .flatMap(side -> SparkTypes.unsupported(side.sent()).stream())
           .findFirst()
           .or(() -> SparkTypes.unsupported(plan.schema()));
@@ -146,28 +147,28 @@ public final class PythonStrategy extends SparkStrategy {
     Option<String> artifacts = PythonCalls.artifacts();
     if (plan instanceof Aggregate) {
       var parts = aggregation(plan);
-      Seq<SparkPlan> child = SidecarNode.seq(List.of(planLater(parts._4())));
       return new ProjectExec(
-          parts._3(), new PythonAggregateExec(parts._1(), parts._2(), artifacts, false, child));
+          parts._3(),
+          new SidecarNode(
+              new PythonAggregates(parts._1(), parts._2(), artifacts),
+              List.of(planLater(parts._4()))));
     }
-    Seq<SparkPlan> children =
-        SidecarNode.seq(
-            CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
+    return new SidecarNode(
+        work(plan, artifacts),
+        CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
+  }
+
+  private static Work work(LogicalPlan plan, Option<String> artifacts) {
     if (plan instanceof Window window) {
-      return new PythonWindowExec(
-          window.windowExpressions(),
-          window.partitionSpec(),
-          window.orderSpec(),
-          artifacts,
-          false,
-          children);
+      return new PythonWindows(
+          window.windowExpressions(), window.partitionSpec(), window.orderSpec(), artifacts);
     }
     if (plan instanceof ArrowEvalPython eval) {
-      return new PythonUdfExec(eval.udfs(), eval.resultAttrs(), artifacts, false, children);
+      return new PythonUdfs(eval.udfs(), eval.resultAttrs(), artifacts);
     }
     if (plan instanceof ArrowEvalPythonUDTF eval) {
-      return new PythonUdtfExec(
-          eval.udtf(), eval.requiredChildOutput(), eval.resultAttrs(), artifacts, false, children);
+      return new PythonUdtf(
+          eval.udtf(), eval.requiredChildOutput(), eval.resultAttrs(), artifacts);
     }
     PythonUDF function =
         CollectionConverters.asJava(plan.expressions()).stream()
@@ -178,13 +179,11 @@ public final class PythonStrategy extends SparkStrategy {
     String name = plan.nodeName() + " over rings";
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
-      return new PythonGroupsExec(
-          name, function, SidecarNode.seq(keys), plan.output(), artifacts, false, children);
+      return new PythonGroups(name, function, SidecarNode.seq(keys), plan.output(), artifacts);
     }
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
-    return new PythonMapExec(
-        name, function, plan.output(), isBarrier, artifacts, false, children);
+    return new PythonMap(name, function, plan.output(), isBarrier, artifacts);
   }
 
   /** Of each child of a function of groups or cogroups; none for other plans. */

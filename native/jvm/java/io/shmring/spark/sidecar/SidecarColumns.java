@@ -39,7 +39,7 @@ public final class SidecarColumns extends ColumnarRule {
                 @Override
                 public SparkPlan apply(SparkPlan node) {
                   SparkPlan over =
-                      node instanceof SidecarNode.Unary unary ? unary.overColumns() : node;
+                      node instanceof SidecarNode ours ? ours.overColumns() : node;
                   return overGenerated(over);
                 }
               });

@@ -2,91 +2,386 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Batches.Input;
-import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Groups.CogroupInput;
-import io.shmring.spark.request.Groups.CogroupSignature;
+import io.shmring.spark.request.Groups.FrameInput;
 import io.shmring.spark.request.Groups.FrameSide;
-import io.shmring.spark.request.Groups.GroupInput;
-import io.shmring.spark.request.Groups.GroupSignature;
 import io.shmring.spark.request.MapSignature;
+import io.shmring.spark.request.MapSignature.PythonMapSignature;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfSignature.AggregateSignature;
 import io.shmring.spark.request.UdfSignature;
+import io.shmring.spark.request.UdtfSignature;
+import io.shmring.spark.request.Windows;
+import io.shmring.spark.sidecar.PythonCalls.Settings;
+import io.shmring.spark.sidecar.SidecarNode.Work;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
-import org.apache.spark.sql.execution.GroupedIterator;
+import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.WindowFunctionType;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.ArrowAggregatePythonExec;
+import org.apache.spark.sql.execution.python.ArrowWindowPythonExec;
+import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
+import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
+import org.apache.spark.sql.execution.python.PandasGroupUtils;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What sidecars do in a plan. */
+/**
+ * What nodes over rings do: functions of batches, UDFs and functions of groups, each of a sidecar and of
+ * Spark's own Python workers, and UDTFs and aggregates, of groups and of windows, of the latter. `artifacts`
+ * are those of the query, by their uuid.
+ */
 final class SidecarNodes {
   private SidecarNodes() {}
 
-  /** mapInArrow of a sidecar. */
-  public static final class SidecarExec extends SidecarNode.Mapping {
-    private final SidecarCall call;
+  private static Seq<Attribute> joined(Seq<? extends Attribute> some, List<Attribute> more) {
+    List<Attribute> all = new ArrayList<>(CollectionConverters.asJava(some));
+    all.addAll(more);
+    return SidecarNode.seq(all);
+  }
 
-    public SidecarExec(
-        SidecarCall call,
-        Seq<Attribute> output,
-        boolean isBarrier,
-        boolean givesColumns,
-        Seq<SparkPlan> children) {
-      super(call.nodeName(), output, isBarrier, givesColumns, children);
-      this.call = call;
+  /** A function of batches: the child's rows go, and the answer's come instead of them. */
+  interface Mapping extends Work {
+    Seq<Attribute> output();
+
+    @Override
+    default Seq<Attribute> output(SidecarNode node) {
+      return output();
     }
 
     @Override
-    Call call() {
+    default boolean sendsColumns(SidecarNode node) {
+      return true;
+    }
+
+    @Override
+    default boolean sendsAllRows() {
+      return true;
+    }
+
+    @Override
+    default boolean canGiveColumns(SidecarNode node) {
+      return true;
+    }
+  }
+
+  /** mapInArrow of a sidecar. */
+  record SidecarMap(SidecarCall call, Seq<Attribute> output, boolean isBarrier) implements Mapping {
+    @Override
+    public String name() {
+      return call.nodeName();
+    }
+
+    @Override
+    public Call call(SidecarNode node) {
       return call;
     }
 
     @Override
-    Signature signature(SparkTypes types) {
+    public Signature signature(SidecarNode node, SparkTypes types) {
       return new MapSignature(
-          "mapInArrow", ColumnMapping.BY_PLACE, child().schema(), schema(), types);
+          "mapInArrow",
+          ColumnMapping.BY_PLACE,
+          node.child().schema(),
+          node.schema(),
+          types,
+          MapSignature.BATCH);
     }
 
     @Override
-    List<Object> shown() {
+    public List<Object> shown() {
       return List.of("mapInArrow", call, output);
-    }
-
-    @Override
-    List<Object> own() {
-      return List.of(call, output, isBarrier);
     }
   }
 
-  /** applyInArrow of groups, or of cogroups, by a sidecar. */
-  public static final class SidecarGroupsExec extends SidecarNode.Groups {
-    private final SidecarCall call;
-
-    /**
-     * @param function of one child, whose arguments are the columns that go
-     */
-    public SidecarGroupsExec(
-        SidecarCall call,
-        PythonUDF function,
-        Seq<Seq<Attribute>> keys,
-        Seq<Attribute> output,
-        boolean givesColumns,
-        Seq<SparkPlan> children) {
-      super(call.nodeName(), function, keys, output, givesColumns, children);
-      this.call = call;
+  /** mapInArrow or mapInPandas of any function. */
+  record PythonMap(
+      String name,
+      PythonUDF function,
+      Seq<Attribute> output,
+      boolean isBarrier,
+      Option<String> artifacts)
+      implements Mapping {
+    @Override
+    public Call call(SidecarNode node) {
+      return PythonCalls.ofFrames(
+          function, new int[] {0}, artifacts, Settings.of(node.conf()));
     }
 
-    /** The types of the columns of one child that go; a column of the frame keeps its name. */
-    static StructType sent(PythonUDF function) {
-      return FrameSide.types(CollectionConverters.asJava(function.children()));
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      return new PythonMapSignature(List.of(node.child().schema()), node.schema(), types);
+    }
+  }
+
+  /** UDFs: the child's columns, and the results beside them. */
+  interface Udfs extends Work {
+    Integer ABSENT = -1; // computed from the child's columns
+
+    Seq<Attribute> results();
+
+    /** What is sent for all of the UDFs. */
+    List<Expression> sent();
+
+    @Override
+    default Seq<Attribute> output(SidecarNode node) {
+      return joined(node.child().output(), produced(node));
+    }
+
+    @Override
+    default List<Attribute> produced(SidecarNode node) {
+      return CollectionConverters.asJava(results());
+    }
+
+    @Override
+    default boolean keepsOrder() {
+      return true;
+    }
+
+    @Override
+    default boolean sendsColumns(SidecarNode node) {
+      return !places(node).contains(ABSENT)
+          && SparkTypes.unsupported(UdfSignature.types(node.child().output())).isEmpty();
+    }
+
+    /** Where the arguments stand among the child's columns. */
+    private List<Integer> places(SidecarNode node) {
+      List<ExprId> columns =
+          CollectionConverters.asJava(node.child().output()).stream()
+              .map(Attribute::exprId)
+              .toList();
+      return sent().stream()
+          .map(each -> each instanceof Attribute column ? columns.indexOf(column.exprId()) : ABSENT)
+          .toList();
+    }
+
+    /**
+     * @param uses of a sidecar
+     * @param lags whether results may come after all requests
+     */
+    default Signature signature(
+        SidecarNode node, SparkTypes types, List<UdfSignature.Use> uses, boolean lags) {
+      return new UdfSignature(
+          uses,
+          SidecarNode.seq(sent()),
+          node.takesColumns() ? places(node) : List.of(),
+          node.child().output(),
+          node.child().schema(),
+          UdfSignature.types(results()),
+          types,
+          lags);
+    }
+
+    /**
+     * What waits beside the results is what came: rows cannot be given as columns.
+     *
+     * @throws IllegalStateException if another extension's rule has put rows below this node since
+     */
+    @Override
+    default Input.Kind<InternalRow> rows(SidecarNode node) {
+      if (node.givesColumns) {
+        throw new IllegalStateException(
+            String.format(
+                "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                    + " replaced its child. Set %s=false, or leave that extension out",
+                name(), node.child().nodeName(), SidecarStrategy.DIRECT));
+      }
+      return Work.super.rows(node);
+    }
+
+    /** Over rows it has rows: they wait for their results. */
+    @Override
+    default boolean canGiveColumns(SidecarNode node) {
+      return node.takesColumns();
+    }
+  }
+
+  /** UDFs of a sidecar. */
+  record SidecarUdfs(
+      SidecarCall call,
+      List<UdfSignature.Use> uses,
+      Seq<Expression> arguments,
+      Seq<Attribute> results)
+      implements Udfs {
+    @Override
+    public String name() {
+      return call.nodeName();
+    }
+
+    @Override
+    public Call call(SidecarNode node) {
+      return call;
+    }
+
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      return signature(node, types, uses, false);
+    }
+
+    @Override
+    public List<Expression> sent() {
+      return CollectionConverters.asJava(arguments);
+    }
+
+    /** For each UDF its result, and what the sidecar's function is given under which names. */
+    @Override
+    public List<Object> shown() {
+      List<String> shown = new ArrayList<>();
+      for (int i = 0; i < uses.size(); i++) {
+        UdfSignature.Use use = uses.get(i);
+        List<String> given = new ArrayList<>();
+        for (int k = 0; k < use.names().size(); k++) {
+          given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));
+        }
+        shown.add(String.format("%s: (%s)", results.apply(i), String.join(", ", given)));
+      }
+      return List.of("udf", call, CollectionConverters.asScala(shown).toSeq());
+    }
+  }
+
+  /** UDFs of Spark's own workers. */
+  record PythonUdfs(Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts)
+      implements Udfs {
+    @Override
+    public String name() {
+      return "ArrowEvalPython over rings";
+    }
+
+    @Override
+    public Call.PythonCall call(SidecarNode node) {
+      return PythonCalls.ofUdfs(
+          CollectionConverters.asJava(udfs), artifacts, Settings.of(node.conf()));
+    }
+
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      return signature(node, types, List.of(), call(node).isIterator());
+    }
+
+    /** An iterator may take all before it answers: rows that wait go to a file, and columns do not. */
+    @Override
+    public boolean sendsColumns(SidecarNode node) {
+      return !call(node).isIterator() && Udfs.super.sendsColumns(node);
+    }
+
+    @Override
+    public List<Expression> sent() {
+      return PythonCalls.arguments(CollectionConverters.asJava(udfs));
+    }
+  }
+
+  /**
+   * A UDTF: some of the child's columns, and its own beside them.
+   *
+   * @param kept of the child's columns, beside the results
+   */
+  record PythonUdtf(
+      PythonUDTF function, Seq<Attribute> kept, Seq<Attribute> results, Option<String> artifacts)
+      implements Work {
+    @Override
+    public String name() {
+      return "ArrowEvalPythonUDTF over rings";
+    }
+
+    @Override
+    public Call call(SidecarNode node) {
+      return PythonCalls.ofUdfs(List.of(function), artifacts, node.whenMade);
+    }
+
+    @Override
+    public SparkTypes types(SidecarNode node) {
+      return node.whenMade.types();
+    }
+
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      return new UdtfSignature(
+          FrameSide.expressions(PythonCalls.arguments(List.of(function))),
+          node.child().output(),
+          kept,
+          results,
+          types);
+    }
+
+    @Override
+    public Seq<Attribute> output(SidecarNode node) {
+      return joined(kept, produced(node));
+    }
+
+    @Override
+    public List<Attribute> produced(SidecarNode node) {
+      return CollectionConverters.asJava(results);
+    }
+  }
+
+  /** A function of groups, or of cogroups of two children. */
+  interface Groups extends Work {
+    PythonUDF function();
+
+    /** Of each child. */
+    Seq<Seq<Attribute>> keys();
+
+    Seq<Attribute> output();
+
+    @Override
+    default Seq<Attribute> output(SidecarNode node) {
+      return output();
+    }
+
+    @Override
+    default Input.Kind<InternalRow> rows(SidecarNode node) {
+      Input.Kind<Iterator<InternalRow>> sides = sides(node);
+      return (rows, handler) ->
+          sides.of(List.of(CollectionConverters.asScala(rows)).iterator(), handler);
+    }
+
+    @Override
+    default Optional<SparkPlan> sparks(SidecarNode node) {
+      SparkPlan first = node.child();
+      return Optional.of(
+          node.isOverOne()
+              ? new FlatMapGroupsInArrowExec(keys().head(), function(), output(), first)
+              : new FlatMapCoGroupsInArrowExec(
+                  keys().head(), keys().last(), function(), output(), first, node.children().last()));
+    }
+
+    @Override
+    default boolean canGiveColumns(SidecarNode node) {
+      return true;
+    }
+  }
+
+  /**
+   * applyInArrow of groups, or of cogroups, by a sidecar.
+   *
+   * @param function of one child, whose arguments are the columns that go
+   */
+  record SidecarGroups(
+      SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> output)
+      implements Groups {
+    /** What goes of a single child; a column of the frame keeps its name. */
+    static FrameSide only(PythonUDF function, Seq<Attribute> keys, Seq<Attribute> output) {
+      return FrameSide.of(keys, output, CollectionConverters.asJava(function.children()));
     }
 
     /**
@@ -101,115 +396,287 @@ final class SidecarNodes {
     }
 
     @Override
-    Call call() {
+    public String name() {
+      return call.nodeName();
+    }
+
+    @Override
+    public Call call(SidecarNode node) {
       return call;
     }
 
-    private FrameSide left() {
-      return side(keys.head(), children().head().output());
-    }
-
-    private FrameSide right() {
-      return side(keys.last(), children().last().output());
-    }
-
-    @Override
-    Signature signature(SparkTypes types) {
-      if (!isOfOne()) {
-        return new CogroupSignature(mapping(), left().sent(), right().sent(), schema(), types);
-      }
-      MapSignature map =
-          new MapSignature("applyInArrow", mapping(), sent(function), schema(), types);
-      return new GroupSignature(map, function.children(), children().head().output());
+    private List<FrameSide> frames(SidecarNode node) {
+      Seq<Attribute> first = node.child().output();
+      return node.isOverOne()
+          ? List.of(only(function, keys.head(), first))
+          : List.of(
+              side(keys.head(), first), side(keys.last(), node.children().last().output()));
     }
 
     @Override
-    Input.Kind<Iterator<InternalRow>> groups() {
-      if (!isOfOne()) {
-        FrameSide left = left();
-        FrameSide right = right();
-        return (rows, handler) -> new CogroupInput(rows, left, right);
-      }
-      Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys.head()));
-      Seq<Attribute> columns = children().head().output();
-      return (rows, handler) ->
-          new GroupInput(GroupedIterator.apply(rows.next(), by, columns), handler);
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      List<FrameSide> frames = frames(node);
+      return new MapSignature(
+          "applyInArrow",
+          node.conf().pandasGroupedMapAssignColumnsByName()
+              ? ColumnMapping.BY_NAME
+              : ColumnMapping.BY_PLACE,
+          node.isOverOne()
+              ? frames.get(0).sent()
+              : CogroupInput.columns(frames.get(0), frames.get(1)),
+          node.schema(),
+          types,
+          node.isOverOne() ? MapSignature.GROUP : MapSignature.COGROUP);
     }
 
     @Override
-    List<Object> shown() {
+    public Input.Kind<Iterator<InternalRow>> sides(SidecarNode node) {
+      List<FrameSide> frames = frames(node);
+      return node.isOverOne()
+          ? (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true)
+          : (rows, handler) -> new CogroupInput(rows, frames.get(0), frames.get(1));
+    }
+
+    @Override
+    public List<Object> shown() {
       List<Object> shown = new ArrayList<>(List.of("applyInArrow", call));
       shown.addAll(CollectionConverters.asJava(keys));
       shown.add(output);
       return shown;
     }
+  }
+
+  /** A function of groups or cogroups of Spark's own workers. */
+  record PythonGroups(
+      String name,
+      PythonUDF function,
+      Seq<Seq<Attribute>> keys,
+      Seq<Attribute> output,
+      Option<String> artifacts)
+      implements Groups {
+    /** What goes of a child's rows, as Spark tells it. */
+    static FrameSide side(Seq<Attribute> keys, Seq<Attribute> output) {
+      return FrameSide.of(
+          keys,
+          output,
+          CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, keys)._1()));
+    }
+
+    private List<FrameSide> frames(SidecarNode node) {
+      return IntStream.range(0, keys.size())
+          .mapToObj(i -> side(keys.apply(i), node.children().apply(i).output()))
+          .toList();
+    }
 
     @Override
-    List<Object> own() {
-      return List.of(call, function, keys, output);
+    public Call call(SidecarNode node) {
+      int[] places = // where keys and values stand among what goes
+          IntStream.range(0, keys.size())
+              .mapToObj(
+                  i ->
+                      PandasGroupUtils.resolveArgOffsets(
+                          node.children().apply(i).output(), keys.apply(i)))
+              .flatMapToInt(sent -> IntStream.of(sent._2()))
+              .toArray();
+      return PythonCalls.ofFrames(function, places, artifacts, node.whenMade);
+    }
+
+    @Override
+    public SparkTypes types(SidecarNode node) {
+      return node.whenMade.types();
+    }
+
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      List<StructType> sent = frames(node).stream().map(FrameSide::sent).toList();
+      return new PythonMapSignature(sent, node.schema(), types);
+    }
+
+    @Override
+    public Input.Kind<Iterator<InternalRow>> sides(SidecarNode node) {
+      List<FrameSide> frames = frames(node);
+      return (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false);
     }
   }
 
-  /** UDFs of a sidecar: the child's columns, and the results beside them. */
-  public static final class SidecarUdfExec extends SidecarNode.Udfs {
-    private final SidecarCall call;
-    private final List<UdfSignature.Use> uses;
-    private final Seq<Expression> arguments;
-
-    public SidecarUdfExec(
-        SidecarCall call,
-        List<UdfSignature.Use> uses,
-        Seq<Expression> arguments,
-        Seq<Attribute> results,
-        boolean givesColumns,
-        Seq<SparkPlan> children) {
-      super(call.nodeName(), results, givesColumns, children);
-      this.call = call;
-      this.uses = uses;
-      this.arguments = arguments;
+  /**
+   * Aggregates of groups: the keys, and the results beside them.
+   *
+   * @param aggregates whose functions are all Python's
+   */
+  record PythonAggregates(
+      Seq<NamedExpression> keys, Seq<AggregateExpression> aggregates, Option<String> artifacts)
+      implements Work {
+    static List<PythonFuncExpression> functions(Seq<AggregateExpression> aggregates) {
+      return CollectionConverters.asJava(aggregates).stream()
+          .map(each -> (PythonFuncExpression) each.aggregateFunction())
+          .toList();
     }
 
     @Override
-    Call call() {
-      return call;
+    public String name() {
+      return "ArrowAggregatePython over rings";
     }
 
     @Override
-    Signature signature(SparkTypes types) {
-      return new UdfSignature(
-          uses,
-          arguments,
-          sentPlaces(),
-          child().output(),
-          child().schema(),
-          UdfSignature.types(results),
+    public Call call(SidecarNode node) {
+      return PythonCalls.ofUdfs(functions(aggregates), artifacts, Settings.of(node.conf()));
+    }
+
+    @Override
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      FrameSide side = side(node);
+      return new AggregateSignature(
+          side.sent(),
+          UdfSignature.types(side.keys()),
+          UdfSignature.types(SidecarNode.seq(results())),
           types,
           false);
     }
 
-    @Override
-    List<Expression> arguments() {
-      return CollectionConverters.asJava(arguments);
+    private FrameSide side(SidecarNode node) {
+      Seq<Expression> arguments =
+          FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
+      Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
+      return new FrameSide(by, node.child().output(), arguments, UdfSignature.types(arguments));
     }
 
-    /** For each UDF its result, and what the sidecar's function is given under which names. */
     @Override
-    List<Object> shown() {
-      List<String> shown = new ArrayList<>();
-      for (int i = 0; i < uses.size(); i++) {
-        UdfSignature.Use use = uses.get(i);
-        List<String> given = new ArrayList<>();
-        for (int k = 0; k < use.names().size(); k++) {
-          given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));
-        }
-        shown.add(String.format("%s: (%s)", results.apply(i), String.join(", ", given)));
+    public Input.Kind<InternalRow> rows(SidecarNode node) {
+      List<FrameSide> sides = List.of(side(node));
+      return (rows, handler) ->
+          new FrameInput(
+              List.of(CollectionConverters.asScala(rows)).iterator(),
+              sides,
+              (key, group) -> {
+                ((AggregateSignature.Answers) handler).begun(key);
+                return group;
+              },
+              false);
+    }
+
+    private List<Attribute> results() {
+      return CollectionConverters.asJava(aggregates).stream()
+          .map(AggregateExpression::resultAttribute)
+          .toList();
+    }
+
+    @Override
+    public Seq<Attribute> output(SidecarNode node) {
+      List<Attribute> output = new ArrayList<>();
+      CollectionConverters.asJava(keys).forEach(key -> output.add(key.toAttribute()));
+      output.addAll(results());
+      return SidecarNode.seq(output);
+    }
+
+    @Override
+    public Optional<SparkPlan> sparks(SidecarNode node) {
+      return Optional.of(
+          new ArrowAggregatePythonExec(
+              keys,
+              aggregates,
+              SidecarNode.seq(List.<NamedExpression>of()),
+              node.child(),
+              functions(aggregates).get(0).evalType()));
+    }
+  }
+
+  /**
+   * Aggregates of windows: the child's columns, and the results beside them.
+   *
+   * @param windows whose functions are all Python's
+   */
+  record PythonWindows(
+      Seq<NamedExpression> windows,
+      Seq<Expression> partition,
+      Seq<SortOrder> order,
+      Option<String> artifacts)
+      implements Work {
+    static List<PythonFuncExpression> functions(Seq<NamedExpression> windows) {
+      return CollectionConverters.asJava(windows).stream()
+          .flatMap(each -> Windows.function(each).stream())
+          .toList();
+    }
+
+    @Override
+    public String name() {
+      return "ArrowWindowPython over rings";
+    }
+
+    private int evalType() {
+      return (int) WindowFunctionType.pythonEvalType(windows.head()).get();
+    }
+
+    private Windows frames(SidecarNode node) {
+      return Windows.of(windows, partition, order, node.child().output(), evalType());
+    }
+
+    @Override
+    public Call call(SidecarNode node) {
+      Windows frames = frames(node);
+      return PythonCalls.ofUdfs(functions(windows), artifacts, Settings.of(node.conf()))
+          .ofWindows(evalType(), frames.places(windows), frames.frames().size());
+    }
+
+    /** The bounds go before the arguments, from behind the columns of a row. */
+    private FrameSide side(SidecarNode node) {
+      int columns = node.child().output().size();
+      int bounds = 2 * frames(node).frames().size();
+      List<Object> sent = new ArrayList<>();
+      for (int i = 0; i < bounds; i++) {
+        sent.add(new BoundReference(columns + i, DataTypes.IntegerType, false));
       }
-      return List.of("udf", call, CollectionConverters.asScala(shown).toSeq());
+      sent.addAll(PythonCalls.arguments(functions(windows)));
+      Seq<Expression> all = FrameSide.expressions(sent);
+      return new FrameSide(partition, node.child().output(), all, UdfSignature.types(all));
     }
 
     @Override
-    List<Object> own() {
-      return List.of(call, uses, arguments, results);
+    public Signature signature(SidecarNode node, SparkTypes types) {
+      return new AggregateSignature(
+          side(node).sent(),
+          node.child().schema(),
+          UdfSignature.types(SidecarNode.seq(produced(node))),
+          types,
+          true);
+    }
+
+    @Override
+    public Input.Kind<InternalRow> rows(SidecarNode node) {
+      List<FrameSide> sides = List.of(side(node));
+      Windows frames = frames(node);
+      return (rows, handler) -> {
+        var waiting = (AggregateSignature.Answers) handler;
+        var begin = frames.begin();
+        return new FrameInput(
+            List.of(CollectionConverters.asScala(rows)).iterator(),
+            sides,
+            (key, group) -> begin.apply(group.map(waiting::begun)),
+            false);
+      };
+    }
+
+    @Override
+    public Seq<Attribute> output(SidecarNode node) {
+      return joined(node.child().output(), produced(node));
+    }
+
+    @Override
+    public List<Attribute> produced(SidecarNode node) {
+      return CollectionConverters.asJava(windows).stream()
+          .map(NamedExpression::toAttribute)
+          .toList();
+    }
+
+    @Override
+    public boolean keepsOrder() {
+      return true;
+    }
+
+    @Override
+    public Optional<SparkPlan> sparks(SidecarNode node) {
+      return Optional.of(
+          new ArrowWindowPythonExec(windows, partition, order, node.child(), evalType()));
     }
   }
 }

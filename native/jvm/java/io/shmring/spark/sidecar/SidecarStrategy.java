@@ -2,8 +2,9 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
-import io.shmring.spark.sidecar.SidecarNodes.SidecarExec;
-import io.shmring.spark.sidecar.SidecarNodes.SidecarGroupsExec;
+import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarGroups;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarMap;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -68,8 +69,9 @@ public final class SidecarStrategy extends SparkStrategy {
                 .or(() -> SparkTypes.unsupported(map.schema()));
     if (objection.isEmpty()) {
       return Optional.of(
-          new SidecarExec(
-              call.get(), map.output(), map.isBarrier(), false, later(List.of(map.child()))));
+          new SidecarNode(
+              new SidecarMap(call.get(), map.output(), map.isBarrier()),
+              later(List.of(map.child()))));
     }
     Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
     marked.ifPresent(
@@ -107,8 +109,10 @@ public final class SidecarStrategy extends SparkStrategy {
         .map(
             call -> {
               PythonUDF udf = (PythonUDF) map.functionExpr();
-              check(call, "applyInArrow", SidecarGroupsExec.sent(udf), map.schema());
-              return planned(call, udf, List.of(map.groupingAttributes()), map);
+              Seq<Attribute> keys = map.groupingAttributes();
+              FrameSide frame = SidecarGroups.only(udf, keys, map.child().output());
+              check(call, "applyInArrow", frame.sent(), map.schema());
+              return planned(call, udf, List.of(keys), map);
             });
   }
 
@@ -120,8 +124,8 @@ public final class SidecarStrategy extends SparkStrategy {
               check(
                   call,
                   "applyInArrow",
-                  SidecarGroupsExec.side(keys.get(0), map.left().output()).sent(),
-                  SidecarGroupsExec.side(keys.get(1), map.right().output()).sent(),
+                  SidecarGroups.side(keys.get(0), map.left().output()).sent(),
+                  SidecarGroups.side(keys.get(1), map.right().output()).sent(),
                   map.schema());
               return planned(call, (PythonUDF) map.functionExpr(), keys, map);
             });
@@ -129,17 +133,13 @@ public final class SidecarStrategy extends SparkStrategy {
 
   private SparkPlan planned(
       SidecarCall call, PythonUDF function, List<Seq<Attribute>> keys, LogicalPlan map) {
-    return new SidecarGroupsExec(
-        call,
-        function,
-        SidecarNode.seq(keys),
-        map.output(),
-        false,
+    return new SidecarNode(
+        new SidecarGroups(call, function, SidecarNode.seq(keys), map.output()),
         later(CollectionConverters.asJava(map.children())));
   }
 
-  private Seq<SparkPlan> later(List<LogicalPlan> children) {
-    return SidecarNode.seq(children.stream().map(this::planLater).toList());
+  private List<SparkPlan> later(List<LogicalPlan> children) {
+    return children.stream().map(this::planLater).toList();
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

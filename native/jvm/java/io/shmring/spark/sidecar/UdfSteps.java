@@ -134,13 +134,13 @@ final class UdfSteps {
       uses.add(new UdfSignature.Use(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
-    return new SidecarNodes.SidecarUdfExec(
-        together.get(0).udf.call(),
-        List.copyOf(uses),
-        SidecarNode.seq(arguments),
-        SidecarNode.seq(results),
-        false,
-        SidecarNode.seq(List.of(child)));
+    return new SidecarNode(
+        new SidecarNodes.SidecarUdfs(
+            together.get(0).udf.call(),
+            List.copyOf(uses),
+            SidecarNode.seq(arguments),
+            SidecarNode.seq(results)),
+        List.of(child));
   }
 
   /** Where the argument stands; if it is a new one, at the end. */
