@@ -23,9 +23,10 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   static final UUID UNSEEN = new UUID(0, 0);
 
   public static final long WAIT_MILLIS = 30_000;
+  private static final long TRY_MILLIS = 3_000;
 
   public static RingPlace here(Ring ring) {
-    return new RingPlace(ring.name(), ring.info().uuid(), TaskHost.name());
+    return new RingPlace(ring.name(), ring.info().uuid(), thisHost());
   }
 
   public static RingPlace on(String host, String ring) {
@@ -34,7 +35,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   /** The identity of a ring of this host, however its name and host are written. */
   public static Object identity(String host, String ring) {
-    return host.equals(TaskHost.name())
+    return host.equals(thisHost())
         ? RingNames.identity(ring)
         : List.of(host, Ring.path(ring)); // the driver cannot read it
   }
@@ -62,7 +63,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   }
 
   private Ring attach(Function<String, Ring> attach, long waitMillis, String advice) {
-    boolean isAtHost = TaskHost.name().equals(host);
+    boolean isAtHost = thisHost().equals(host);
     if (uuid.equals(UNSEEN) && !isAtHost) {
       throw elsewhere(waitMillis, advice);
     }
@@ -87,47 +88,35 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     throw elsewhere(waitMillis, advice);
   }
 
+  /**
+   * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred
+   * host has no executor left, so four attempts would fail before an executor is back. A task
+   * that is given back does not count as a failure, and does not hide the failure of another
+   * attempt.
+   *
+   * @param advice gets the host's name
+   */
   private RuntimeException elsewhere(long waitMillis, String advice) {
-    return TaskHost.elsewhere(ring, host, waitMillis, advice);
+    TaskContext task = TaskContext.get();
+    String where =
+        String.format(
+            "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, thisHost());
+    long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
+    if (task.attemptNumber() < tries) {
+      TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
+      return new TaskKilledException(where + "given back");
+    }
+    String attempts =
+        tries == 0
+            ? ""
+            : String.format(
+                " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
+    return new IllegalStateException(where + String.format(advice, host) + attempts);
   }
 
-  /** The host of a task, and what a task does if its ring is on another host. */
-  public static final class TaskHost {
-    private static final long TRY_MILLIS = 3_000;
-
-    private TaskHost() {}
-
-    /** This host's name for Spark's scheduler. */
-    public static String name() {
-      return SparkEnv.get().blockManager().blockManagerId().host();
-    }
-
-    /**
-     * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred
-     * host has no executor left, so four attempts would fail before an executor is back. A task
-     * that is given back does not count as a failure, and does not hide the failure of another
-     * attempt.
-     *
-     * @param advice gets the host's name
-     */
-    public static RuntimeException elsewhere(
-        String ring, String host, long waitMillis, String advice) {
-      TaskContext task = TaskContext.get();
-      String where =
-          String.format(
-              "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, name());
-      long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
-      if (task.attemptNumber() < tries) {
-        TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
-        return new TaskKilledException(where + "given back");
-      }
-      String attempts =
-          tries == 0
-              ? ""
-              : String.format(
-                  " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
-      return new IllegalStateException(where + String.format(advice, host) + attempts);
-    }
+  /** This host's name for Spark's scheduler. */
+  private static String thisHost() {
+    return SparkEnv.get().blockManager().blockManagerId().host();
   }
 
   /** Pauses of a task, which end when Spark ends the task. */

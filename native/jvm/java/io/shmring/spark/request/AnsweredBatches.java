@@ -323,12 +323,12 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /** The rows of a task's answers, each until the next one. */
-  static final class Rows implements Iterator<InternalRow> {
+  public static final class Rows implements Iterator<InternalRow> {
     private final AnsweredBatches answers;
     private Iterator<UnsafeRow> rows = Collections.emptyIterator();
     private InternalRow pending; // written, and not given out yet
 
-    Rows(AnsweredBatches answers) {
+    public Rows(AnsweredBatches answers) {
       this.answers = answers;
     }
 
@@ -366,11 +366,11 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /** The columns of a task's answers, each batch until the next one is asked for. */
-  static final class Columns implements Iterator<ColumnarBatch> {
+  public static final class Columns implements Iterator<ColumnarBatch> {
     private final AnsweredBatches answers;
     private Optional<ColumnarBatch> pending = Optional.empty();
 
-    Columns(AnsweredBatches answers) {
+    public Columns(AnsweredBatches answers) {
       this.answers = answers;
     }
 

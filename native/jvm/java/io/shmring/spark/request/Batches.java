@@ -300,12 +300,17 @@ public final class Batches implements AutoCloseable {
       InternalRow first = stage.next();
       return first instanceof RowSink sink
           ? new GeneratedInput(sink, stage)
-          : new RowInput(first, stage, handler);
+          : new RowInput(first, stage, (AnswerHandler.OfRows) handler);
     }
 
     /** Rows, one by one. */
     static Input ofRows(Iterator<InternalRow> rows, AnswerHandler handler) {
-      return new RowInput(rows, handler);
+      return of(rows, (AnswerHandler.OfRows) handler);
+    }
+
+    /** Rows, of which this is sent. */
+    static Input of(Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
+      return new RowInput(rows, sent);
     }
 
     /** Batches of columns. */
@@ -441,24 +446,21 @@ public final class Batches implements AutoCloseable {
   /** Rows, one by one. */
   private static final class RowInput implements Input {
     private final Iterator<InternalRow> rows;
-    private final AnswerHandler.OfRows handler;
+    private final AnswerHandler.OfRows sent;
     private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
     private long bytes;
     private long rowBytes; // of the last row that was taken
 
-    /**
-     * @param handler of a signature that is for rows
-     */
-    RowInput(Iterator<InternalRow> rows, AnswerHandler handler) {
+    RowInput(Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
       this.rows = rows;
-      this.handler = (AnswerHandler.OfRows) handler;
+      this.sent = sent;
     }
 
     /**
      * @param first of the rows, which has been taken already
      */
-    RowInput(InternalRow first, Iterator<InternalRow> rows, AnswerHandler handler) {
-      this(rows, handler);
+    RowInput(InternalRow first, Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
+      this(rows, sent);
       send(first);
     }
 
@@ -468,8 +470,8 @@ public final class Batches implements AutoCloseable {
     }
 
     private void send(InternalRow row) {
-      next = handler.send(row);
-      rowBytes = next.getSizeInBytes() + (long) handler.kept();
+      next = sent.send(row);
+      rowBytes = next.getSizeInBytes() + (long) sent.kept();
     }
 
     @Override

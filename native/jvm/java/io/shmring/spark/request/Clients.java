@@ -13,6 +13,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.PythonWorker;
@@ -33,7 +34,10 @@ final class Clients {
   private record Idle(SidecarClient client, long since) {}
 
   private static final Map<Key, ArrayDeque<Idle>> IDLE = new HashMap<>();
-  private static boolean swept;
+
+  static {
+    sweep(() -> close(takeUnwanted()), () -> close(takeAll()));
+  }
 
   private Clients() {}
 
@@ -84,14 +88,6 @@ final class Clients {
     synchronized (Clients.class) {
       IDLE.computeIfAbsent(key(call), key -> new ArrayDeque<>())
           .push(new Idle(client, System.nanoTime()));
-      if (!swept) {
-        swept = true;
-        startSweeper(
-            "shmring-sidecar-clients",
-            LOOK_MILLIS,
-            () -> close(takeUnwanted()),
-            () -> close(takeAll()));
-      }
     }
   }
 
@@ -124,35 +120,29 @@ final class Clients {
   }
 
   /**
-   * Begins to look after what is kept from task to task, for as long as the JVM lives.
+   * Looks after what is kept from task to task, for as long as the JVM lives.
    *
-   * @param millis between two looks
-   * @param sweep closes what nobody uses
+   * @param closeUnused what nobody uses
    * @param closeAll for the JVM's end
    */
-  private static void startSweeper(String name, long millis, Runnable sweep, Runnable closeAll) {
-    Thread sweeper = new Thread(() -> run(millis, sweep), name);
-    sweeper.setDaemon(true);
-    sweeper.start();
+  private static void sweep(Runnable closeUnused, Runnable closeAll) {
+    Executors.newSingleThreadScheduledExecutor(
+            work -> {
+              Thread thread = new Thread(work, "shmring-sweeper");
+              thread.setDaemon(true);
+              return thread;
+            })
+        .scheduleWithFixedDelay(closeUnused, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
     Runtime.getRuntime().addShutdownHook(new Thread(closeAll));
-  }
-
-  private static void run(long millis, Runnable sweep) {
-    while (true) {
-      try {
-        Thread.sleep(millis);
-      } catch (InterruptedException error) {
-        return;
-      }
-      sweep.run();
-    }
   }
 
   /** The rings of this executor's Python workers, which Spark uses for task after task. */
   static final class PythonRings {
-    private static final long LOOK_MILLIS = TimeUnit.SECONDS.toMillis(1);
     private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
-    private static boolean swept;
+
+    static {
+      sweep(PythonRings::closeUnused, PythonRings::closeAll);
+    }
 
     private PythonRings() {}
 
@@ -170,11 +160,6 @@ final class Clients {
         String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
         rings = WorkerRings.make(bytes, Path.of(folder));
         RINGS.put(worker, rings);
-        if (!swept) {
-          swept = true;
-          startSweeper(
-              "shmring-python-rings", LOOK_MILLIS, PythonRings::closeUnused, PythonRings::closeAll);
-        }
       }
       return rings;
     }

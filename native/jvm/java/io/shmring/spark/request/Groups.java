@@ -236,16 +236,15 @@ public final class Groups {
     }
 
     /** What makes batches of its rows. */
-    Signature.AnswerHandler handler() {
-      return new MapSignature.Rows(
-          "", ResultSchema.ColumnMapping.BY_PLACE, new StructType(), projection()::apply);
+    AnswerHandler.OfRows rows() {
+      return projection()::apply;
     }
   }
 
   /** Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame. */
   public static final class FrameInput implements Batches.Input {
     private final Iterator<? extends Product> groups; // a key, and the rows of each side
-    private final List<Signature.AnswerHandler> handlers; // of the sides
+    private final List<AnswerHandler.OfRows> sent; // of the sides
     private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
     private final boolean isWhole;
     private Product group;
@@ -269,7 +268,7 @@ public final class Groups {
           sides.size() == 1
               ? first.groups(children.next())
               : first.cogroups(children.next(), sides.get(1), children.next());
-      this.handlers = sides.stream().map(FrameSide::handler).toList();
+      this.sent = sides.stream().map(FrameSide::rows).toList();
       this.begun = begun;
       this.isWhole = isWhole;
     }
@@ -297,15 +296,15 @@ public final class Groups {
                 (InternalRow) group.productElement(0),
                 (Iterator<InternalRow>) group.productElement(1 + side));
         if (isWhole) {
-          return whole(writer, frame, (AnswerHandler.OfRows) handlers.get(side));
+          return whole(writer, frame, sent.get(side));
         }
-        rows = Batches.Input.ofRows(CollectionConverters.asJava(frame), handlers.get(side));
+        rows = Batches.Input.of(CollectionConverters.asJava(frame), sent.get(side));
       }
       int written = rows.fill(writer, mostRows, mostBytes);
       bytes = rows.bytes();
       if (!rows.hasNext()) {
         rows = null;
-        side = (side + 1) % handlers.size();
+        side = (side + 1) % sent.size();
       }
       return written;
     }

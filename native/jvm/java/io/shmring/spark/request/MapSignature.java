@@ -11,7 +11,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -54,21 +53,28 @@ public record MapSignature(
     return new Rows(method, mapping, output, AnswerHandler.OfRows.unsafe(input));
   }
 
-  /** What comes of the answers, also for one that sends something else. */
-  static class Answers implements AnswerHandler {
+  /** What is sent of rows, and comes of the answers. */
+  static class Rows implements AnswerHandler, AnswerHandler.OfRows {
     private final String method;
     final StructType output;
     private final ColumnMapping mapping;
     private final List<String> names;
     private final ColumnRows answers;
+    private final AnswerHandler.OfRows send;
     private int[] places = {}; // of the output's columns, in the answers that come now
 
-    Answers(String method, ColumnMapping mapping, StructType output) {
+    Rows(String method, ColumnMapping mapping, StructType output, AnswerHandler.OfRows send) {
       this.method = method;
       this.mapping = mapping;
       this.names = List.of(output.fieldNames());
       this.output = output;
       this.answers = new ColumnRows(output);
+      this.send = send;
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      return send.send(row);
     }
 
     @Override
@@ -123,25 +129,6 @@ public record MapSignature(
     }
   }
 
-  /** The same for rows that are sent one by one. */
-  static class Rows extends Answers implements AnswerHandler.OfRows {
-    private final Function<InternalRow, UnsafeRow> send;
-
-    Rows(
-        String method,
-        ColumnMapping mapping,
-        StructType output,
-        Function<InternalRow, UnsafeRow> send) {
-      super(method, mapping, output);
-      this.send = send;
-    }
-
-    @Override
-    public UnsafeRow send(InternalRow row) {
-      return send.apply(row);
-    }
-  }
-
   /**
    * All columns go to a function of Spark's own, and the answer's columns come instead of them.
    * Spark does not compare their types with the declared ones: it fails, or does not, when it reads
@@ -165,7 +152,7 @@ public record MapSignature(
 
     @Override
     public Signature.AnswerHandler begin(int partition) {
-      return new Rows(output, Signature.AnswerHandler.OfRows.unsafe(inputs.get(0)));
+      return new Rows(output, AnswerHandler.OfRows.unsafe(inputs.get(0)));
     }
 
     /** Which answers are of which batch only the function knows. */
@@ -173,7 +160,7 @@ public record MapSignature(
       private boolean isTyped; // what comes now is of the declared types
       private boolean isDeclared; // and has nulls only where they may be
 
-      Rows(StructType output, Function<InternalRow, UnsafeRow> send) {
+      Rows(StructType output, AnswerHandler.OfRows send) {
         super("mapInArrow", ColumnMapping.BY_PLACE, output, send);
       }
 

@@ -4,10 +4,8 @@ import java.io.Serializable;
 import java.util.LinkedHashMap;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.Iterator;
 import scala.collection.immutable.VectorMap;
@@ -26,16 +24,6 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
   @FunctionalInterface
   public interface Output<R> extends Serializable {
     java.util.Iterator<R> of(AnsweredBatches answers);
-
-    /** Rows, each until the next one. */
-    static Output<InternalRow> rows() {
-      return AnsweredBatches.Rows::new;
-    }
-
-    /** Columns, each batch until the next one is asked for. */
-    static Output<ColumnarBatch> columns() {
-      return AnsweredBatches.Columns::new;
-    }
   }
 
   final Call call;

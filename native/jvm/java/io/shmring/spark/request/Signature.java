@@ -5,7 +5,6 @@ import java.io.Serializable;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
-import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -51,8 +50,9 @@ public interface Signature extends Serializable {
 
   /** What comes of a task's requests, in order. */
   public interface AnswerHandler {
-    /** One that is told of each row. */
-    interface OfRows extends AnswerHandler {
+    /** What is sent of rows. */
+    @FunctionalInterface
+    interface OfRows {
       /** What is sent of a row; it is good until the next call. */
       UnsafeRow send(InternalRow row);
 
@@ -62,7 +62,7 @@ public interface Signature extends Serializable {
       }
 
       /** Makes rows of these types what most of Spark's operators give already. */
-      static Function<InternalRow, UnsafeRow> unsafe(StructType types) {
+      static OfRows unsafe(StructType types) {
         UnsafeProjection projection = UnsafeProjection.create(types);
         return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
       }

@@ -15,7 +15,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
-import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -220,7 +219,7 @@ public record UdfSignature(
 
   /** UDFs over rows: the arguments are computed from these. */
   private static final class Rows extends Answers implements AnswerHandler.OfRows {
-    private final Function<InternalRow, UnsafeRow> unsafe;
+    private final AnswerHandler.OfRows unsafe;
     private final UnsafeProjection arguments;
     private final JoinedRows joined;
     private int kept;
@@ -235,7 +234,7 @@ public record UdfSignature(
 
     @Override
     public UnsafeRow send(InternalRow row) {
-      UnsafeRow ready = unsafe.apply(row);
+      UnsafeRow ready = unsafe.send(row);
       joined.add(ready);
       kept = ready.getSizeInBytes();
       return arguments.apply(ready);

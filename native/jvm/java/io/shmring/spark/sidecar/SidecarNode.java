@@ -2,6 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.AnsweredBatches;
 import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarTask.Metrics;
@@ -284,12 +285,12 @@ public final class SidecarNode extends SparkPlan {
 
   @Override
   public RDD<InternalRow> doExecute() {
-    return execute(SidecarTask.Output.rows());
+    return execute(AnsweredBatches.Rows::new);
   }
 
   @Override
   public RDD<ColumnarBatch> doExecuteColumnar() {
-    return execute(SidecarTask.Output.columns());
+    return execute(AnsweredBatches.Columns::new);
   }
 
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
