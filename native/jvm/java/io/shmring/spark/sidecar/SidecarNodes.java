@@ -379,20 +379,20 @@ final class SidecarNodes {
   record SidecarGroups(
       SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> output)
       implements Groups {
-    /** What goes of a single child; a column of the frame keeps its name. */
-    static FrameSide only(PythonUDF function, Seq<Attribute> keys, Seq<Attribute> output) {
-      return FrameSide.of(keys, output, CollectionConverters.asJava(function.children()));
-    }
-
     /**
-     * The frame's own columns go of each of two children.
+     * What goes of a child: of a single one what the function takes, whose columns keep their names, and
+     * of each of two the frame's own columns.
      *
-     * @param output the child's: Spark has put the keys before the frame's own columns, which may
+     * @param output the child's: Spark has put the keys of two before the frames' own columns, which may
      *     have them again
      */
-    static FrameSide side(Seq<Attribute> keys, Seq<Attribute> output) {
-      return FrameSide.of(
-          keys, output, CollectionConverters.asJava(output).subList(keys.size(), output.size()));
+    FrameSide side(int child, Seq<Attribute> output) {
+      Seq<Attribute> by = keys.apply(child);
+      List<? extends Expression> columns =
+          keys.size() == 1
+              ? CollectionConverters.asJava(function.children())
+              : CollectionConverters.asJava(output).subList(by.size(), output.size());
+      return FrameSide.of(by, output, columns);
     }
 
     @Override
@@ -406,11 +406,9 @@ final class SidecarNodes {
     }
 
     private List<FrameSide> frames(SidecarNode node) {
-      Seq<Attribute> first = node.child().output();
-      return node.isOverOne()
-          ? List.of(only(function, keys.head(), first))
-          : List.of(
-              side(keys.head(), first), side(keys.last(), node.children().last().output()));
+      return IntStream.range(0, keys.size())
+          .mapToObj(i -> side(i, node.children().apply(i).output()))
+          .toList();
     }
 
     @Override

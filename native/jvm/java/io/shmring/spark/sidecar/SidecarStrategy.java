@@ -2,7 +2,6 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
-import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.sidecar.SidecarNodes.SidecarGroups;
 import io.shmring.spark.sidecar.SidecarNodes.SidecarMap;
 import java.util.ArrayDeque;
@@ -43,9 +42,19 @@ public final class SidecarStrategy extends SparkStrategy {
     if (plan instanceof MapInArrow map && isWanted()) {
       planned = planMap(map);
     } else if (plan instanceof FlatMapGroupsInArrow map && isWanted()) {
-      planned = planGroups(map);
+      planned =
+          planGroups(
+              map.functionExpr(),
+              PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
+              List.of(map.groupingAttributes()),
+              map);
     } else if (plan instanceof FlatMapCoGroupsInArrow map && isWanted()) {
-      planned = planCogroups(map);
+      planned =
+          planGroups(
+              map.functionExpr(),
+              PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
+              List.of(map.leftAttributes(), map.rightAttributes()),
+              map);
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -71,7 +80,7 @@ public final class SidecarStrategy extends SparkStrategy {
       return Optional.of(
           new SidecarNode(
               new SidecarMap(call.get(), map.output(), map.isBarrier()),
-              later(List.of(map.child()))));
+              List.of(planLater(map.child()))));
     }
     Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
     marked.ifPresent(
@@ -104,42 +113,24 @@ public final class SidecarStrategy extends SparkStrategy {
     }
   }
 
-  private Optional<SparkPlan> planGroups(FlatMapGroupsInArrow map) {
-    return called(map.functionExpr(), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF())
+  private Optional<SparkPlan> planGroups(
+      Expression function, int type, List<Seq<Attribute>> keys, LogicalPlan map) {
+    return called(function, type)
         .map(
             call -> {
-              PythonUDF udf = (PythonUDF) map.functionExpr();
-              Seq<Attribute> keys = map.groupingAttributes();
-              FrameSide frame = SidecarGroups.only(udf, keys, map.child().output());
-              check(call, "applyInArrow", frame.sent(), map.schema());
-              return planned(call, udf, List.of(keys), map);
+              SidecarGroups groups =
+                  new SidecarGroups(
+                      call, (PythonUDF) function, SidecarNode.seq(keys), map.output());
+              for (int i = 0; i < keys.size(); i++) {
+                check(call, "applyInArrow", groups.side(i, map.children().apply(i).output()).sent());
+              }
+              check(call, "applyInArrow", map.schema());
+              return new SidecarNode(
+                  groups,
+                  CollectionConverters.asJava(map.children()).stream()
+                      .map(this::planLater)
+                      .toList());
             });
-  }
-
-  private Optional<SparkPlan> planCogroups(FlatMapCoGroupsInArrow map) {
-    return called(map.functionExpr(), PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF())
-        .map(
-            call -> {
-              List<Seq<Attribute>> keys = List.of(map.leftAttributes(), map.rightAttributes());
-              check(
-                  call,
-                  "applyInArrow",
-                  SidecarGroups.side(keys.get(0), map.left().output()).sent(),
-                  SidecarGroups.side(keys.get(1), map.right().output()).sent(),
-                  map.schema());
-              return planned(call, (PythonUDF) map.functionExpr(), keys, map);
-            });
-  }
-
-  private SparkPlan planned(
-      SidecarCall call, PythonUDF function, List<Seq<Attribute>> keys, LogicalPlan map) {
-    return new SidecarNode(
-        new SidecarGroups(call, function, SidecarNode.seq(keys), map.output()),
-        later(CollectionConverters.asJava(map.children())));
-  }
-
-  private List<SparkPlan> later(List<LogicalPlan> children) {
-    return children.stream().map(this::planLater).toList();
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */
