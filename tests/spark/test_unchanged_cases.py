@@ -193,6 +193,19 @@ def without_columns(s):
 
 
 @case()
+def file_that_is_read(s):
+    file = s.file(s.t)
+    name = functions.regexp_extract(functions.input_file_name(), "part-[0-9]+", 0)
+    return [
+        file.select("id", series("double", lambda x: x + 1)("half"), name),
+        file.mapInArrow(lambda batches: batches, file.schema).select("id", name),
+        file.mapInPandas(lambda frames: frames, file.schema).select(
+            "id", arrays("double", lambda x: pc.add(x, 1))("half"), name
+        ),
+    ]
+
+
+@case()
 def many_columns(s):
     wide = s.spark.range(20).select(*(col("id").alias(f"c{i}") for i in range(150)))
     return wide.mapInArrow(lambda batches: batches, wide.schema)

@@ -20,6 +20,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
+import org.apache.spark.rdd.InputFileBlockHolder$;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.internal.SQLConf;
@@ -49,6 +50,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<ColumnarBatch> columns = Optional.empty(); // of that
   private long given; // rows that the metrics do not know of yet
   private Optional<Thread> reader = Optional.empty(); // of the piece, outside of the monitor
+  private Optional<Object> fileBelow = Optional.empty(); // where the child names the file it reads
   private boolean finished;
   private boolean closed;
   private boolean released;
@@ -76,7 +78,7 @@ public final class AnsweredBatches implements AutoCloseable {
       if (call instanceof PythonCall) {
         context.killTaskIfInterrupted(); // as Spark does between its batches
       }
-      runOrEnd(this::advance);
+      runOrEnd(() -> readApart(this::advance));
     } while (columns.isEmpty());
     return columns;
   }
@@ -110,6 +112,27 @@ public final class AnsweredBatches implements AutoCloseable {
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new TaskKilledException("interrupted while it waited for a sidecar");
+    }
+  }
+
+  /**
+   * Spark's own way keeps apart which file its writer reads and which one the operators above are
+   * told of by `input_file_name`: a file's end takes the name away from the thread that reads.
+   */
+  private void readApart(Step step) throws InterruptedException {
+    InputFileBlockHolder$ holder = InputFileBlockHolder$.MODULE$;
+    Object above = holder.getThreadLocalValue();
+    if (fileBelow.isPresent()) {
+      holder.setThreadLocalValue(fileBelow.get());
+    }
+    try {
+      step.run();
+    } finally {
+      Object below = holder.getThreadLocalValue();
+      if (below != above) {
+        fileBelow = Optional.of(below);
+        holder.setThreadLocalValue(above);
+      }
     }
   }
 
