@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from direct import ROWS
+from direct import ROWS, plan_of
 from fixture_types import RunThread, Until
 from pyspark.sql import functions
+from unchanged import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,14 +38,10 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
-    return start_spark(
-        f"local[{CORES},20]",
-        **{
-            "spark.shmring.functions": "on",
-            "spark.excludeOnFailure.enabled": "false",
-            ROWS: str(BATCH),
-        },
-    )
+    options = {"spark.excludeOnFailure.enabled": "false", ROWS: str(BATCH)}
+    session = start_spark(f"local[{CORES},20]", **options)
+    session.conf.set(FUNCTIONS, "on")  # a session of the tests begins without
+    return session
 
 
 class Executor:
@@ -118,6 +115,7 @@ def test_kills_and_cancels_cost_no_row_and_leave_nothing(
     rng = random.Random(run)
     executor.reuse_workers(rng.random() < 0.7)
     frame = rng.choice(_frames(spark, tmp_path))
+    assert "over rings" in plan_of(frame)
 
     def total(group: str) -> tuple[int, int]:
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=rng.random() < 0.5)
