@@ -343,6 +343,15 @@ final class SidecarNodes {
 
     Seq<Attribute> output();
 
+    /** What goes of a child, which has this output. */
+    FrameSide side(int child, Seq<Attribute> output);
+
+    default List<FrameSide> frames(SidecarNode node) {
+      return IntStream.range(0, node.children().size())
+          .mapToObj(i -> side(i, node.children().apply(i).output()))
+          .toList();
+    }
+
     @Override
     default Seq<Attribute> output(SidecarNode node) {
       return output();
@@ -386,7 +395,8 @@ final class SidecarNodes {
      * @param output the child's: Spark has put the keys of two before the frames' own columns, which may
      *     have them again
      */
-    FrameSide side(int child, Seq<Attribute> output) {
+    @Override
+    public FrameSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);
       List<? extends Expression> columns =
           keys.size() == 1
@@ -403,12 +413,6 @@ final class SidecarNodes {
     @Override
     public Call call(SidecarNode node) {
       return call;
-    }
-
-    private List<FrameSide> frames(SidecarNode node) {
-      return IntStream.range(0, keys.size())
-          .mapToObj(i -> side(i, node.children().apply(i).output()))
-          .toList();
     }
 
     @Override
@@ -460,10 +464,9 @@ final class SidecarNodes {
           CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, keys)._1()));
     }
 
-    private List<FrameSide> frames(SidecarNode node) {
-      return IntStream.range(0, keys.size())
-          .mapToObj(i -> side(keys.apply(i), node.children().apply(i).output()))
-          .toList();
+    @Override
+    public FrameSide side(int child, Seq<Attribute> output) {
+      return side(keys.apply(child), output);
     }
 
     @Override
