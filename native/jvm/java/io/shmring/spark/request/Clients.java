@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.PythonWorker;
@@ -36,7 +37,7 @@ final class Clients {
   private static final Map<Key, ArrayDeque<Idle>> IDLE = new HashMap<>();
 
   static {
-    sweep(() -> close(takeUnwanted()), () -> close(takeAll()));
+    Sweeper.begin(() -> close(takeUnwanted()), () -> close(takeAll()));
   }
 
   private Clients() {}
@@ -119,21 +120,24 @@ final class Clients {
     clients.forEach(SidecarClient::close);
   }
 
-  /**
-   * Looks after what is kept from task to task, for as long as the JVM lives.
-   *
-   * @param closeUnused what nobody uses
-   * @param closeAll for the JVM's end
-   */
-  private static void sweep(Runnable closeUnused, Runnable closeAll) {
-    Executors.newSingleThreadScheduledExecutor(
+  /** The thread that looks after what is kept from task to task, for as long as the JVM lives. */
+  private static final class Sweeper {
+    private static final ScheduledExecutorService THREAD =
+        Executors.newSingleThreadScheduledExecutor(
             work -> {
               Thread thread = new Thread(work, "shmring-sweeper");
               thread.setDaemon(true);
               return thread;
-            })
-        .scheduleWithFixedDelay(closeUnused, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
-    Runtime.getRuntime().addShutdownHook(new Thread(closeAll));
+            });
+
+    /**
+     * @param closeUnused what nobody uses
+     * @param closeAll for the JVM's end
+     */
+    static void begin(Runnable closeUnused, Runnable closeAll) {
+      THREAD.scheduleWithFixedDelay(closeUnused, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
+      Runtime.getRuntime().addShutdownHook(new Thread(closeAll));
+    }
   }
 
   /** The rings of this executor's Python workers, which Spark uses for task after task. */
@@ -141,7 +145,7 @@ final class Clients {
     private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
 
     static {
-      sweep(PythonRings::closeUnused, PythonRings::closeAll);
+      Sweeper.begin(PythonRings::closeUnused, PythonRings::closeAll);
     }
 
     private PythonRings() {}
