@@ -27,12 +27,14 @@ public final class WorkerRings implements AutoCloseable {
 
   private final Ring requests;
   private final Ring answers;
+  private final long slots; // of each
   private final Producer producer;
   private final Consumer consumer;
 
   private WorkerRings(Ring requests, Ring answers) {
     this.requests = requests;
     this.answers = answers;
+    this.slots = requests.info().slots();
     requests.subscribe(WORKER, BranchOptions.EARLIEST);
     this.producer = requests.producer("task");
     this.consumer = answers.consumer("task", BranchOptions.EARLIEST.asExclusive(), "task");
@@ -89,7 +91,7 @@ public final class WorkerRings implements AutoCloseable {
 
   /** Whether larger rings would not be made for such requests. */
   public boolean fits(long bytes) {
-    return requests.info().slots() >= wished(bytes);
+    return slots >= wished(bytes);
   }
 
   /** The paths by which the worker attaches. */
@@ -107,7 +109,7 @@ public final class WorkerRings implements AutoCloseable {
 
   /** The most bytes of a message: several find room beside it. */
   long mostBytes() {
-    return requests.info().slots() * Ring.SLOT_BYTES / 4;
+    return slots * Ring.SLOT_BYTES / 4;
   }
 
   @Override
