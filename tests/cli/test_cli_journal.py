@@ -152,6 +152,44 @@ def test_cat_writes_a_parquet_file(ring: shmring.Ring, name: str, tmp_path: Path
     assert "No such file or directory" in nowhere.stderr
 
 
+def test_a_parquet_file_goes_where_its_name_leads_and_touches_no_other(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with ring.journal(tmp_path / "j"), ring.producer() as out:
+        out.push(b"1", durable=True)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    target, link, other = folder / "target", folder / "link", folder / "link.part"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    other.write_bytes(b"somebody's")
+    assert call("cat", tmp_path / "j", "--parquet", link).returncode == 0
+    assert link.is_symlink()
+    assert pq.read_table(target)["message"].to_pylist() == [b"1"]
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert other.read_bytes() == b"somebody's"
+
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    reading = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    assert call("cat", tmp_path / "j", "--parquet", pipe).returncode == 0
+    assert pq.read_table(pa.BufferReader(reading.communicate()[0])).num_rows == 1
+    assert sorted(each.name for each in folder.iterdir()) == ["link", "link.part", "pipe", "target"]
+
+
+def test_a_parquet_file_is_for_one_schema(ring: shmring.Ring, tmp_path: Path) -> None:
+    schema = pa.schema({"n": pa.int64()})
+    with ring.journal(tmp_path / "j"), ring.producer() as out, ring.arrow_writer(schema) as writer:
+        out.push(b"1")
+        writer.write(pa.record_batch({"n": [1]}))
+        out.wait_durable(ring.claimed - 1)
+    failed = call("cat", tmp_path / "j", "--parquet", tmp_path / "file")
+    assert failed.returncode == 1
+    assert "a file holds batches of one schema, or messages" in failed.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["j"]
+
+
 def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:
     with ring.journal(tmp_path), ring.producer() as out:
         for i in range(20):

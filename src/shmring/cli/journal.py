@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -187,15 +188,41 @@ def _write_parquet(messages: Iterator[Message], path: str) -> None:
 
     found = batches()
     first = next(found, None)
-    draft = f"{path}.part"
-    try:
-        with ParquetWriter(draft, row if first is None else first.schema) as out:
-            for batch in found if first is None else chain([first], found):
-                out.write_batch(batch)
-        os.replace(draft, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
+    schema = row if first is None else first.schema
+    with _whole(path) as file, ParquetWriter(file, schema) as out:
+        for batch in found if first is None else chain([first], found):
+            if not batch.schema.equals(schema):
+                raise ValueError(
+                    f"{path} is for {', '.join(schema.names)}, but now comes "
+                    f"{', '.join(batch.schema.names)}: a file holds batches of one schema, or "
+                    f"messages"
+                )
+            out.write_batch(batch)
+
+
+@contextmanager
+def _whole(path: str) -> Generator[IO[bytes]]:
+    """A file that has its name, and an older one's mode, once it is whole.
+
+    What is no file, such as /dev/stdout or a pipe, is written to as it is.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as out:
+            yield out
+        return
+    target = os.path.realpath(path)  # a link stays one
+    draft = f"{target}.{os.getpid()}.part"
+    with open(draft, "xb") as out:  # nobody else's
+        try:
+            if os.path.exists(target):
+                shutil.copymode(target, draft)
+            yield out
+            out.flush()
+            os.replace(draft, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+            raise
 
 
 @journal.command()
