@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DIRECT = "spark.shmring.direct"
+FUNCTIONS = "spark.shmring.functions"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # What Spark says of a cast in which values would be lost: 4.3, and those before.
 LOSES = "MISMATCH|ArrowInvalid"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
-from direct import DIRECT
+from direct import DIRECT, FUNCTIONS
 
 from shmring.sidecars import Sidecar
 
@@ -100,7 +100,7 @@ class Sessions:
 
 def _is_of_queries(option: str) -> bool:
     """Whether a session takes it for the queries to come."""
-    return option.startswith("spark.sql.") or option == DIRECT
+    return option.startswith("spark.sql.") or option in (DIRECT, FUNCTIONS)
 
 
 class Clusters:

@@ -17,10 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pyspark
 import pytest
-from direct import ROWS, TYPES, columns_of, plan_of
+from direct import FUNCTIONS, ROWS, TYPES, columns_of, plan_of
 from pyspark.sql import DataFrame, functions
 
-FUNCTIONS = "spark.shmring.functions"
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from direct import ROWS, plan_of
+from direct import FUNCTIONS, ROWS, plan_of
 from fixture_types import RunThread, Until
 from pyspark.sql import functions
-from unchanged import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,10 +37,10 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
-    options = {"spark.excludeOnFailure.enabled": "false", ROWS: str(BATCH)}
-    session = start_spark(f"local[{CORES},20]", **options)
-    session.conf.set(FUNCTIONS, "on")  # a session of the tests begins without
-    return session
+    return start_spark(
+        f"local[{CORES},20]",
+        **{FUNCTIONS: "on", "spark.excludeOnFailure.enabled": "false", ROWS: str(BATCH)},
+    )
 
 
 class Executor:

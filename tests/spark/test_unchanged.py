@@ -16,9 +16,9 @@ import mapped
 import pandas as pd
 import pyarrow as pa
 import pytest
-from direct import ROWS, metrics_of, plan_of
+from direct import FUNCTIONS, ROWS, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
-from unchanged import ADAPTIVE, FUNCTIONS, SESSION, arrays, arrays_iterator, outcome, series
+from unchanged import ADAPTIVE, SESSION, arrays, arrays_iterator, outcome, series
 
 
 @pytest.fixture(scope="module")

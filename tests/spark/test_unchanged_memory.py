@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from direct import ROWS
-from unchanged import FUNCTIONS, arrays_iterator, outcome, series
+from direct import FUNCTIONS, ROWS
+from unchanged import arrays_iterator, outcome, series
 
 COUNT = 40_000
 
