@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-#include "contention.h"
+#include "core.h"
 #include "path.h"
 
 enum { SEATS_OFFSET = 4096 };

@@ -18,8 +18,6 @@
 #include <string.h>
 
 #include "cells.h"
-#include "locks.h"
-#include "seats.h"
 
 enum {
 	THREADS = 4,

@@ -6,15 +6,8 @@
  */
 #include <time.h>
 
-#include "adopt.h"
-#include "branches.h"
 #include "cells.h"
-#include "clock.h"
-#include "deferred.h"
-#include "recovery.h"
-#include "seats.h"
 #include "takes.h"
-#include "wake.h"
 
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)

@@ -6,14 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attach.h"
 #include "cells.h"
-#include "error.h"
-#include "file.h"
-#include "floor.h"
-#include "locks.h"
-#include "participants.h"
-#include "seats.h"
 
 /* Locks have a file description of their own. A mapping keeps the description from
  * which it was made open, and a forked child inherits the mapping: with that

@@ -2,8 +2,6 @@
  * change happens under the admin lock. The words that running producers and consumers
  * read change so that each intermediate state holds back too much, never too little.
  */
-#include "branches.h"
-#include "seats.h"
 #include "wake.h"
 
 /* followers and roots follow from the upstreams. */

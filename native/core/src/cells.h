@@ -4,8 +4,7 @@
 
 #include <unistd.h>
 
-#include "error.h"
-#include "handles.h"
+#include "core.h"
 
 static inline uint64_t index_of(const shmring *ring, uint64_t sequence)
 {

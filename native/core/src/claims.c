@@ -2,8 +2,6 @@
  * docs/protocol.md, P3.
  */
 #include "cells.h"
-#include "claims.h"
-#include "seats.h"
 #include "wake.h"
 
 void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)

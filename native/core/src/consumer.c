@@ -8,21 +8,9 @@
  */
 #include <stdlib.h>
 
-#include "adopt.h"
-#include "branches.h"
 #include "cells.h"
-#include "contention.h"
-#include "deferred.h"
-#include "end.h"
-#include "error.h"
-#include "floor.h"
-#include "graph.h"
 #include "holder.h"
-#include "participants.h"
-#include "recovery.h"
-#include "seats.h"
 #include "takes.h"
-#include "wake.h"
 
 /* --- joining and leaving ------------------------------------------------------ */
 

@@ -7,8 +7,7 @@
  * time if it has got few messages since. It holds nothing meanwhile: its claim or its
  * take has been undone.
  */
-#include "contention.h"
-#include "clock.h"
+#include "core.h"
 
 #define SHORTEST_NS 500
 #define LONGEST_NS 16000

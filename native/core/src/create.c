@@ -15,12 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "attach.h"
-#include "clock.h"
-#include "error.h"
-#include "file.h"
-#include "locks.h"
-#include "unlink.h"
+#include "core.h"
 
 /* --- what it will be -------------------------------------------------------- */
 

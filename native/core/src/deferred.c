@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "deferred.h"
+#include "core.h"
 
 #define LEAST_ROOM 16
 #define EMPTY NONE

@@ -8,10 +8,7 @@
  * one by one. docs/protocol.md, P11.
  */
 #include "cells.h"
-#include "end.h"
-#include "floor.h"
 #include "takes.h"
-#include "wake.h"
 
 /* Markers of overlapping runs, with nothing but aborted claims between them, are one end.
  * Runs overlap if the later marker's producer had begun before the earlier marker; a producer

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "shmring.h"
+#include "core.h"
 
 static _Thread_local char message[640];
 static _Thread_local const char *text = "";

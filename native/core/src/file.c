@@ -7,9 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "file.h"
-#include "locks.h"
+#include "core.h"
 
 #define NAMED "/dev/shm/shmring." /* a named ring, without its name */
 

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include "cells.h"
-#include "error.h"
-#include "locks.h"
 
 static bool is_refusal(int error)
 {

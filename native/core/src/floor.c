@@ -18,7 +18,6 @@
  * themselves at every take, the floor's side does. docs/protocol.md, P4.
  */
 #include "cells.h"
-#include "floor.h"
 
 /* Walks from the boundary `from` over published messages and returns the first
  * boundary at or after `target`, or where publication ends before that. */

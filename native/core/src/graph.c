@@ -1,14 +1,7 @@
 /* Branches: making, finding, following and ending them. */
 #include <string.h>
 
-#include "branches.h"
 #include "cells.h"
-#include "error.h"
-#include "floor.h"
-#include "graph.h"
-#include "participants.h"
-#include "recovery.h"
-#include "seats.h"
 #include "wake.h"
 
 int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)

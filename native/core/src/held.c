@@ -1,7 +1,5 @@
 /* Reading messages that are held: one by one, as rows side by side, and how far reading may go. */
 #include "cells.h"
-#include "error.h"
-#include "floor.h"
 #include "takes.h"
 
 __attribute__((cold, noinline)) static int read_any(const shmring *r, uint64_t *position, uint64_t end,

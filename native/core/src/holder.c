@@ -8,12 +8,7 @@
 #include <string.h>
 
 #include "cells.h"
-#include "clock.h"
-#include "error.h"
-#include "floor.h"
 #include "holder.h"
-#include "locks.h"
-#include "seats.h"
 
 /* The age of the message at `sequence`; -1 if it is unknown. */
 static int64_t age_of(const shmring *r, uint64_t sequence)

@@ -2,7 +2,7 @@
 #ifndef SHMRING_HOLDER_H
 #define SHMRING_HOLDER_H
 
-#include "handles.h"
+#include "core.h"
 
 int check_named(const shmring *ring, const shmring_consumer *consumer);
 void explain_seats(const shmring *ring, char *text, size_t size);

@@ -3,8 +3,7 @@
  * messages that are marked as record batches. */
 #include <string.h>
 
-#include "error.h"
-#include "kind.h"
+#include "core.h"
 
 static_assert((int)SHMRING_KIND_BYTES == KIND_BYTES && (int)SHMRING_KIND_END == KIND_END &&
 		  (int)SHMRING_KIND_ARROW_BATCH == KIND_ARROW_BATCH &&

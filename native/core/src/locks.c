@@ -31,9 +31,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "handles.h"
-#include "locks.h"
+#include "core.h"
 
 #define LOST UINT64_MAX
 
@@ -156,7 +154,7 @@ static void close_if_ours(const struct lock_file *f, uint64_t descriptor)
 }
 
 /* Marks a new description, so that it is recognised later, and maps its page. */
-static bool describe(const struct lock_file *f, int fd, uint64_t *descriptor, void **page)
+static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor, void **page)
 {
 	uint32_t position;
 
@@ -196,7 +194,7 @@ static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **p
 		errno = ENOENT;
 		return false;
 	}
-	if (describe(f, fd, descriptor, page))
+	if (mark_and_map(f, fd, descriptor, page))
 		return true;
 	if (lock_file_is(f, fd))
 		close(fd);
@@ -274,7 +272,7 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 	if (fd >= 0 && fstat(fd, &st) == 0) {
 		f->device = st.st_dev;
 		f->inode = st.st_ino;
-		if (describe(f, fd, &f->descriptor, &f->page)) {
+		if (mark_and_map(f, fd, &f->descriptor, &f->page)) {
 			pthread_mutex_init(&f->section, NULL);
 			f->next = files;
 			files = f;

@@ -6,15 +6,8 @@
 #include <limits.h>
 #include <string.h>
 
-#include "adopt.h"
-#include "branches.h"
 #include "cells.h"
-#include "deferred.h"
-#include "error.h"
-#include "recovery.h"
-#include "seats.h"
 #include "takes.h"
-#include "wake.h"
 
 /* The destination of a lease; it is decided once, even if the seat is overwritten meanwhile. */
 struct place {

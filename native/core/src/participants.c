@@ -1,9 +1,5 @@
 /* Joining a ring, and listing its participants. */
-#include "error.h"
 #include "holder.h"
-#include "participants.h"
-#include "recovery.h"
-#include "seats.h"
 
 /* Takes a free seat; if there is none, it frees those of the dead first. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)

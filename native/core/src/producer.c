@@ -12,16 +12,7 @@
 #include <time.h>
 
 #include "cells.h"
-#include "claims.h"
-#include "clock.h"
-#include "contention.h"
-#include "error.h"
-#include "floor.h"
 #include "holder.h"
-#include "kind.h"
-#include "participants.h"
-#include "recovery.h"
-#include "seats.h"
 #include "wake.h"
 
 static inline uint64_t message_time(uint32_t options)
@@ -29,6 +20,19 @@ static inline uint64_t message_time(uint32_t options)
 	if (options & OPT_CLOCK_OFF)
 		return 0;
 	return now_ns(options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
+}
+
+/* Users' own numbers, and bytes, need no check of the message. */
+static inline bool kind_is_reserved(uint8_t kind)
+{
+	return (uint8_t)(kind - 1) < SHMRING_KIND_USER - 1;
+}
+
+static inline int kind_check(const shmring *r, uint8_t kind, const uint8_t *data, uint64_t length)
+{
+	if (__builtin_expect(kind_is_reserved(kind), 0))
+		return kind_check_reserved(r, kind, data, length);
+	return SHMRING_OK;
 }
 
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)

@@ -5,14 +5,8 @@
  */
 #include <string.h>
 
-#include "branches.h"
 #include "cells.h"
-#include "claims.h"
-#include "error.h"
-#include "recovery.h"
-#include "seats.h"
 #include "takes.h"
-#include "wake.h"
 
 static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 {

@@ -10,9 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "locks.h"
-#include "seats.h"
+#include "core.h"
 
 /* For a close in a process that has waited that long in vain before: a short wait. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)

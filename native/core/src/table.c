@@ -9,8 +9,6 @@
 #include <string.h>
 
 #include "cells.h"
-#include "error.h"
-#include "floor.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define RACY __attribute__((no_sanitize("thread")))

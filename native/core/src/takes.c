@@ -7,8 +7,6 @@
  * docs/protocol.md, P5.
  */
 #include "cells.h"
-#include "error.h"
-#include "floor.h"
 #include "takes.h"
 
 /* --- the ranges of one seat ------------------------------------------------- */

@@ -2,7 +2,6 @@
 #ifndef SHMRING_TAKES_H
 #define SHMRING_TAKES_H
 
-#include "handles.h"
 #include "wake.h"
 
 void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t);

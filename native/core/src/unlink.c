@@ -14,12 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "error.h"
-#include "file.h"
-#include "locks.h"
-#include "seats.h"
-#include "unlink.h"
+#include "core.h"
 
 #define DRAFT ".shmring-new-"
 enum { UUID_TEXT = 36 };

@@ -6,9 +6,6 @@
 #include <time.h>
 
 #include "cells.h"
-#include "clock.h"
-#include "error.h"
-#include "floor.h"
 #include "holder.h"
 #include "waiter.h"
 #include "wake.h"

@@ -11,9 +11,6 @@
 #include <unistd.h>
 
 #include "cells.h"
-#include "clock.h"
-#include "error.h"
-#include "floor.h"
 #include "waiter.h"
 #include "wake.h"
 

@@ -9,11 +9,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 
-#include "adopt.h"
 #include "cells.h"
-#include "clock.h"
-#include "end.h"
-#include "floor.h"
 #include "holder.h"
 #include "waiter.h"
 #include "wake.h"

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "handles.h"
+#include "core.h"
 
 /* Half of the promised 100 ms. */
 #define SLICE_NS (50 * 1000 * 1000LL)

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "cells.h"
-#include "floor.h"
 #include "wake.h"
 
 long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)

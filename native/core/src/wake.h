@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "handles.h"
+#include "core.h"
 
 long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout);
 void wake(struct branch *branch, int consumers);

@@ -18,12 +18,6 @@
 #include <unistd.h>
 
 #include "cells.h"
-#include "claims.h"
-#include "clock.h"
-#include "deferred.h"
-#include "file.h"
-#include "floor.h"
-#include "seats.h"
 
 /* By the lines where they stand: they run in that order. One in a program, however many files
  * include this, as what is weak below. */

@@ -1,6 +1,5 @@
 /* Who has lost keeps out, longer each time, until it gets its share again. */
 #include "check.h"
-#include "contention.h"
 
 TEST(pause_doubles_up_to_a_bound_while_little_is_got)
 {

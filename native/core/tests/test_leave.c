@@ -6,8 +6,6 @@
 #include <stdatomic.h>
 #include <sys/syscall.h>
 
-#include "locks.h"
-
 enum { HANDLES = 10 };
 #define SECOND INT64_C(1000000000)
 

@@ -1,6 +1,6 @@
 /* Removing rings, and those of the dead. */
 #include "folder.h"
-#include "locks.h"
+#include "core.h"
 
 TEST(only_the_ring_that_is_meant_is_unlinked)
 {

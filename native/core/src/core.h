@@ -1,0 +1,316 @@
+/* What the files of the core share: the handles of an attached ring, of its producers and of its consumers;
+ * the clocks; and each file's functions for the others. What is inline and calls them: cells.h, takes.h,
+ * wake.h, waiter.h, holder.h. */
+#ifndef SHMRING_CORE_H
+#define SHMRING_CORE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "atomics.h"
+#include "layout.h"
+#include "shmring.h"
+
+struct lock_file; /* locks.c */
+
+struct shmring {
+	uint64_t owned; /* 0 in every forked child: see handle_new() and is_owned() */
+	struct header header; /* the checked copy; the file's own is not read again */
+	struct cursors *cursors;
+	struct seat *seats;
+	struct control *control;
+	uint8_t *slots; /* mapped twice, back to back */
+	uint64_t capacity;
+	uint64_t mask;
+	uint32_t seat_count;
+	uint32_t options;
+	pid_t owner; /* set if the kernel does not wipe `owned` for children; 0: it does */
+	struct lock_file *locks; /* the mapping was made from another description */
+	bool read_only;
+	bool copied; /* read into private memory, see copy_ring() */
+	bool asymmetric; /* barriers, see atomics.h */
+	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
+	bool lent; /* that seat is a producer's or a consumer's for now */
+	void *seatless; /* the page with the lock of a handle that has no seat, see handle_seatless() */
+	void *held[MAX_PARTICIPANTS]; /* the pages with the locks of this handle's seats */
+	uint8_t *base;
+	size_t mapped_bytes; /* from there: the file, and the slots again */
+	char name[256];
+};
+
+/* A waiter's record of its last wait; threads that share a consumer share it, too. */
+struct wait_memory {
+	int64_t took_ns; /* INT64_MAX: nothing came */
+	int64_t since_ns; /* beginning of the waits that have brought nothing */
+	int64_t look_ns; /* the time that a look for the dead takes here */
+	bool looks; /* this waiter looked last: it does so again */
+	bool lost; /* it has waited at a file that has no name any more: the next try says so */
+};
+
+/* How far behind the producers a consumer waits: wait.c. */
+struct distance {
+	uint32_t away_ns; /* before each wait; 0: not at all */
+	uint32_t waits; /* since then */
+	uint32_t failures; /* tries in a row that did not pay */
+	uint64_t taken; /* on the branch, when it kept away the last time */
+};
+
+/* When a claim or a take was last lost to another one: contention.c. */
+struct contention {
+	uint64_t messages; /* number that this handle had got by then */
+	uint64_t ns; /* for which it kept out */
+};
+
+struct shmring_producer {
+	shmring *ring;
+	struct seat *seat;
+	uint32_t seat_index;
+	uint64_t floor; /* cached; the shared one is never lower */
+	uint64_t claim_lo;
+	uint64_t claim_n; /* 0: no open claim */
+	uint64_t looked; /* where it last looked for the file's name */
+	uint64_t began; /* of the run: `claim` when it was opened, or behind its last end marker */
+	bool interrupted; /* waits must not sleep */
+	struct wait_memory wait;
+	struct contention contention;
+};
+
+/* deferred.c: runs of sequences; releases that await a free entry */
+struct boundary {
+	uint64_t at;
+	uint64_t other;
+};
+struct deferred {
+	struct boundary *table;
+	size_t room; /* a power of two, or 0 */
+	size_t used;
+	size_t cursor;
+};
+
+struct shmring_consumer {
+	shmring *ring;
+	struct seat *seat;
+	struct branch *branch;
+	uint32_t seat_index;
+	uint32_t branch_index;
+	uint32_t ranges_used; /* entries of `range` below this may be in use */
+	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
+	uint64_t upstream_released; /* cached */
+	uint64_t heard; /* ends of the stream that it no longer has to report */
+	uint64_t found; /* ends, with the one that is about to be taken as a message */
+	bool takes_ends; /* takes ends as messages */
+	uint32_t max_deliveries; /* before a message goes to `dead_letters` */
+	shmring_producer *dead_letters; /* of another ring; NULL: messages are delivered for ever */
+	/* nack.c: true if the message of this lease was set aside; else *status is the take's answer */
+	bool (*set_aside)(shmring_consumer *consumer, const struct shmring_lease *lease, int *status);
+	uint64_t overrun_first;
+	uint64_t overrun_end;
+	struct deferred deferred;
+	struct deferred returned; /* handed back and still held, because no seat was free */
+	bool gives_again; /* `returned` is not empty */
+	bool woken; /* it must not leave work undone while others sleep */
+	uint32_t waiting; /* threads that wait for messages now */
+	bool interrupted; /* waits must not sleep */
+	struct wait_memory wait;
+	struct distance distance;
+	struct contention contention;
+	int64_t adopt_after_ns; /* time of the next try to adopt */
+	int64_t adopt_pause_ns;
+	uint32_t adopt_seat; /* the orphan from which this consumer adopted last */
+	struct range range[LEASES]; /* its own record of its ranges; the seat has them for others, see takes.c */
+};
+
+/* --- the clocks ------------------------------------------------------------------- */
+
+static inline uint64_t now_ns(int clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static inline int64_t monotonic(void)
+{
+	return (int64_t)now_ns(CLOCK_MONOTONIC);
+}
+
+/* --- who does what ---------------------------------------------------------------- */
+
+/* error.c */
+int fail(int status, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
+int fail_errno(const char *what, const char *name) __attribute__((cold));
+int fail_forked(const char *name) __attribute__((cold));
+int fail_entry(const char *name, uint64_t sequence, uint32_t run, uint32_t length) __attribute__((cold));
+int not_now(int status);
+
+/* locks.c */
+/* How long a process waits for the admin byte. Joins, leaves and recovery take microseconds: one that
+ * has it for longer is stopped (SIGSTOP, a debugger), not dead. */
+#define ADMIN_TIMEOUT_S 5
+#define ADMIN_TIMEOUT_NS (ADMIN_TIMEOUT_S * INT64_C(1000000000))
+
+bool lock_byte(int fd, off_t offset);
+void unlock_byte(int fd, off_t offset);
+int fail_admin_taken(int fd, const char *name);
+int open_above_standard(const char *path, int flags);
+struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
+void lock_file_close(struct lock_file *file);
+void lock_file_forget(struct lock_file *file);
+void lock_file_name(struct lock_file *file, const char *path);
+int lock_file_number(const struct lock_file *file); /* -1: lost */
+bool lock_file_is(const struct lock_file *file, int fd);
+bool lock_file_removed(const struct lock_file *file, bool *remade); /* it has no name; another one has that */
+bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
+void lock_file_give_up(const struct lock_file *file);
+int lock_file_enter(struct lock_file *file);
+void lock_file_leave(struct lock_file *file);
+bool lock_file_locked(struct lock_file *file, off_t offset);
+int lock_file_hold(const struct lock_file *file, off_t offset, void **page);
+void lock_file_drop(void *page);
+
+/* file.c */
+const char *base_name(const char *path);
+void lay_out(struct header *header);
+uint32_t header_crc(const struct header *header);
+int open_flags(bool read_only);
+int open_checked(const char *path, const char *name, uint32_t flags, int how, int *fd_out, struct header *h);
+int map_ring(shmring *ring, int fd);
+int copy_ring(shmring *ring, int fd);
+int copy_range(shmring *ring, int fd, uint64_t offset, uint64_t bytes);
+bool is_others(int fd);
+
+/* deferred.c */
+/* Joining takes out all runs that touch [*lo, *hi), which becomes their union. */
+void deferred_join(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+bool deferred_reserve(struct deferred *deferred); /* room for one run; false: no memory */
+void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
+bool deferred_take_any(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+bool deferred_take_lowest(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
+void deferred_free(struct deferred *deferred);
+
+/* seats.c */
+/* The name of a handle's own seat while it is not lent. */
+#define ATTACHED_NAME "attached"
+
+/* Who has a seat. Another owner, or the same one in another role, has another time of joining. */
+struct seat_owner {
+	uint32_t state;
+	uint32_t pid;
+	uint64_t start_time;
+	uint64_t joined_ns;
+};
+
+int admin_enter(shmring *ring);
+int admin_enter_to_leave(shmring *ring);
+bool admin_is_worth_waiting(const shmring *ring, int64_t since_ns, bool leaving);
+bool admin_try(shmring *ring);
+void admin_leave(shmring *ring);
+int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);
+bool seat_lend(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+void seat_prepare(struct seat *seat, uint32_t branch);
+bool handle_seatless(const shmring *ring);
+void handle_seated(shmring *ring, uint32_t index, bool lent);
+void seat_abandon(shmring *ring, uint32_t index);
+void seat_give_back(shmring *ring, uint32_t index);
+bool seat_alive(const shmring *ring, uint32_t index);
+bool read_seat(const shmring *ring, uint32_t index, struct seat_owner *owner,
+	       struct shmring_participant_info *info);
+bool seat_stopped(const struct seat_owner *owner);
+void name_store(char *to, const char *name, size_t size);
+void name_load(char *to, const char *from, size_t size);
+
+static inline bool seat_is_own(const shmring *ring, uint32_t index)
+{
+	return load_relaxed(&ring->held[index]) != NULL;
+}
+
+/* floor.c */
+uint64_t walk_runs(const shmring *ring, uint64_t from, uint64_t target);
+uint64_t branch_released(const shmring *ring, const struct branch *branch, bool holds_only);
+uint64_t upstream_released(const shmring *ring, uint64_t upstream);
+uint64_t floor_advance(shmring *ring, uint64_t need);
+bool nobody_gates(const shmring *ring);
+bool everybody_released(const shmring *ring, uint64_t sequence);
+
+/* Only the holds of its consumers gate; its position does not. */
+static inline bool gates_by_holds_only(const struct branch *branch)
+{
+	return load_relaxed(&branch->d.options) & BRANCH_DROP_OLDEST ||
+	       load_acquire(&branch->d.state) == BRANCH_DROPPED;
+}
+
+/* contention.c */
+/* Another handle has been faster. `messages`: the number that this one has got so far. */
+void keep_out(struct contention *contention, uint64_t messages) __attribute__((cold));
+
+/* kind.c */
+int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
+
+/* claims.c */
+void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
+bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* of a dead owner */
+
+/* branches.c */
+void graph_repair(shmring *ring);
+void derive(shmring *ring);
+unsigned living_consumers(const shmring *ring, uint32_t id);
+void branch_drop(shmring *ring, uint32_t id);
+void branch_consumer_left(shmring *ring, uint32_t id);
+void count_orphans(shmring *ring, uint32_t id);
+
+static inline struct branch *branch_at(const shmring *r, uint32_t id)
+{
+	return &r->cursors->branch[id];
+}
+
+static inline uint64_t bit(uint32_t id)
+{
+	return UINT64_C(1) << id;
+}
+
+static inline bool is_active(const shmring *r, uint32_t id)
+{
+	return load_acquire(&branch_at(r, id)->d.state) == BRANCH_ACTIVE;
+}
+
+/* recovery.c */
+unsigned recover_dead_seats(shmring *ring);
+bool recover_seat(shmring *ring, uint32_t index);
+
+/* end.c */
+bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t);
+bool end_has_to_wait(const shmring_consumer *consumer);
+bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message);
+bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end, bool marker);
+void consumer_has_end(shmring_consumer *consumer);
+void consumer_begins(shmring_consumer *consumer);
+
+/* participants.c */
+int handle_seat(shmring *ring);
+int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+
+/* adopt.c */
+bool may_adopt(const shmring_consumer *consumer);
+bool leases_move(shmring_consumer *consumer);
+void leases_moved(shmring_consumer *consumer);
+bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+			 struct shmring_lease *lease, int *status);
+bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+		    struct shmring_lease *lease, int *status);
+
+/* graph.c */
+/* The caller holds the admin lock. */
+int subscribe_locked(shmring *ring, const char *name, const struct shmring_branch_options *options, bool joining,
+		     uint32_t *id);
+
+/* attach.c */
+int attach_draft(const char *path, const char *name, shmring **ring);
+void attach_by_name(shmring *ring, const char *path);
+
+/* unlink.c */
+bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid);
+
+#endif
