@@ -13,6 +13,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shmring.durable.base.files import Buffer, File
 from shmring.errors import Locked, NoSpace
@@ -59,7 +60,7 @@ class _SimulatedFile:
         assert self._open
         return bytes(self._inode.now[offset : offset + nbytes])
 
-    def write(self, parts: Sequence[Buffer], offset: int) -> None:
+    def write(self, parts: Sequence[Buffer], offset: int) -> int:
         assert self._open
         assert self._writable
         data = b"".join(parts)
@@ -74,6 +75,9 @@ class _SimulatedFile:
             self._disk.step("write")
         if growth > room:
             raise NoSpace(errno.ENOSPC, "the simulated disk is full", self.path)
+        return offset + len(data)
+
+    append: Any = File.append
 
     def sync(self) -> None:
         assert self._open

@@ -263,7 +263,7 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
     """Its records stand at the right place and say that they had been on disk."""
     begun = len(encode_segment(UUID, 0, 0, b""))
     other = encode_segment(bytes(16), 0, 1, b"")
-    parts, _ = encode_record(
+    parts = encode_record(
         0,
         salt=FORMAT.salt_of(other),
         first=90,

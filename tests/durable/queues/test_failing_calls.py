@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import RunThread
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import Disk, File
@@ -24,9 +26,9 @@ class FailingFile(File):
 
     fail: Fail
 
-    def write(self, *call: Any) -> None:
+    def write(self, *call: Any) -> int:
         self.fail()
-        super().write(*call)
+        return super().write(*call)
 
     def sync(self) -> None:
         self.fail()
@@ -154,7 +156,32 @@ def test_a_file_that_was_removed_is_closed_without_a_sync(tmp_path: Path) -> Non
     file.create()
     file.write([b"rolled back"], 0)
     file.discard()
-    assert file.close()  # by who chose it, meanwhile, as the one that was not used for longest
+    file.close()  # by who chose it, meanwhile, as the one that was not used for longest
+
+
+def test_a_sync_that_fails_fails_another_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: RunThread
+) -> None:
+    """The kernel tells only one of them."""
+    file = DataFile(Disk(), str(tmp_path), 1)
+    file.create()
+    file.write([b"x"], 0)
+    told, go_on = threading.Event(), threading.Event()
+
+    def fail_once(_: File) -> None:
+        if not told.is_set():
+            told.set()
+            assert go_on.wait(120)
+            raise OSError(errno.EIO, "the disk fails")
+
+    monkeypatch.setattr(File, "sync", fail_once)
+    first = thread(file.sync)
+    assert told.wait(120)
+    second = thread(file.sync)
+    go_on.set()
+    for each in first, second:
+        with pytest.raises(OSError, match="the disk fails"):
+            each.outcome()
 
 
 class FullBehindRenames(Disk):

@@ -15,6 +15,7 @@ import os
 import resource
 import stat
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -164,13 +165,17 @@ class File:
             got += len(more)
         return b"".join(parts)
 
-    def write(self, parts: Sequence[Buffer], offset: int) -> None:
-        """Write all parts one after the other; after an error any part of them may be written."""
-        small = len(parts) <= _IOV_MAX and sum(map(len, parts)) <= _WRITE_BYTES
+    def write(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write all parts one after the other, and return where they end.
+
+        After an error any part of them may be written.
+        """
+        nbytes = sum(map(len, parts))
+        small = len(parts) <= _IOV_MAX and nbytes <= _WRITE_BYTES
         try:
             for some in (parts,) if small else _in_writes(parts):
                 done = os.pwritev(self._fd, some, offset)
-                end = offset + sum(map(len, some))
+                end = offset + (nbytes if small else sum(map(len, some)))
                 if offset + done < end:
                     rest = memoryview(b"".join(some))[done:]
                     while rest:
@@ -179,6 +184,15 @@ class File:
         except OSError as error:
             if is_full(error):
                 raise _no_space(error, self.path) from error
+            raise
+        return offset
+
+    def append(self, parts: Sequence[Buffer], end: int) -> int:
+        """Write all parts at the end of the file, or nothing; return where it ends now."""
+        try:
+            return self.write(parts, end)
+        except OSError:
+            self.truncate(end)
             raise
 
     def sync(self) -> None:
@@ -409,6 +423,40 @@ def check_names(*files: File) -> None:
                 f"{file.path} was removed or replaced while it was open: put it back, or use "
                 f"another path"
             )
+
+
+class SyncedAhead:
+    """A file that any thread may sync, also ahead of the commit that has to wait for it."""
+
+    _sync_error: Damaged | OSError | None = None
+
+    def __init__(self) -> None:
+        self._sync_lock = threading.Lock()
+
+    def _sync(self) -> None:
+        """Sync the file."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Return when everything written so far is on disk."""
+        with self._sync_lock:
+            try:
+                if self._sync_error is None:
+                    self._sync()
+            except (Damaged, OSError) as error:
+                # The kernel reports a failed write only once; the next sync would seem to succeed.
+                self._sync_error = error
+            if self._sync_error is not None:
+                raise type(self._sync_error)(*self._sync_error.args)
+
+    def sync_ahead(self) -> None:
+        """Sync in the background; a failure shows at the next :meth:`sync`."""
+
+        def work() -> None:
+            with suppress(Damaged, OSError):
+                self.sync()
+
+        threading.Thread(target=work, name="shmring-sync", daemon=True).start()
 
 
 def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:

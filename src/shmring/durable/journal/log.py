@@ -208,7 +208,7 @@ class JournalLog:
             self._roll(first)
         file = self._file
         assert file is not None
-        parts, following = encode_record(
+        parts = encode_record(
             self._offset,
             salt=self._salt,
             first=first,
@@ -219,14 +219,9 @@ class JournalLog:
             slot_address=slot_address,
             written_ns=self._clock.now(),
         )
-        try:
-            file.write(parts, self._offset)
-        except OSError:
-            file.truncate(self._offset)
-            raise
-        nbytes = following - self._offset
-        self._offset, self.end = following, end
-        return nbytes
+        begin, self._offset = self._offset, file.append(parts, self._offset)
+        self.end = end
+        return self._offset - begin
 
     def _roll(self, first: int) -> None:
         self.sync()

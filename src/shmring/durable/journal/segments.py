@@ -110,8 +110,8 @@ def encode_record(
     slots: list[Buffer],
     slot_address: int,
     written_ns: int,
-) -> tuple[list[Buffer], int]:
-    """Return the buffers of a record for `place`, and the place where the next one will begin.
+) -> list[Buffer]:
+    """Return the buffers of a record for `place`, up to where the next one will begin.
 
     Parameters
     ----------
@@ -138,14 +138,8 @@ def encode_record(
         payload_offset=payload - place,
         own=written_ns,
     )
-    following = _round_up(payload + nbytes)
-    return [
-        header,
-        entries,
-        bytes(payload - behind),
-        *slots,
-        bytes(following - payload - nbytes),
-    ], following
+    behind_slots = _round_up(payload + nbytes) - payload - nbytes
+    return [header, entries, bytes(payload - behind), *slots, bytes(behind_slots)]
 
 
 def _is_whole(file: File, record: Frame) -> bool:

@@ -28,12 +28,17 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shmring._shmring import crc32c, places_of, runs_of, stack_nodes, stack_walk
-from shmring.durable.base.files import Buffer, Disk, File, replace_file, write_file
+from shmring.durable.base.files import (
+    Buffer,
+    Disk,
+    File,
+    SyncedAhead,
+    replace_file,
+    write_file,
+)
 from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_frames
 from shmring.durable.base.items import PLACE, Packing
 from shmring.errors import Damaged, NotARing, PositionNotFound
@@ -102,7 +107,7 @@ class Commit:
     item_bytes: int = 0
 
 
-class AppendOnlyFile:
+class AppendOnlyFile(SyncedAhead):
     """The open file: nodes and commits are appended, and read at their positions.
 
     Parameters
@@ -118,6 +123,7 @@ class AppendOnlyFile:
     """
 
     def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
+        super().__init__()
         self.path = path
         self._parallel = disk.parallel
         self.file: File = file or disk.open(path, write=write)
@@ -133,8 +139,6 @@ class AppendOnlyFile:
             self.torn = f"{path}: the bytes behind position {self.commit.position} were ignored"
         self._end = size
         self._sync_begun = 0
-        self._sync_lock = threading.Lock()
-        self._sync_error: OSError | None = None
         self._region_start = size
         self._region_crc = 0
         self.item_bytes = self.commit.item_bytes
@@ -276,16 +280,11 @@ class AppendOnlyFile:
         return written
 
     def _append(self, parts: list[Buffer]) -> None:
-        try:
-            self.file.write(parts, self._end)
-        except OSError:
-            self.file.truncate(self._end)
-            raise
-        self._end += sum(map(len, parts))
+        self._end = self.file.append(parts, self._end)
         begun = max(self._region_start, self._sync_begun)
         if self._parallel and self._end - begun > _SYNC_BYTES:
             self._sync_begun = self._end
-            threading.Thread(target=self._sync_ahead, name="shmring-sync", daemon=True).start()
+            self.sync_ahead()
         if self._end - self._region_start <= _CHECKED_REGION:
             for part in parts:
                 self._region_crc = crc32c(part, self._region_crc)
@@ -326,21 +325,8 @@ class AppendOnlyFile:
         self.commit = Commit(position, front, front_count, back, back_count, self.item_bytes)
         return self.commit
 
-    def sync(self) -> None:
-        """Return when everything written so far is on disk."""
-        with self._sync_lock:
-            try:
-                if self._sync_error is None:
-                    self.file.sync()
-            except OSError as error:
-                # The kernel reports a failed write only once; the next sync would seem to succeed.
-                self._sync_error = error
-            if self._sync_error is not None:
-                raise OSError(*self._sync_error.args)
-
-    def _sync_ahead(self) -> None:
-        with suppress(OSError):  # the next sync() raises it
-            self.sync()
+    def _sync(self) -> None:
+        self.file.sync()
 
     def close(self) -> None:
         self.file.close()

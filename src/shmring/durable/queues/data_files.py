@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
-from shmring.durable.base.files import Buffer, Disk, File, check_names, set_aside
+from shmring.durable.base.files import Buffer, Disk, File, SyncedAhead, check_names, set_aside
 from shmring.errors import Damaged, PermissionRefused
 
 _PREFIX = "data."
@@ -21,120 +21,84 @@ _BROKEN = ".broken"
 _OPEN_FILES = 64
 
 
-class DataFile:
-    """One data file; opened when it is needed."""
+class DataFile(SyncedAhead):
+    """One data file; opened when it is needed.
 
-    def __init__(self, disk: Disk, directory: str, number: int) -> None:
+    Attributes
+    ----------
+    exists : false for one that a transaction names, and that has gone
+    references : items that are in the queue, taken by a session, or written but not committed yet
+    """
+
+    def __init__(self, disk: Disk, directory: str, number: int, *, exists: bool = True) -> None:
+        super().__init__()
         self.number = number
         self.path = os.path.join(directory, f"{_PREFIX}{number:010d}")
+        self.exists = exists
         self.end = 0
-        # Items that are in the queue, taken by a session, or written but not committed yet.
         self.references = 0
         self.keep_broken = False
         self._disk = disk
         self._lock = threading.Lock()
         self._handle: File | None = None
-        self._users = 0
-        # A count, not a flag: a write that ends while a sync runs must not count as synced.
-        self._writes = 0
-        self._synced = 0
-        self._failure: Damaged | OSError | None = None
+        # Another object after each write: one that ends while a sync runs must not count as synced.
+        self._written = object()
+        self._synced: object = None
 
-    @contextmanager
-    def _open(self) -> Generator[File]:
+    def _open(self) -> File:
+        """Return the open file, which stays open as long as a caller has it."""
         with self._lock:
             if self._handle is None:
                 self._handle = self._disk.open(self.path)
-            handle = self._handle
-            self._users += 1
-        try:
-            yield handle
-        finally:
-            with self._lock:
-                self._users -= 1
+            return self._handle
 
     def create(self) -> None:
         """Make the file; its name is not durable yet."""
         self._handle = self._disk.open(self.path, create=True)
 
     def size(self) -> int:
-        with self._open() as file:
-            return file.size()
+        return self._open().size()
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes; fewer than asked for only at the end of the file."""
-        with self._open() as file:
-            return file.read(nbytes, offset)
+        return self._open().read(nbytes, offset)
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write into the part of the file that was given to the caller."""
-        with self._open() as file:
-            file.write(parts, offset)
-            with self._lock:
-                self._writes += 1
+        self._open().write(parts, offset)
+        self._written = object()
 
-    def sync(self) -> None:
-        """Return when everything written so far is on disk."""
-        with self._lock:
-            writes = self._writes
-            if writes == self._synced:
-                return
-        try:
-            if self._failure is None:
-                with self._open() as file:
-                    file.sync()
-                    check_names(file)
-        except (Damaged, OSError) as error:
-            # The kernel reports a failed write only once; the next sync would seem to succeed.
-            self._failure = error
-        if self._failure is not None:
-            raise type(self._failure)(*self._failure.args)
-        with self._lock:
-            self._synced = max(self._synced, writes)
-
-    def sync_ahead(self) -> None:
-        """Sync in the background; a failure shows at the next :meth:`sync`."""
-
-        def work() -> None:
-            with suppress(Damaged, OSError):
-                self.sync()
-
-        threading.Thread(target=work, name="shmring-sync", daemon=True).start()
-
-    def force_sync(self) -> None:
-        """Sync what a process before this one may have left unsynced."""
-        with self._open() as file:
+    def _sync(self) -> None:
+        written = self._written
+        if written is not self._synced:
+            file = self._open()
             file.sync()
+            check_names(file)
+            self._synced = written
 
     def truncate(self, nbytes: int) -> None:
         """Take back bytes at the end that nobody uses."""
-        with self._open() as file:
-            file.truncate(nbytes)
+        self._open().truncate(nbytes)
 
-    def close(self) -> bool:
-        """Close the file, synced; return False if another thread is using it."""
-        self.sync()
-        with self._lock:
-            if self._users or self._writes != self._synced:
-                return False
-            if self._handle is not None:
-                self._handle.close()
-                self._handle = None
-        return True
+    def close(self) -> None:
+        """Sync the file, and close it as soon as no other thread is using it."""
+        if self._handle is not None:
+            self.sync()
+            self._handle = None
 
     def discard(self) -> None:
-        """Remove the file, or put it aside if it holds damaged items."""
-        with self._lock:
-            handle = None if self._users else self._handle
-            self._handle = None
-            self._synced = self._writes
-        with suppress(PermissionRefused):  # else the next opening does it
-            if self.keep_broken:
-                set_aside(self._disk, self.path)
-            else:
-                self._disk.remove(self.path)
+        """Remove the file, which nobody reads or writes, or put it aside if it holds damage."""
+        with self._sync_lock:  # it may be synced ahead
+            handle, self._handle = self._handle, None
+            self._synced = self._written
         if handle is not None:  # until then the disk keeps its space
             handle.close()
+        if self.exists:
+            with suppress(PermissionRefused):  # else the next opening does it
+                if self.keep_broken:
+                    set_aside(self._disk, self.path)
+                else:
+                    self._disk.remove(self.path)
 
 
 class DataFiles:
@@ -152,7 +116,6 @@ class DataFiles:
         self._lock = threading.Lock()
         self._current: DataFile | None = None
         self._files: dict[int, DataFile] = {}
-        self._gone: dict[int, DataFile] = {}
         self._drained: list[DataFile] = []
         self._recent: dict[int, DataFile] = {}
         self._next_number = 1
@@ -165,15 +128,8 @@ class DataFiles:
             if not name.endswith(_BROKEN):
                 self._files[number] = DataFile(disk, directory, number)
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of the existing files."""
-        return sorted(self._files)
-
-    def force_sync(self) -> None:
-        """Sync what a process before this one may have left unsynced."""
-        for file in self._files.values():
-            file.force_sync()
-        self._disk.sync_directory(self._directory)
+    def existing(self) -> list[DataFile]:
+        return [file for file in self._files.values() if file.exists]
 
     def sync(self, files: Iterable[DataFile]) -> None:
         """Return when these files, and the names of all files, are on disk."""
@@ -184,24 +140,14 @@ class DataFiles:
         if new_names:
             self._disk.sync_directory(self._directory)
 
-    def find(self, number: int) -> DataFile:
-        file = self._files.get(number)
-        if file is None:
-            raise Damaged(f"{self._directory}: the data file {_PREFIX}{number:010d} is missing")
-        return file
-
-    def has(self, file: DataFile) -> bool:
-        return self._files.get(file.number) is file
-
     def expect(self, number: int) -> DataFile:
         """Return the file of this number; it need not exist any more if its items are gone."""
-        if number not in self._files and number not in self._gone:
-            self._gone[number] = DataFile(self._disk, self._directory, number)
-        return self._files.get(number) or self._gone[number]
+        if number not in self._files:
+            self._files[number] = DataFile(self._disk, self._directory, number, exists=False)
+        return self._files[number]
 
     def settle(self, *, keep_broken: bool) -> None:
         """Drop the files that recovery has found without references; go on in the last file."""
-        self._gone.clear()
         for file in list(self._files.values()):
             if file.references == 0:
                 file.keep_broken = keep_broken
@@ -267,9 +213,7 @@ class DataFiles:
             if len(self._recent) <= _OPEN_FILES:
                 return
             oldest = self._recent.pop(next(iter(self._recent)))
-        if not oldest.close():
-            with self._lock:
-                self._recent[oldest.number] = oldest
+        oldest.close()
 
     def release(self, file: DataFile, items: int) -> None:
         """Take references away; a file without any is deleted by :meth:`discard_drained`."""

@@ -407,10 +407,10 @@ class PersistentQueue(Closing):
         if self._store.failure is not None or not self.is_open:
             return False
         self.files.retire_current()
-        before = len(self.files.numbers())
+        before = len(self.files.existing())
         self._store.sync()
         self._store.discard_drained()
-        if len(self.files.numbers()) < before:
+        if len(self.files.existing()) < before:
             return True
         size = self._store.log.allocated
         self._rewrite_log()

@@ -63,7 +63,7 @@ class Recovery:
             disk.sync_directory(path)
             log.sync()
             if log.unchecked:
-                self.files.force_sync()
+                self.files.sync(self.files.existing())
                 log.append(Body(), deferred=False, may_use_reserve=True)
                 log.sync()
             self.files.settle(keep_broken=self.damaged)
@@ -82,7 +82,7 @@ class Recovery:
                 self.notes.append(f"{error}; every item was set aside")
             set_aside(self._disk, path, copy=True)
             self.damaged = True
-        elif self.files.numbers():
+        elif self.files.existing():
             text = f"{path} is missing, but data files are there"
             if not self._cut:
                 raise Damaged(f'{text}; open with damage="cut" to set them aside as *.broken')
@@ -154,7 +154,7 @@ class Recovery:
             if not isinstance(file, DataFile):
                 continue
             if file not in sizes:
-                sizes[file] = file.size() if self.files.has(file) else -1
+                sizes[file] = file.size() if file.exists else -1
             places, begin, end = span.run.places, span.begin, span.end
             if max(behind for _, behind, _ in runs_of(places, begin, end)) > sizes[file]:
                 for number, text in _lacking(span, file, sizes[file]):
@@ -174,10 +174,9 @@ def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue
-        try:
-            file = files.find(operation.file)
-        except Damaged as error:
-            return str(error)
+        file = files.expect(operation.file)
+        if not file.exists:
+            return f"the data file {file.path} is missing"
         places = places_of(operation.table, operation.offset)
         count = len(places) // PLACE.size
         for begin in range(0, count, _CHECKED_ITEMS):

@@ -280,12 +280,7 @@ class TransactionLog:
         return start
 
     def _extend(self, size: int) -> None:
-        try:
-            self.file.write([bytes(size - self.allocated)], self.allocated)
-        except NoSpace:
-            self.file.truncate(self.allocated)
-            raise
-        self.allocated = size
+        self.allocated = self.file.append([bytes(size - self.allocated)], self.allocated)
 
     def regain_reserve(self) -> None:
         """Make the reserve whole again, if there is space."""
