@@ -6,9 +6,7 @@ import fcntl
 import importlib.util
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from spark_start import SHORT_LIVED
@@ -16,33 +14,28 @@ from spark_start import SHORT_LIVED
 import shmring
 from shmring.spark.jvm import jar_path
 
-if TYPE_CHECKING:
-    from cluster import Cluster
-    from pyspark.sql import SparkSession
-    from sessions import Sessions
-
 HERE = Path(__file__).parent
 # What Arrow's Java library asks of the JVM; Spark gives it by itself.
 OPENS = "--add-opens=java.base/java.nio=ALL-UNNAMED"
 
 
-def spark_jars() -> Path:
+def spark_jars():
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]) / "jars"
 
 
-def class_path() -> str:
+def class_path():
     return f"{jar_path()}{os.pathsep}{spark_jars()}/*"
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+def pytest_itemcollected(item):
     item.add_marker(pytest.mark.java)
 
 
 @pytest.fixture(scope="session")
-def java() -> Callable[..., list[str]]:
+def java():
     """The command that runs one of the Java programs of this folder.
 
     The first worker of a run that needs these compiles them for all.
@@ -59,7 +52,7 @@ def java() -> Callable[..., list[str]]:
             made.touch()
     path = f"{classes}{os.pathsep}{class_path()}"
 
-    def command(program: str, *arguments: object) -> list[str]:
+    def command(program, *arguments):
         options = [OPENS, "-Xmx512m", "-Xcheck:jni", *SHORT_LIVED]
         return ["java", *options, "-cp", path, program, *map(str, arguments)]
 
@@ -67,7 +60,7 @@ def java() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
-def c_peer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def c_peer(tmp_path_factory):
     library = Path(shmring.get_library())
     program = tmp_path_factory.mktemp("c") / "peer"
     subprocess.run(
@@ -82,12 +75,10 @@ def c_peer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start_on_cluster(
-    start_spark: Callable[..., SparkSession], cluster: Cluster, sessions: Sessions
-) -> Iterator[Callable[..., SparkSession]]:
+def start_on_cluster(start_spark, cluster, sessions):
     """Starts a session on the module's cluster, whose executors and Python workers are there."""
 
-    def start(**options: str) -> SparkSession:
+    def start(**options):
         usual = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
         session = start_spark(cluster.url, **usual, **options)
         session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
@@ -98,7 +89,7 @@ def start_on_cluster(
 
 
 @pytest.fixture
-def allocated(spark: SparkSession) -> Callable[[], int]:
+def allocated(spark):
     """Bytes that Arrow's allocator in the JVM has given out since the test began.
 
     What stays from before is Spark's own: 133,120 bytes of each task of `mapInArrow` that a limit

@@ -6,37 +6,34 @@ import fcntl
 import os
 import struct
 import subprocess
-from collections.abc import Iterator
 
 import pytest
-from java_programs import Java, check, message
+from java_programs import check, message
 
 import shmring
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     with shmring.create(name, slots=1024, checksum=True, temporary=True) as ring:
         ring.subscribe("drained", start="earliest")
         yield ring
 
 
 @pytest.fixture
-def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
+def out(ring):
     with ring.producer() as out:
         yield out
 
 
 @pytest.fixture
-def inp(ring: shmring.Ring) -> Iterator[shmring.Consumer]:
+def inp(ring):
     """Another consumer of the branch."""
     with ring.consumer("drained") as inp:
         yield inp
 
 
-def test_messages_of_every_size_come_where_they_lie_and_the_end_last(
-    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
-) -> None:
+def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name, java, ring, out):
     count = 3000
     process = subprocess.Popen(java("DrainCheck", "drain", name, count), stderr=subprocess.PIPE)
     try:
@@ -51,9 +48,7 @@ def test_messages_of_every_size_come_where_they_lie_and_the_end_last(
 
 
 @pytest.mark.parametrize("options", [{}, {"checksum": True}])
-def test_what_a_writer_fills_arrives_all_at_once(
-    name: str, java: Java, options: dict[str, bool]
-) -> None:
+def test_what_a_writer_fills_arrives_all_at_once(name, java, options):
     count = 3000
     with (
         shmring.create(name, slots=1024, temporary=True, **options) as ring,
@@ -69,9 +64,7 @@ def test_what_a_writer_fills_arrives_all_at_once(
         assert got == [message(i % 300) for i in range(count)]
 
 
-def test_a_handler_that_throws_gets_the_rest_again(
-    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
-) -> None:
+def test_a_handler_that_throws_gets_the_rest_again(name, java, ring, out):
     for i in range(40):
         out.push(message(i))
     check(java("DrainCheck", "throw", name, 40))
@@ -81,32 +74,20 @@ def test_a_handler_that_throws_gets_the_rest_again(
 @pytest.mark.parametrize(
     ("what", "sent", "written"), [("late", b"0" * 40, [b""]), ("again", message(0), [b"ok"] * 2)]
 )
-def test_what_a_callback_was_lent_is_its_own(
-    name: str,
-    java: Java,
-    ring: shmring.Ring,
-    out: shmring.Producer,
-    what: str,
-    sent: bytes,
-    written: list[bytes],
-) -> None:
+def test_what_a_callback_was_lent_is_its_own(name, java, ring, out, what, sent, written):
     with ring.consumer("a") as inp:
         out.push(sent)
         check(java("DrainCheck", what, name, 0))
         assert [inp.pop(timeout=0) for _ in range(inp.lag)] == [sent, *written]
 
 
-def test_threads_with_one_consumer_share_its_messages(
-    name: str, java: Java, out: shmring.Producer
-) -> None:
+def test_threads_with_one_consumer_share_its_messages(name, java, out):
     count = 500
     out.push_many([b"%d" % i for i in range(count)])
     check(java("DrainCheck", "threads", name, count))
 
 
-def test_who_closes_waits_for_the_handler(
-    name: str, java: Java, out: shmring.Producer, inp: shmring.Consumer
-) -> None:
+def test_who_closes_waits_for_the_handler(name, java, out, inp):
     out.push_many([message(i) for i in range(3)])
     check(java("DrainCheck", "closed", name, 0))
     with inp.lease_many(10, timeout=0) as again:
@@ -114,9 +95,7 @@ def test_who_closes_waits_for_the_handler(
         assert again.redelivered
 
 
-def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(
-    name: str, java: Java, out: shmring.Producer, inp: shmring.Consumer
-) -> None:
+def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(name, java, out, inp):
     out.push_many([message(i) for i in range(5)])
     with subprocess.Popen(
         java("DrainCheck", "killed", name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -133,24 +112,20 @@ def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(
         assert again.redelivered
 
 
-def damage(ring: shmring.Ring, slot: int) -> None:
+def damage(ring, slot):
     """Change a byte of the message in this slot."""
     with open(ring.path, "r+b") as file:
         file.seek(ring.info.file_bytes - (ring.slots - slot) * 300)
         file.write(b"x")
 
 
-def test_a_damaged_message_is_told_of_and_stepped_over(
-    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
-) -> None:
+def test_a_damaged_message_is_told_of_and_stepped_over(name, java, ring, out):
     out.push_many([message(i) for i in range(5)])
     damage(ring, 2)
     check(java("DrainCheck", "damaged", name, 0))
 
 
-def test_messages_that_are_aborted_when_they_are_read_are_not_held(
-    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
-) -> None:
+def test_messages_that_are_aborted_when_they_are_read_are_not_held(name, java, ring, out):
     aborted = 1
     out.push_many([message(i) for i in range(3)])
     with open(ring.path, "r+b") as file:
@@ -163,13 +138,8 @@ def test_messages_that_are_aborted_when_they_are_read_are_not_held(
 
 @pytest.mark.parametrize("what", ["stopped", "stopped damaged"])
 def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
-    name: str,
-    java: Java,
-    ring: shmring.Ring,
-    out: shmring.Producer,
-    inp: shmring.Consumer,
-    what: str,
-) -> None:
+    name, java, ring, out, inp, what
+):
     out.push_many([message(i) for i in range(5)])
     if what == "stopped damaged":
         damage(ring, 0)
@@ -197,9 +167,7 @@ def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
     assert [inp.pop(timeout=120) for _ in range(first, 5)] == [message(i) for i in range(first, 5)]
 
 
-def test_a_writer_that_throws_publishes_nothing(
-    name: str, java: Java, inp: shmring.Consumer
-) -> None:
+def test_a_writer_that_throws_publishes_nothing(name, java, inp):
     check(java("DrainCheck", "writer", name, 0))
     assert inp.pop(timeout=0) == message(0)
     assert inp.pop(timeout=0) == message(1)

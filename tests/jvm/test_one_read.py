@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fixture_types import Load
-from pyspark.sql import DataFrame, SparkSession
 
 import shmring
 
@@ -18,29 +15,29 @@ REFUSED = r'branch "b" is read twice in this plan'
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+def spark(start_spark):
     return start_spark("local[2]")
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         fill(ring)
         yield ring
 
 
-def fill(ring: shmring.Ring, first: int = 0) -> None:
+def fill(ring, first=0):
     with ring.arrow_writer() as writer:
         for number in range(first, first + ROWS):
             writer.write(pa.table([[number]], schema=SCHEMA))
 
 
 @pytest.fixture
-def load(spark: SparkSession) -> Callable[..., DataFrame]:
+def load(spark):
     """Loads a ring as it is written, with the branch unless told otherwise."""
 
-    def load(ring: object, how: str = "load", **options: str) -> DataFrame:
+    def load(ring, how="load", **options):
         reader = spark.read.format("shmring").options(**{"branch": "b", **options})
         return reader.load(str(ring)) if how == "load" else reader.option("ring", str(ring)).load()
 
@@ -48,7 +45,7 @@ def load(spark: SparkSession) -> Callable[..., DataFrame]:
 
 
 @pytest.fixture(params=["path", "file:", "slashes", "folder that is a link", "hard link"])
-def other(request: pytest.FixtureRequest, ring: shmring.Ring, tmp_path: Path) -> Iterator[str]:
+def other(request, ring, tmp_path):
     """The same ring, as it may be written, too."""
     path = Path(ring.path)
     hard = path.with_name(path.name + "-too")
@@ -65,7 +62,7 @@ def other(request: pytest.FixtureRequest, ring: shmring.Ring, tmp_path: Path) ->
     hard.unlink()
 
 
-def test_ring_is_the_same_however_it_is_written(ring: shmring.Ring, load: Load, other: str) -> None:
+def test_ring_is_the_same_however_it_is_written(ring, load, other):
     with pytest.raises(Exception, match=REFUSED):
         load(ring.name).union(load(other, "option")).collect()
     pair = load(other).alias("a").join(load(ring.name, "option").alias("b"), "number")
@@ -74,18 +71,14 @@ def test_ring_is_the_same_however_it_is_written(ring: shmring.Ring, load: Load, 
     assert load(other).count() == ROWS  # nothing was taken
 
 
-def test_one_load_that_names_a_ring_twice_reads_it_once(
-    ring: shmring.Ring, load: Load, other: str
-) -> None:
+def test_one_load_that_names_a_ring_twice_reads_it_once(ring, load, other):
     twice = f"{ring.name},{other}"
     assert load(twice, branch="").count() == ROWS
     assert load(twice, "option", branch="").count() == ROWS
     assert load(twice).count() == ROWS
 
 
-def test_subquery_view_and_written_frame_are_looked_into(
-    spark: SparkSession, ring: shmring.Ring, load: Load, tmp_path: Path
-) -> None:
+def test_subquery_view_and_written_frame_are_looked_into(spark, ring, load, tmp_path):
     load(ring.name).createOrReplaceTempView("by_name")
     load(ring.path).createOrReplaceTempView("by_path")
     for query in (
@@ -107,9 +100,7 @@ def test_subquery_view_and_written_frame_are_looked_into(
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_cached_frame_that_is_not_filled_yet_is_a_read(
-    spark: SparkSession, ring: shmring.Ring, load: Load, adaptive: str
-) -> None:
+def test_cached_frame_that_is_not_filled_yet_is_a_read(spark, ring, load, adaptive):
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
         other = load(ring.path)
@@ -133,7 +124,7 @@ def test_cached_frame_that_is_not_filled_yet_is_a_read(
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_cached_frame_that_is_filled_is_none(ring: shmring.Ring, load: Load) -> None:
+def test_cached_frame_that_is_filled_is_none(ring, load):
     cached = load(ring.name).cache()
     assert cached.union(cached).count() == 2 * ROWS  # fills it once
     assert cached.union(load(ring.path)).count() == ROWS
@@ -142,7 +133,7 @@ def test_cached_frame_that_is_filled_is_none(ring: shmring.Ring, load: Load) -> 
     cached.unpersist()
 
 
-def test_two_caches_of_one_branch_fill_in_turn_only(ring: shmring.Ring, load: Load) -> None:
+def test_two_caches_of_one_branch_fill_in_turn_only(ring, load):
     one = load(ring.name).cache()
     other = load(ring.path).select("number", "number").cache()
     with pytest.raises(Exception, match=REFUSED):
@@ -153,7 +144,7 @@ def test_two_caches_of_one_branch_fill_in_turn_only(ring: shmring.Ring, load: Lo
     other.unpersist()
 
 
-def test_other_branches_and_other_rings_are_free(ring: shmring.Ring, load: Load, name: str) -> None:
+def test_other_branches_and_other_rings_are_free(ring, load, name):
     ring.subscribe("c", start="earliest")
     assert load(ring.name).union(load(ring.path, branch="c")).count() == 2 * ROWS
     with shmring.create(f"{name}-other", slots=4096, schema=SCHEMA, temporary=True) as other:
@@ -163,9 +154,7 @@ def test_other_branches_and_other_rings_are_free(ring: shmring.Ring, load: Load,
         assert load(ring.name).union(load(other.path)).count() == 2 * ROWS
 
 
-def test_stream_and_batch_of_one_branch_are_refused(
-    ring: shmring.Ring, spark: SparkSession, load: Load, tmp_path: Path
-) -> None:
+def test_stream_and_batch_of_one_branch_are_refused(ring, spark, load, tmp_path):
     stream = spark.readStream.format("shmring").options(ring=ring.name, branch="b").load()
     both = stream.alias("a").join(load(ring.path).alias("b"), "number")
     query = (
@@ -178,10 +167,8 @@ def test_stream_and_batch_of_one_branch_are_refused(
         query.awaitTermination()
 
 
-def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(
-    spark: SparkSession, name: str
-) -> None:
-    def load(ring: str, host: str) -> DataFrame:
+def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(spark, name):
+    def load(ring, host):
         reader = spark.read.format("shmring").schema("number long")
         return reader.options(ring=ring, branch="b", hosts=host, hostWait="0").load()
 
@@ -193,19 +180,17 @@ def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(
         one.union(load(name, "elsewhere-too")).collect()
 
 
-def test_stream_goes_on_under_another_writing_of_its_ring(
-    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_stream_goes_on_under_another_writing_of_its_ring(ring, spark, tmp_path):
     seen: dict[int, list[int]] = {}
 
-    def fails(frame: DataFrame, epoch: int) -> None:
+    def fails(frame, epoch):
         seen[epoch] = [row.number for row in frame.collect()]
         raise RuntimeError("behind its work")
 
-    def takes(frame: DataFrame, epoch: int) -> None:
+    def takes(frame, epoch):
         seen.setdefault(epoch, []).extend(row.number for row in frame.collect())
 
-    def run(written: str, sink: Callable[[DataFrame, int], None]) -> None:
+    def run(written, sink):
         stream = spark.readStream.format("shmring").options(ring=written, branch="b").load()
         query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path))
         query.trigger(availableNow=True).start().awaitTermination()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from java_programs import Java, check
+from java_programs import check
 
 import shmring
 
@@ -29,10 +29,10 @@ spec.loader.exec_module(peer)
 
 
 @pytest.fixture
-def command(java: Java, c_peer: Path) -> Command:
+def command(java, c_peer):
     """The command of one side of a pair; C knows of bytes alone."""
 
-    def command(language: str, act: str, kind: str, ring: object, count: int) -> list[str]:
+    def command(language, act, kind, ring, count):
         if language == "java":
             return java("Peer", act, kind, ring, count)
         if language == "c":
@@ -54,9 +54,7 @@ def command(java: Java, c_peer: Path) -> Command:
         ("java", "python", "arrow"),
     ],
 )
-def test_what_one_language_writes_each_other_reads(
-    name: str, command: Command, producer: str, consumer: str, kind: str
-) -> None:
+def test_what_one_language_writes_each_other_reads(name, command, producer, consumer, kind):
     schema, count = (peer.SCHEMA, BATCHES) if kind == "arrow" else (None, MESSAGES)
     # Smaller than what goes through it: both sides wait for each other.
     with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
@@ -85,15 +83,13 @@ def test_what_one_language_writes_each_other_reads(
         ("java", "arrow"),
     ],
 )
-def test_a_ring_file_of_layout_1_0_is_read(
-    command: Command, tmp_path: Path, language: str, kind: str
-) -> None:
+def test_a_ring_file_of_layout_1_0_is_read(command, tmp_path, language, kind):
     ring = tmp_path / "ring"
     ring.write_bytes(gzip.decompress((GOLDEN / f"{kind}-1.0.ring.gz").read_bytes()))
     check(command(language, "consume", kind, ring, 500 if kind == "bytes" else 5))
 
 
-def test_what_java_hands_back_is_delivered_again(name: str, java: Java) -> None:
+def test_what_java_hands_back_is_delivered_again(name, java):
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         ring.producer() as out,
@@ -105,7 +101,7 @@ def test_what_java_hands_back_is_delivered_again(name: str, java: Java) -> None:
             assert (lease.data, lease.redelivered) == (b"one", True)
 
 
-def test_java_sets_aside_what_was_delivered_too_often(name: str, java: Java) -> None:
+def test_java_sets_aside_what_was_delivered_too_often(name, java):
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         shmring.create(f"{name}.dead", slots=1024, temporary=True) as dead,
@@ -123,7 +119,7 @@ def test_java_sets_aside_what_was_delivered_too_often(name: str, java: Java) -> 
         assert len(dead.participants()) == 1  # this process, as a consumer
 
 
-def test_a_close_ends_the_waits_of_other_threads(name: str, java: Java) -> None:
+def test_a_close_ends_the_waits_of_other_threads(name, java):
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         ring.subscribe("holds", start="earliest")
         out.push_many([b""] * 1024)
@@ -131,7 +127,7 @@ def test_a_close_ends_the_waits_of_other_threads(name: str, java: Java) -> None:
         assert len(ring.participants()) == 1  # this process, as a producer
 
 
-def test_branch_that_java_drops_is_gone_for_all(name: str, java: Java) -> None:
+def test_branch_that_java_drops_is_gone_for_all(name, java):
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         ring.producer(when_full="raise") as out,
@@ -145,7 +141,7 @@ def test_branch_that_java_drops_is_gone_for_all(name: str, java: Java) -> None:
             inp.pop(timeout=0)
 
 
-def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(name: str, java: Java) -> None:
+def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(name, java):
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         command = java("Peer", "runs", "bytes", name, 3)
         processes = [

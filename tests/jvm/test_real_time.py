@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 import shmring
 
@@ -17,7 +12,7 @@ ROWS = 10
 
 
 @pytest.fixture
-def real_time(spark: SparkSession) -> Iterator[SparkSession]:
+def real_time(spark):
     """A session whose batches in real time may be short, with any sink."""
     mode = "spark.sql.streaming.realTimeMode"
     settings = {f"{mode}.allowlistCheck": "false", f"{mode}.minBatchDuration": "1s"}
@@ -31,32 +26,29 @@ def real_time(spark: SparkSession) -> Iterator[SparkSession]:
 class IntoRing:
     """A foreach sink, which runs in Spark's Python worker."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def open(self, partition: int, epoch: int) -> bool:
+    def open(self, partition, epoch):
         import shmring
 
         self.ring = shmring.attach(path=self.path)
         self.producer = self.ring.producer()
         return True
 
-    def process(self, row: Any) -> None:
+    def process(self, row):
         self.producer.push(b"%d" % row.number)
 
-    def close(self, error: Exception | None) -> None:
+    def close(self, error):
         self.producer.close()
         self.ring.close()
 
 
-Start = Callable[..., Any]
-
-
 @pytest.fixture
-def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
+def start(name, real_time, tmp_path):
     """Starts a query from the test's ring into another one."""
 
-    def started(out: shmring.Ring, **options: str) -> Any:
+    def started(out, **options):
         frame = real_time.readStream.format("shmring").options(ring=name, **options).load()
         writer = frame.writeStream.foreach(IntoRing(out.path)).outputMode("update")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -68,12 +60,12 @@ def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
     return started
 
 
-def test_a_restarted_query_loses_no_row(name: str, start: Start) -> None:
-    def write(k: int) -> None:
+def test_a_restarted_query_loses_no_row(name, start):
+    def write(k):
         numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
         writer.write(pa.record_batch([numbers], schema=SCHEMA))
 
-    def take(query: Any, seen: set[int], count: int) -> None:
+    def take(query, seen, count):
         while len(seen) < count:
             try:
                 seen.add(int(consumer.pop(timeout=1)))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fixture_types import Load, RunThread, Until
-from java_programs import Java, check
-from pyspark.sql import DataFrame, SparkSession
+from java_programs import check
 from sessions import HERE, failure
 
 import shmring
@@ -18,7 +15,7 @@ import shmring
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 
 
-def fill(ring: shmring.Ring, rows: int = 1000) -> None:
+def fill(ring, rows=1000):
     with ring.arrow_writer() as writer:
         for first in range(0, rows, 100):
             numbers = list(range(first, first + 100))
@@ -26,7 +23,7 @@ def fill(ring: shmring.Ring, rows: int = 1000) -> None:
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         fill(ring)
@@ -34,13 +31,13 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+def spark(start_spark):
     return start_spark("local[2]")
 
 
 @pytest.fixture
-def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
-    def load(**options: object) -> DataFrame:
+def load(spark, ring):
+    def load(**options):
         reader = spark.read.format("shmring").options(ring=ring.name)
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
@@ -50,7 +47,7 @@ def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
 # --- a branch gives each message once ---------------------------------------------------------
 
 
-def test_a_dataframe_over_a_branch_is_used_once(load: Load) -> None:
+def test_a_dataframe_over_a_branch_is_used_once(load):
     frame = load(branch="b")
     assert frame.count() == 1000
     text = failure(frame.count)
@@ -59,9 +56,7 @@ def test_a_dataframe_over_a_branch_is_used_once(load: Load) -> None:
     assert load(branch="b").count() == 0
 
 
-def test_a_plan_that_is_only_looked_at_reads_nothing(
-    load: Load, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_that_is_only_looked_at_reads_nothing(load, capsys):
     frame = load(branch="b")
     frame.explain()
     frame.explain()
@@ -72,7 +67,7 @@ def test_a_plan_that_is_only_looked_at_reads_nothing(
 # --- names and tables -------------------------------------------------------------------------
 
 
-def test_a_ring_is_what_load_and_save_are_given(spark: SparkSession, ring: shmring.Ring) -> None:
+def test_a_ring_is_what_load_and_save_are_given(spark, ring):
     frame = spark.read.format("shmring").load(ring.name)
     assert frame.count() == 1000
     assert spark.read.format("shmring").load(ring.path).count() == 1000
@@ -81,16 +76,14 @@ def test_a_ring_is_what_load_and_save_are_given(spark: SparkSession, ring: shmri
 
 
 @pytest.fixture
-def table(spark: SparkSession) -> Iterator[str]:
+def table(spark):
     yield "rows_of_a_ring"
     spark.sql("drop table if exists rows_of_a_ring")
     with suppress(OSError):  # Spark makes it for any table
         Path("spark-warehouse").rmdir()
 
 
-def test_a_table_is_a_ring_with_its_options(
-    spark: SparkSession, ring: shmring.Ring, table: str
-) -> None:
+def test_a_table_is_a_ring_with_its_options(spark, ring, table):
     spark.sql(f"create table {table} using shmring options (ring '{ring.name}', maxMessages 5)")
     assert spark.table(table).columns == ["number", "text"]
     assert spark.sql(f"select count(*) from {table}").first()[0] == 500
@@ -108,23 +101,19 @@ def test_a_table_is_a_ring_with_its_options(
         "ALTER COLUMN text COMMENT 'words'",
     ],
 )
-def test_a_table_has_the_columns_of_its_ring_and_no_others(
-    spark: SparkSession, ring: shmring.Ring, table: str, change: str
-) -> None:
+def test_a_table_has_the_columns_of_its_ring_and_no_others(spark, ring, table, change):
     spark.sql(f"CREATE TABLE {table} USING shmring OPTIONS (ring '{ring.name}')")
     assert "are those of its ring" in failure(lambda: spark.sql(f"ALTER TABLE {table} {change}"))
     assert spark.table(table).columns == ["number", "text"]
     assert spark.table(table).count() == 1000
 
 
-def test_a_table_has_the_place_of_its_ring(
-    spark: SparkSession, ring: shmring.Ring, table: str
-) -> None:
+def test_a_table_has_the_place_of_its_ring(spark, ring, table):
     spark.sql(f"create table {table} using shmring location '{ring.path}'")
     assert spark.sql(f"select count(*) from {table}").first()[0] == 1000
 
 
-def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Ring) -> None:
+def test_a_schema_that_differs_is_refused(spark, ring):
     for schema in ("number int, text string", "other long"):
         reader = spark.read.format("shmring").option("ring", ring.name).schema(schema)
         text = failure(lambda reader=reader: reader.load().collect())
@@ -139,7 +128,7 @@ def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Rin
 
 
 @pytest.mark.parametrize("timeout", ["0.1", "100ms", "interval 0.1 seconds"])
-def test_times_are_written_as_spark_writes_them(load: Load, timeout: str) -> None:
+def test_times_are_written_as_spark_writes_them(load, timeout):
     text = failure(load(until="end", timeout=timeout).collect)
     assert "no message and no end marker" in text
 
@@ -160,7 +149,7 @@ def test_times_are_written_as_spark_writes_them(load: Load, timeout: str) -> Non
         ("failOnDataLoss", "maybe"),
     ],
 )
-def test_a_read_names_the_option_that_does_not_parse(load: Load, option: str, value: str) -> None:
+def test_a_read_names_the_option_that_does_not_parse(load, option, value):
     text = failure(lambda: load(**{option: value}).collect())
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
@@ -180,9 +169,7 @@ def test_a_read_names_the_option_that_does_not_parse(load: Load, option: str, va
         ("batchBytes", str(2**31)),
     ],
 )
-def test_a_write_names_the_option_that_does_not_parse(
-    ring: shmring.Ring, load: Load, option: str, value: str
-) -> None:
+def test_a_write_names_the_option_that_does_not_parse(ring, load, option, value):
     writer = load().write.format("shmring").options(ring=ring.name, **{option: value})
     text = failure(writer.mode("append").save)
     assert f"option {option} must be" in text
@@ -192,7 +179,7 @@ def test_a_write_names_the_option_that_does_not_parse(
 # --- the host of a ring -----------------------------------------------------------------------
 
 
-def test_a_host_without_executor_is_an_error_in_words(load: Load) -> None:
+def test_a_host_without_executor_is_an_error_in_words(load):
     assert load(hosts=HERE, branch="b").count() == 1000
     text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
     assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
@@ -200,13 +187,11 @@ def test_a_host_without_executor_is_an_error_in_words(load: Load) -> None:
     assert "hostWait" in text
 
 
-def test_a_wait_for_the_right_host_ends_with_its_job(
-    spark: SparkSession, load: Load, thread: RunThread, until: Until
-) -> None:
+def test_a_wait_for_the_right_host_ends_with_its_job(spark, load, thread, until):
     job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
     tracker = spark.sparkContext.statusTracker()
 
-    def waits() -> bool:
+    def waits():
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return any(stage and stage.numActiveTasks for stage in stages)
 
@@ -219,12 +204,12 @@ def test_a_wait_for_the_right_host_ends_with_its_job(
 # --- what it costs, and what is told of it ----------------------------------------------------
 
 
-def test_looks_at_a_wait_become_rare(java: Java) -> None:
+def test_looks_at_a_wait_become_rare(java):
     said = check(java("io.shmring.spark.read.WaitCheck"))
     assert said.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
 
 
-def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Java) -> None:
+def test_a_batch_is_refused_rows_that_an_int_does_not_count(java):
     count, *refusals = check(java("io.shmring.spark.columns.RowsCheck")).splitlines()
     assert int(count) == 2**30
     assert len(refusals) == 3
@@ -232,13 +217,13 @@ def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Java) -> None:
 
 
 @pytest.fixture
-def metrics(spark: SparkSession) -> Callable[[str], dict[str, list[int]]]:
+def metrics(spark):
     """The metrics with such names, of each execution that Spark still knows."""
     store = spark._jsparkSession.sharedState().statusStore()
     bus = spark.sparkContext._jsc.sc().listenerBus()
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
 
-    def metrics(ending: str) -> dict[str, list[int]]:
+    def metrics(ending):
         bus.waitUntilEmpty(600_000)  # ms: what Spark knows comes to its store a little later
         found: dict[str, list[int]] = {}
         for execution in convert(store.executionsList()):
@@ -255,16 +240,12 @@ def metrics(spark: SparkSession) -> Callable[[str], dict[str, list[int]]]:
     return metrics
 
 
-def test_a_read_is_in_the_metrics(
-    load: Load, metrics: Callable[[str], dict[str, list[int]]]
-) -> None:
+def test_a_read_is_in_the_metrics(load, metrics):
     load().collect()
     assert metrics("taken from rings")["messages taken from rings"][-1] == 10
 
 
-def test_a_write_is_in_the_metrics(
-    spark: SparkSession, ring: shmring.Ring, metrics: Callable[[str], dict[str, list[int]]]
-) -> None:
+def test_a_write_is_in_the_metrics(spark, ring, metrics):
     frame = spark.range(2500).selectExpr("id number", "cast(id as string) text").coalesce(1)
     frame.write.format("shmring").options(ring=ring.name, batchRows=1000).mode("append").save()
     found = metrics("written to the ring")
@@ -273,13 +254,7 @@ def test_a_write_is_in_the_metrics(
     assert found["bytes of messages written to the ring"][-1] > 2500 * 12
 
 
-def test_a_stream_s_writes_are_in_its_progress(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    tmp_path: Path,
-    until: Until,
-    metrics: Callable[[str], dict[str, list[int]]],
-) -> None:
+def test_a_stream_s_writes_are_in_its_progress(spark, ring, tmp_path, until, metrics):
     before = metrics("written to the ring")
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 700)
     frame = source.load().selectExpr("value number", "cast(value as string) text").coalesce(1)

@@ -6,14 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_types import RunThread, Serve, Until
-from pyspark.sql import DataFrame, SparkSession
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
@@ -27,7 +23,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
+def spark(start_on_cluster):
     options = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -40,7 +36,7 @@ def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     """A ring whose branch "b" holds more than the sockets between Spark and Python do."""
     with shmring.create(name, slots=524_288, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
@@ -58,21 +54,21 @@ class Attempts:
     speculative one overtakes it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._word = folder / "word"
         self._held = folder / "held"
 
-    def hold_first(self, frame: DataFrame) -> DataFrame:
+    def hold_first(self, frame):
         word, held = self._word, self._held
 
-        def is_first() -> bool:
+        def is_first():
             try:
                 held.touch(exist_ok=False)
             except FileExistsError:
                 return False
             return True
 
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def run(batches):
             for k, batch in enumerate(batches):
                 if k == 3 and is_first():
                     while not word.exists():
@@ -85,39 +81,32 @@ class Attempts:
 
         return frame.mapInArrow(run, frame.schema)
 
-    def tell_first(self, word: str) -> None:
+    def tell_first(self, word):
         new = self._word.with_suffix(".new")
         new.write_text(word)
         new.rename(self._word)
 
 
 @pytest.fixture
-def attempts(tmp_path: Path) -> Iterator[Attempts]:
+def attempts(tmp_path):
     attempts = Attempts(tmp_path)
     yield attempts
     attempts.tell_first("go")
 
 
-def others(ring: shmring.Ring) -> set[int]:
+def others(ring):
     """Processes other than this one that take part."""
     return {participant["pid"] for participant in ring.participants() if participant["alive"]} - {
         os.getpid()
     }
 
 
-def numbers_of(frame: DataFrame) -> list[int]:
+def numbers_of(frame):
     return sorted(row[0] for row in frame.select("number").collect())
 
 
 @pytest.mark.parametrize("end", ["go", "fail", "die"])
-def test_attempts_of_a_read_do_not_share_its_rows(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    attempts: Attempts,
-    thread: RunThread,
-    until: Until,
-    end: str,
-) -> None:
+def test_attempts_of_a_read_do_not_share_its_rows(spark, ring, attempts, thread, until, end):
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     job = thread(numbers_of, attempts.hold_first(frame))
     until(lambda: len(others(ring)) == 2 or not job.is_alive(), "the speculative attempt")
@@ -132,21 +121,14 @@ def test_attempts_of_a_read_do_not_share_its_rows(
 
 
 @pytest.mark.parametrize("end", ["", "go"])
-def test_one_of_several_attempts_of_a_write_is_readable(
-    spark: SparkSession,
-    ring: shmring.Ring,
-    attempts: Attempts,
-    thread: RunThread,
-    until: Until,
-    end: str,
-) -> None:
+def test_one_of_several_attempts_of_a_write_is_readable(spark, ring, attempts, thread, until, end):
     ring.subscribe("written", start="latest")
     frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "cast(id as string) text")
     writer = attempts.hold_first(frame).write.format("shmring").option("ring", ring.name)
 
     saved = threading.Event()
 
-    def tell() -> None:
+    def tell():
         until(lambda: len(staged(ring)) == 2 or saved.is_set(), "the speculative attempt")
         if end:  # otherwise the second one wins, and the first is killed
             attempts.tell_first(end)
@@ -162,14 +144,12 @@ def test_one_of_several_attempts_of_a_write_is_readable(
     until(lambda: not others(ring), "the end of what took part")
 
 
-def staged(ring: shmring.Ring) -> list[Path]:
+def staged(ring):
     """What the attempts of a write have left beside the ring so far."""
     return list(Path("/dev/shm").glob(f".shmring-staging-shmring.{ring.name}-*/*"))
 
 
-def test_a_read_whose_rows_are_released_and_lost_says_so(
-    spark: SparkSession, cluster: Any, ring: shmring.Ring, until: Until
-) -> None:
+def test_a_read_whose_rows_are_released_and_lost_says_so(spark, cluster, ring, until):
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     rows = frame.select("number").repartition(2)._jdf.queryExecution().toRdd()
     assert rows.count() == COUNT
@@ -184,8 +164,8 @@ def test_a_read_whose_rows_are_released_and_lost_says_so(
 
 @pytest.mark.parametrize("kind", ["map", "udf"])
 def test_attempt_that_waits_for_a_sidecar_loses_and_leaves_nothing(
-    spark: SparkSession, serve: Serve, name: str, marker: Path, until: Until, kind: str
-) -> None:
+    spark, serve, name, marker, until, kind
+):
     sidecar = serve("hold_the_first", workers=2)
     frame = spark.range(0, COUNT, 1, 1)
     if kind == "map":

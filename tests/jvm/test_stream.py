@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_types import RunThread, Until
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from sessions import PATIENCE
 
@@ -23,7 +19,7 @@ SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
 
-def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) -> None:
+def write(ring, batches, timeout=PATIENCE):
     with ring.arrow_writer() as writer:
         for k in batches:
             numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
@@ -31,7 +27,7 @@ def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) 
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         yield ring
 
@@ -39,12 +35,12 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 class Stream:
     """A query from a ring into files, which may be stopped and started again."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark, folder):
         self.spark = spark
         self.folder = folder
         self.query: StreamingQuery | None = None
 
-    def start(self, ring: str, *, now: bool = True, **options: object) -> StreamingQuery:
+    def start(self, ring, *, now=True, **options):
         frame = (
             self.spark.readStream.format("shmring")
             .option("ring", ring)
@@ -60,7 +56,7 @@ class Stream:
         self.query = writer.trigger(**trigger).start()
         return self.query
 
-    def run(self, ring: str, **options: object) -> list[Any]:
+    def run(self, ring, **options):
         """What is there, in as many batches as that takes; their progress."""
         query = self.start(ring, **options)
         assert query.awaitTermination(PATIENCE)
@@ -69,25 +65,25 @@ class Stream:
             raise error
         return [json.loads(progress.json) for progress in query.recentProgress]
 
-    def fail(self, ring: str, **options: object) -> str:
+    def fail(self, ring, **options):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             self.run(ring, **options)
         return str(caught.value)
 
-    def numbers(self) -> list[int]:
+    def numbers(self):
         rows = self.spark.read.parquet(str(self.folder / "rows")).collect()
         return sorted(row[0] for row in rows)
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+def stream(spark, tmp_path):
     stream = Stream(spark, tmp_path)
     yield stream
     if stream.query is not None:
         stream.query.stop()
 
 
-def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream: Stream) -> None:
+def test_a_restarted_stream_goes_on_where_it_stopped(ring, stream):
     for k in range(3):
         write(ring, range(k * 10, k * 10 + 10))
         stream.run(ring.name)
@@ -97,14 +93,12 @@ def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream:
     assert branch["position"] < ring.claimed  # the last batch is committed with the next one
 
 
-def synced(ring: shmring.Ring) -> None:
+def synced(ring):
     with ring.producer() as out:
         out.wait_durable(ring.claimed - 1)
 
 
-def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(
-    name: str, stream: Stream, tmp_path: Path
-) -> None:
+def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(name, stream, tmp_path):
     journal, earlier = tmp_path / "journal", tmp_path / "earlier"
     options: dict[str, Any] = {"slots": 4096, "temporary": True}
     with shmring.create(name, schema=SCHEMA, **options) as ring, ring.journal(journal):
@@ -133,8 +127,8 @@ def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(
 
 @pytest.mark.parametrize("begin", ["latest", "a sequence"])
 def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older(
-    ring: shmring.Ring, stream: Stream, begin: str
-) -> None:
+    ring, stream, begin
+):
     slow = ring.producer()
     claim = slow.claim(1)
     write(ring, range(10))
@@ -149,13 +143,11 @@ def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older
     assert stream.numbers() == list(range(10 * ROWS, 43 * ROWS))
 
 
-def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
-    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_batch_that_was_not_committed_is_done_again_as_it_was(ring, spark, tmp_path):
     """A driver that dies over each batch neither loses nor repeats."""
     done: dict[int, list[int]] = {}
 
-    def take(frame: DataFrame, batch: int) -> None:
+    def take(frame, batch):
         done.setdefault(batch, []).extend(row[0] for row in frame.collect())
         if len(done[batch]) == 3 * ROWS:
             raise RuntimeError("the driver died")
@@ -182,7 +174,7 @@ def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
     assert seen == list(range(3000))
 
 
-def test_a_batch_has_at_most_a_quarter_of_the_ring(ring: shmring.Ring, stream: Stream) -> None:
+def test_a_batch_has_at_most_a_quarter_of_the_ring(ring, stream):
     write(ring, range(900))  # four slots each
     progress = stream.run(ring.name)
     positions = [p["sources"][0]["endOffset"][ring.name]["sequence"] for p in progress]
@@ -192,17 +184,13 @@ def test_a_batch_has_at_most_a_quarter_of_the_ring(ring: shmring.Ring, stream: S
     assert stream.numbers() == list(range(90_000))
 
 
-def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(
-    ring: shmring.Ring, stream: Stream
-) -> None:
+def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(ring, stream):
     write(ring, range(10))
     progress = stream.run(ring.name, maxMessagesPerTrigger=3)
     assert [p["numInputRows"] for p in progress if p["numInputRows"]] == [300, 300, 300, 100]
 
 
-def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
-    ring: shmring.Ring, stream: Stream, thread: RunThread, until: Until
-) -> None:
+def test_a_writer_that_is_faster_waits_and_nothing_is_lost(ring, stream, thread, until):
     query = stream.start(ring.name, now=False)
     until(ring.branches, "the stream's branch, which holds what is written")
     batches = 2000  # eight thousand slots through four thousand
@@ -214,9 +202,7 @@ def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
     assert stream.numbers() == list(range(batches * ROWS))
 
 
-def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
-    ring: shmring.Ring, stream: Stream, thread: RunThread, until: Until
-) -> None:
+def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(ring, stream, thread, until):
     ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
     write(ring, range(2000))  # twice what the ring holds
     query = stream.start(ring.name, now=False, branch="b", failOnDataLoss=False)
@@ -233,7 +219,7 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     assert len(numbers) == len(set(numbers))
 
 
-def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: Stream) -> None:
+def test_progress_shows_the_lag_and_the_producers(ring, stream):
     with ring.arrow_writer() as writer:
         writer.write(pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA))
         metrics = stream.run(ring.name)[0]["sources"][0]["metrics"]
@@ -242,7 +228,7 @@ def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: St
     assert set(metrics) == {"lagSlots", "heldSlots", "producedBytes", "producerWaits"}
 
 
-def test_a_dropped_branch_is_a_gap_and_an_error(name: str, stream: Stream, until: Until) -> None:
+def test_a_dropped_branch_is_a_gap_and_an_error(name, stream, until):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(10))
         stream.run(name)
@@ -260,9 +246,7 @@ def test_a_dropped_branch_is_a_gap_and_an_error(name: str, stream: Stream, until
         assert len(numbers) == len(set(numbers))
 
 
-def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(
-    ring: shmring.Ring, stream: Stream
-) -> None:
+def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(ring, stream):
     write(ring, range(10))
     stream.run(ring.name)
     ring.drop_branch(ring.branches()[0]["name"])
@@ -271,7 +255,7 @@ def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(
     assert stream.numbers() == list(range(2000))
 
 
-def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name: str, stream: Stream) -> None:
+def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name, stream):
     with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(10))
         stream.run(name)
@@ -284,7 +268,7 @@ def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name: str, stream: S
         assert stream.numbers() == [*range(1000), *range(5000, 6000)]
 
 
-def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
+def test_a_missing_ring_is_an_error(name, stream):
     with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(1))
         stream.run(name)
@@ -296,9 +280,7 @@ def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
 
 
 @pytest.mark.long  # the second query waits ten seconds for the first one to leave
-def test_two_queries_cannot_share_a_branch(
-    ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Until
-) -> None:
+def test_two_queries_cannot_share_a_branch(ring, stream, spark, until):
     query = stream.start(ring.name, now=False, branch="mine")
     until(lambda: any(b["consumers"] for b in ring.branches()), "the query's consumer")
     other = spark.readStream.format("shmring").option("ring", ring.name).option("branch", "mine")
@@ -309,7 +291,7 @@ def test_two_queries_cannot_share_a_branch(
     query.stop()
 
 
-def test_several_rings_are_one_stream(name: str, stream: Stream) -> None:
+def test_several_rings_are_one_stream(name, stream):
     rings = [
         shmring.create(f"{name}-{i}", slots=4096, schema=SCHEMA, temporary=True) for i in range(3)
     ]
@@ -325,9 +307,7 @@ def test_several_rings_are_one_stream(name: str, stream: Stream) -> None:
             ring.close()
 
 
-def test_end_markers_and_aborted_claims_are_stepped_over(
-    ring: shmring.Ring, stream: Stream
-) -> None:
+def test_end_markers_and_aborted_claims_are_stepped_over(ring, stream):
     with ring.producer() as producer:
         for k in range(5):
             write(ring, range(k, k + 1))
@@ -339,9 +319,7 @@ def test_end_markers_and_aborted_claims_are_stepped_over(
     assert stream.numbers() == list(range(600))
 
 
-def test_a_ring_of_bytes_streams_as_the_queue_table(
-    name: str, spark: SparkSession, tmp_path: Path, until: Until
-) -> None:
+def test_a_ring_of_bytes_streams_as_the_queue_table(name, spark, tmp_path, until):
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,
         ring.producer() as producer,
@@ -363,7 +341,7 @@ def test_a_ring_of_bytes_streams_as_the_queue_table(
         assert sorted((r[0], r[1]) for r in rows) == [(i, str(i)) for i in range(10_000)]
 
 
-def test_a_message_that_would_end_the_stream_is_an_error(name: str, stream: Stream) -> None:
+def test_a_message_that_would_end_the_stream_is_an_error(name, stream):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         large = pa.record_batch([pa.array(range(25_000))], schema=SCHEMA).serialize()
         with ring.producer() as producer, producer.claim(large.size, align=0) as claim:

@@ -7,20 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from fixture_types import Load, RunThread, Until
-from pyspark.sql import DataFrame, SparkSession
-from sessions import HERE, THERE, Clusters, failure
+from sessions import HERE, THERE, failure
 
 import shmring
-
-if TYPE_CHECKING:
-    from cluster import Cluster
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -38,20 +30,20 @@ with ring.arrow_writer() as writer:
 
 
 @pytest.fixture(scope="module")
-def cluster(clusters: Clusters) -> Cluster:
+def cluster(clusters):
     return clusters.start(apart=True)
 
 
 @pytest.fixture(scope="module")
-def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
+def spark(start_on_cluster):
     return start_on_cluster()
 
 
 @pytest.fixture
-def there(cluster: Cluster, name: str) -> Callable[..., None]:
+def there(cluster, name):
     """Makes a ring of the test's name on the other host, which goes with the cluster."""
 
-    def make(first: int, count: int, column: str = "number") -> None:
+    def make(first, count, column="number"):
         worker = (
             "--target",
             str(cluster.daemons[2]),
@@ -66,7 +58,7 @@ def there(cluster: Cluster, name: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     """Numbers 0 to 99 on this host, the driver's."""
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
@@ -76,18 +68,18 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 
 
 @pytest.fixture
-def load(spark: SparkSession, name: str) -> Callable[..., DataFrame]:
-    def load(**options: str) -> DataFrame:
+def load(spark, name):
+    def load(**options):
         return spark.read.format("shmring").options(ring=name, **options).load()
 
     return load
 
 
-def numbers_of(frame: DataFrame) -> list[int]:
+def numbers_of(frame):
     return sorted(row[0] for row in frame.collect())
 
 
-def kill_executor_here(cluster: Cluster, until: Until) -> None:
+def kill_executor_here(cluster, until):
     """Kills the one that shares this process's /dev/shm."""
     mine = os.readlink("/proc/self/ns/mnt")
     (here,) = [p for p in cluster.executors if os.readlink(f"/proc/{p}/ns/mnt") == mine]
@@ -95,16 +87,14 @@ def kill_executor_here(cluster: Cluster, until: Until) -> None:
     until(lambda: here not in cluster.executors, "the executor's end")
 
 
-def test_a_read_is_of_the_drivers_ring(
-    ring: shmring.Ring, there: Callable[..., None], load: Load
-) -> None:
+def test_a_read_is_of_the_drivers_ring(ring, there, load):
     there(1000, 50)
     for _ in range(4):
         assert numbers_of(load()) == list(range(100))
     assert numbers_of(load(branch="b")) == list(range(100))
 
 
-def test_hosts_have_a_ring_each(ring: shmring.Ring, there: Callable[..., None], load: Load) -> None:
+def test_hosts_have_a_ring_each(ring, there, load):
     there(1000, 50)
     both = [*range(100), *range(1000, 1050)]
     assert numbers_of(load(hosts=f"{HERE},{THERE}")) == both
@@ -113,13 +103,8 @@ def test_hosts_have_a_ring_each(ring: shmring.Ring, there: Callable[..., None], 
 
 @pytest.mark.parametrize("python", [False, True])
 def test_a_read_waits_until_its_host_has_an_executor_again(
-    cluster: Cluster,
-    ring: shmring.Ring,
-    there: Callable[..., None],
-    load: Load,
-    until: Until,
-    python: bool,
-) -> None:
+    cluster, ring, there, load, until, python
+):
     there(1000, 50)
     frame = load(branch="b", hostWait="10 minutes")
     if python:
@@ -128,18 +113,14 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
     assert numbers_of(frame) == list(range(100))
 
 
-def test_an_error_is_not_hidden_behind_a_wrong_host(
-    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None], load: Load
-) -> None:
+def test_an_error_is_not_hidden_behind_a_wrong_host(spark, ring, there, load):
     there(0, 10, column="other")
     for _ in range(3):
         text = failure(load(hosts=f"{HERE},{THERE}").collect)
         assert "another schema" in text
 
 
-def test_a_write_stays_on_the_drivers_host(
-    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None]
-) -> None:
+def test_a_write_stays_on_the_drivers_host(spark, ring, there):
     there(1000, 50)
     frame = spark.range(1000, 1300, numPartitions=6).toDF("number")
     frame.write.format("shmring").option("ring", ring.name).mode("append").save()
@@ -148,12 +129,10 @@ def test_a_write_stays_on_the_drivers_host(
     assert sorted(found) == [*range(100), *range(1000, 1300)]
 
 
-def test_a_write_that_cannot_be_here_says_so(
-    spark: SparkSession, ring: shmring.Ring, thread: RunThread, until: Until, tmp_path: Path
-) -> None:
+def test_a_write_that_cannot_be_here_says_so(spark, ring, thread, until, tmp_path):
     here, held, go = os.readlink("/proc/self/ns/mnt"), tmp_path / "held", tmp_path / "go"
 
-    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def hold(batches):
         if os.readlink("/proc/self/ns/mnt") == here:
             held.touch()
             while not go.exists():
@@ -171,8 +150,8 @@ def test_a_write_that_cannot_be_here_says_so(
 
 
 def test_a_stream_goes_on_when_its_host_has_an_executor_again(
-    cluster: Cluster, spark: SparkSession, ring: shmring.Ring, until: Until, tmp_path: Path
-) -> None:
+    cluster, spark, ring, until, tmp_path
+):
     options = {"ring": ring.name, "hostWait": "10 minutes"}
     stream = spark.readStream.format("shmring").options(**options).load()
     query = (

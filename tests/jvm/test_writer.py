@@ -5,14 +5,11 @@ from __future__ import annotations
 import glob
 import re
 import uuid
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from companion import place
-from fixture_types import RunThread, Until
-from pyspark.sql import DataFrame, SparkSession
 from sessions import failure
 
 import shmring
@@ -22,40 +19,38 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(allocated: Callable[[], int], name: str, until: Until) -> Iterator[None]:
+def _nothing_stays(allocated, name, until):
     yield
     # A task of a query that was stopped is killed a little later.
     until(lambda: not beside(name) and allocated() == 0, "the end of what tasks have")
 
 
-def beside(ring: str) -> list[str]:
+def beside(ring):
     """What a write keeps beside its ring while it runs."""
     return glob.glob(f"/dev/shm/.shmring-staging-shmring.{ring}-*")
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
+def ring(name):
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         yield ring
 
 
-def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
+def rows(spark, count, partitions=4):
     return spark.range(0, count, 1, partitions).selectExpr("id", "concat('text ', id) text")
 
 
-def save(frame: DataFrame, ring: str, **options: object) -> None:
+def save(frame, ring, **options):
     writer = frame.write.format("shmring").option("ring", ring).mode("append")
     writer.options(**{key: str(value) for key, value in options.items()}).save()
 
 
-def read(ring: shmring.Ring, branch: str) -> list[int]:
+def read(ring, branch):
     with ring.arrow_reader(branch, until="empty", copy=True) as reader:
         return [number for batch in reader for number in batch["id"].to_pylist()]
 
 
-def test_rows_come_in_the_order_of_their_partitions(
-    ring: shmring.Ring, spark: SparkSession
-) -> None:
+def test_rows_come_in_the_order_of_their_partitions(ring, spark):
     ring.subscribe("b", start="earliest")
     save(rows(spark, 50_000), ring.name, batchRows=700, endMarker="true")
     with ring.arrow_reader("b", start="earliest", copy=True) as reader:
@@ -65,9 +60,7 @@ def test_rows_come_in_the_order_of_their_partitions(
     assert [participant["role"] for participant in ring.participants()] == ["attached"]
 
 
-def test_rows_are_readable_when_the_job_commits_and_not_before(
-    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
-) -> None:
+def test_rows_are_readable_when_the_job_commits_and_not_before(ring, spark, thread, until):
     ring.subscribe("b", start="earliest")
     seen: list[int] = []
     # Half of the tasks are done long before the others.
@@ -82,9 +75,7 @@ def test_rows_are_readable_when_the_job_commits_and_not_before(
     assert sorted(read(ring, "b")) == list(range(40))
 
 
-def test_a_job_whose_ring_is_unlinked_fails(
-    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
-) -> None:
+def test_a_job_whose_ring_is_unlinked_fails(ring, spark, thread, until):
     ring.subscribe("b", start="earliest")
     slow = rows(spark, 40, 2).selectExpr("id", "text || reflect('java.lang.Thread', 'sleep', 50L)")
     writing = thread(lambda: failure(lambda: save(slow.toDF("id", "text"), ring.name)))
@@ -95,7 +86,7 @@ def test_a_job_whose_ring_is_unlinked_fails(
     assert ring.claimed == 0
 
 
-def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) -> None:
+def test_a_failed_job_leaves_nothing(ring, spark):
     ring.subscribe("b", start="earliest")
     bad = rows(spark, 10_000).selectExpr("id", "if(id = 9999, raise_error('boom'), text) text")
     assert "boom" in failure(lambda: save(bad, ring.name))
@@ -105,9 +96,7 @@ def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) ->
     assert read(ring, "b") == list(range(10))
 
 
-def test_jobs_write_side_by_side(
-    ring: shmring.Ring, spark: SparkSession, thread: RunThread
-) -> None:
+def test_jobs_write_side_by_side(ring, spark, thread):
     ring.subscribe("b", start="earliest")
     frames = [rows(spark, 1000).selectExpr(f"id + {k}000 id", "text") for k in range(4)]
     for writing in [thread(save, frame, ring.name) for frame in frames]:
@@ -118,9 +107,7 @@ def test_jobs_write_side_by_side(
     assert all(block == list(range(block[0], block[0] + 1000)) for block in blocks)
 
 
-def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
-    name: str, spark: SparkSession, thread: RunThread
-) -> None:
+def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(name, spark, thread):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         assert "cannot become readable at once" in failure(
             lambda: save(rows(spark, 50_000), name, batchRows=500, atomic="true")
@@ -128,7 +115,7 @@ def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
         assert ring.claimed == 0
         ring.subscribe("b", start="earliest")
 
-        def collect() -> list[int]:
+        def collect():
             with ring.arrow_reader("b", copy=True, timeout=600) as reader:
                 return [number for batch in reader for number in batch["id"].to_pylist()]
 
@@ -137,7 +124,7 @@ def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
         assert reading.outcome() == list(range(50_000))
 
 
-def test_a_full_ring_that_nobody_reads_fails_the_job(name: str, spark: SparkSession) -> None:
+def test_a_full_ring_that_nobody_reads_fails_the_job(name, spark):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.producer() as producer:
@@ -148,8 +135,8 @@ def test_a_full_ring_that_nobody_reads_fails_the_job(name: str, spark: SparkSess
         assert ring.claimed == 900
 
 
-def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSession) -> None:
-    def large(count: int) -> DataFrame:
+def test_a_message_too_large_for_the_ring_is_an_error(name, spark):
+    def large(count):
         return spark.range(0, count, 1, 1).selectExpr("id", "repeat('x', 200000) text")
 
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True):
@@ -166,7 +153,7 @@ def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSes
         assert read(ring, "b") == [0, 1]
 
 
-def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: SparkSession) -> None:
+def test_a_name_that_leaves_no_room_for_staging_is_an_error(name, spark):
     longest = name.ljust(255 - len(f".shmring-staging-shmring.-{uuid.uuid4()}"), "x")
     with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True):
         assert "1 bytes too long for Spark's writes" in failure(
@@ -178,7 +165,7 @@ def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: Sp
         assert read(ring, "b") == [0, 1, 2]
 
 
-def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> None:
+def test_a_ring_of_bytes_takes_one_column(name, spark):
     with shmring.create(name, slots=65536, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         save(rows(spark, 1000).selectExpr("text message"), name)
@@ -190,25 +177,23 @@ def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> Non
         assert "one column" in failure(lambda: save(rows(spark, 3), name))
 
 
-def test_columns_are_found_by_name(ring: shmring.Ring, spark: SparkSession) -> None:
+def test_columns_are_found_by_name(ring, spark):
     ring.subscribe("b", start="earliest")
     save(spark.range(3).selectExpr("'x' text", "id"), ring.name)
     assert sorted(read(ring, "b")) == [0, 1, 2]
 
 
-def test_no_rows_are_no_message(ring: shmring.Ring, spark: SparkSession) -> None:
+def test_no_rows_are_no_message(ring, spark):
     save(rows(spark, 10).where("id < 0"), ring.name)
     assert ring.claimed == 0
 
 
-def test_what_is_in_a_ring_cannot_be_overwritten(ring: shmring.Ring, spark: SparkSession) -> None:
+def test_what_is_in_a_ring_cannot_be_overwritten(ring, spark):
     writer = rows(spark, 3).write.format("shmring").mode("overwrite")
     assert "truncate" in failure(writer.option("ring", ring.name).save)
 
 
-def test_rows_that_do_not_fit_the_schema_are_refused(
-    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_that_do_not_fit_the_schema_are_refused(ring, spark, tmp_path):
     failure(lambda: save(spark.range(3).selectExpr("id", "id other"), ring.name))
     assert "one ring" in failure(lambda: save(rows(spark, 3), f"{ring.name},{ring.name}2"))
     query = spark.readStream.format("rate").load().writeStream.format("shmring")
@@ -222,9 +207,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused(
     assert ring.claimed == 0
 
 
-def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
-    ring: shmring.Ring, spark: SparkSession
-) -> None:
+def test_what_a_dead_driver_has_staged_is_swept_by_the_next(ring, spark):
     left = Path(place(ring.path, STAGING, str(uuid.uuid4())))
     left.mkdir()
     (left / "0-1").write_bytes(b"rows")
@@ -235,9 +218,7 @@ def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
     others.rmdir()  # of another ring, whose name begins like this one's
 
 
-def test_an_epoch_larger_than_half_the_ring_is_refused(
-    name: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_epoch_larger_than_half_the_ring_is_refused(name, spark, tmp_path):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100_000).load()
         query = (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 import shmring
 
@@ -28,7 +26,7 @@ TYPES = {
 NESTED = {"list": (pa.list_(pa.int64()), "array(id, null)"), "flag": (pa.bool_(), "id % 2 = 0")}
 
 
-def expected(name: str, k: int) -> object:
+def expected(name, k):
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=k)
     return {
         "tiny": k % 100,
@@ -51,14 +49,7 @@ def expected(name: str, k: int) -> object:
     ("extra", "nulls", "rows_a_batch"),
     [({}, False, 7), ({}, True, 5000), (NESTED, True, 7)],
 )
-def test_each_row_arrives_as_it_was(
-    name: str,
-    spark: SparkSession,
-    allocated: Callable[[], int],
-    extra: dict[str, tuple[pa.DataType, str]],
-    nulls: bool,
-    rows_a_batch: int,
-) -> None:
+def test_each_row_arrives_as_it_was(name, spark, allocated, extra, nulls, rows_a_batch):
     types = {**TYPES, **extra}
     count = 6000 if rows_a_batch > 1000 else 300
     schema = pa.schema([(column, kind) for column, (kind, _) in types.items()])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_types import Until
 
 import shmring
 from shmring.arrow.batches import BatchEncoder, decode_batch
@@ -25,11 +22,11 @@ from shmring.sidecars.wire import (
 
 
 @pytest.fixture
-def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
+def client(name):
     """Makes clients of the test's sidecar, or of another one; they are closed with the test."""
     made: list[SidecarClient] = []
 
-    def make(sidecar: str = name, **options: object) -> SidecarClient:
+    def make(sidecar=name, **options):
         made.append(SidecarClient(sidecar, **options))
         return made[-1]
 
@@ -48,12 +45,12 @@ class Answer:
     batches_wanted: int = 0
     pieces: int = 0
 
-    def column(self, name: str) -> list[Any]:
+    def column(self, name):
         """Its values; how many pieces they come in is a matter of time."""
         return [value for batch in self.batches for value in batch[name].to_pylist()]
 
 
-def _send(name: str, replies: Sequence[str], batches: Sequence[pa.RecordBatch], rows: int) -> None:
+def _send(name, replies, batches, rows):
     with shmring.attach(request_ring_name(name)) as requests, requests.producer() as out:
         for number, (batch, reply) in enumerate(zip(batches, replies, strict=True)):
             encoder = BatchEncoder(batch.schema)
@@ -63,23 +60,23 @@ def _send(name: str, replies: Sequence[str], batches: Sequence[pa.RecordBatch], 
 
 
 @pytest.fixture
-def send(name: str) -> Callable[..., None]:
+def send(name):
     """Sends batches as requests 0, 1, ... whose answers go into these rings."""
 
-    def send(replies: Sequence[str], *batches: pa.RecordBatch) -> None:
+    def send(replies, *batches):
         _send(name, replies, batches, 0)
 
     return send
 
 
 @pytest.fixture
-def ask(name: str, until: Until) -> Callable[..., list[Answer]]:
+def ask(name, until):
     """Sends batches as requests of so many rows at a time; the answer to each.
 
     With `full`, the answers are taken when the ring for them, which is small, has been full.
     """
 
-    def ask_all(*batches: pa.RecordBatch, rows: int = 0, full: bool = False) -> list[Answer]:
+    def ask_all(*batches, rows=0, full=False):
         replies = f"{name}-answers"
         with (
             shmring.create(replies, slots=1024 if full else 4096, temporary=True) as ring,
@@ -94,12 +91,12 @@ def ask(name: str, until: Until) -> Callable[..., list[Answer]]:
 
 
 @pytest.fixture
-def answer_of() -> Callable[[shmring.Consumer, int], Answer]:
+def answer_of():
     """Waits for the whole answer to the request of this number."""
     return _answer_of
 
 
-def _answer_of(inbox: shmring.Consumer, number: int) -> Answer:
+def _answer_of(inbox, number):
     answer = Answer([])
     while True:
         data = inbox.pop(timeout=120)
