@@ -11,7 +11,6 @@ from functions import numbers
 import shmring
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.wire import (
-    FLAG_LAST,
     HEAD_BYTES,
     Head,
     reply_ring_name,
@@ -52,13 +51,6 @@ def test_function_may_return_an_iterator_of_any_length_or_a_table(serve, client,
     with client() as it:
         assert list(it.map(batches)) == [b for b in batches for _ in range(answers)]
         assert list(it.map([])) == []
-
-
-def test_empty_batch_and_batch_without_columns_are_answered(served, client):
-    name = served("identity", workers=2)
-    batches = [numbers(0, 0), pa.RecordBatch.from_arrays([], schema=pa.schema([]))]
-    with client(name) as it:
-        assert list(it.map(batches)) == batches
 
 
 def test_clients_and_batches_of_several_schemas_do_not_mix(served, client, thread):
@@ -176,19 +168,11 @@ def test_second_map_in_the_middle_of_the_first_is_refused(serve, client):
 # --- callers that keep what they get ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 5_000])
-def test_caller_may_keep_all_batches(served, client, rows):
-    name = served("identity", workers=2)
-    batches = [numbers(i, rows) for i in range(300 if rows < 5000 else 60)]
-    with client(name, reply_slots=1024, timeout=60) as it:
-        assert list(it.map(batches)) == batches
-
-
-def test_caller_may_keep_all_batches_of_several_schemas(served, client):
+def test_caller_may_keep_all_batches(served, client):
     name = served("identity", workers=2)
     words = pa.array(["a", None, "b"] * 200).dictionary_encode()
-    kinds = [numbers(0, 500), pa.record_batch({"d": words}), numbers(0, 0)]
-    batches = [kinds[i % 7 % 3].replace_schema_metadata({"i": str(i // 9)}) for i in range(200)]
+    kinds = [numbers(0, 5_000), pa.record_batch({"d": words}), numbers(0, 0), numbers(0, 1)]
+    batches = [kinds[i % 7 % 4].replace_schema_metadata({"i": str(i // 9)}) for i in range(200)]
     with client(name, reply_slots=1024, timeout=60) as it:
         answers = list(it.map(batches))
     assert answers == batches
@@ -293,20 +277,6 @@ def test_foreign_messages_in_the_request_ring_are_passed_over(serve, client, cap
         out.push(Head.of(1, "no-such-ring").pack())
         out.push(Head.of(1, "../../etc/passwd").pack() + b"x")
         assert list(it.map([numbers(1)])) == [numbers(1)]
-
-
-def test_rubbish_in_a_request_is_answered_with_an_error(serve, name):
-    serve("identity")
-    with (
-        shmring.create(f"{name}-answers", slots=1024, temporary=True) as answers,
-        answers.consumer("client") as inbox,
-    ):
-        with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
-            out.push(Head.of(5, f"{name}-answers").pack() + b"no Arrow")
-        answer = inbox.pop(timeout=120)
-    head = Head.unpack(answer, ring="answers")
-    assert (head.number, head.flags) == (5, FLAG_LAST | 1)
-    assert b"Damaged" in answer[HEAD_BYTES:]
 
 
 def test_head_of_a_request_survives_the_wire():

@@ -18,7 +18,7 @@ from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.functions import Batching
 from shmring.sidecars.joint import split
 from shmring.sidecars.slices import joined
-from shmring.sidecars.wire import FLAG_LAST, Head, request_ring_name
+from shmring.sidecars.wire import FLAG_ERROR, FLAG_LAST, HEAD_BYTES, Head, request_ring_name
 
 HOUR = 3_600_000.0  # ms
 
@@ -298,8 +298,9 @@ def test_number_of_rows_counts_for_a_request_alone_too(serve, ask):
     assert "functions:twice answered 10 rows with 20" in str(error)
 
 
-def test_rubbish_among_requests_is_told_to_its_client_alone(serve, ask, name):
-    serve("identity", max_batch_rows=10, max_wait_ms=HOUR)
+@pytest.mark.parametrize("options", [{}, {"max_batch_rows": 10, "max_wait_ms": HOUR}])
+def test_rubbish_among_requests_is_told_to_its_client_alone(serve, ask, name, options):
+    serve("identity", **options)
     with (
         shmring.create(f"{name}-answers", slots=1024, temporary=True) as answers,
         answers.consumer("client") as inbox,
@@ -308,8 +309,10 @@ def test_rubbish_among_requests_is_told_to_its_client_alone(serve, ask, name):
             out.push(Head.of(5, f"{name}-answers").pack() + b"no Arrow")
             out.push(Head.of(5, f"{name}-no-such-ring").pack() + b"no Arrow")
         assert ask([numbers(0)]) == [[numbers(0)]]
-        head = Head.unpack(inbox.pop(timeout=120), ring="answers")
-    assert (head.number, head.flags) == (5, FLAG_LAST | 1)
+        answer = inbox.pop(timeout=120)
+    head = Head.unpack(answer, ring="answers")
+    assert (head.number, head.flags) == (5, FLAG_LAST | FLAG_ERROR)
+    assert b"Damaged" in answer[HEAD_BYTES:]
 
 
 @pytest.mark.kill

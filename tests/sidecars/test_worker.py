@@ -49,6 +49,7 @@ def test_requests_of_any_schema_may_follow_each_other(serve, client):
     kinds = [
         numbers(0, 3),
         numbers(0, 0),
+        pa.RecordBatch.from_arrays([], schema=pa.schema([])),
         numbers(0, 5_000),  # larger than what is published without a look at its size
         pa.record_batch({"x": pa.array(["a", None, "a"]).dictionary_encode()}),
         pa.record_batch({"y": pa.array(["a", None]), "x": pa.array([1.5, 2.5])}),

@@ -394,32 +394,32 @@ def test_workers_of_an_attendant_that_is_killed_end_and_leave_no_ring(attend, na
     assert not [ring for ring in shmring.rings() if name in ring]
 
 
-def test_worker_that_loads_ends_with_an_attendant_that_is_killed(attend, name, until, child_of):
-    attendant = attend(sidecars={name: ours("NeverLoads")})
-    until(lambda: child_of(attendant.process.pid), "the worker")
-    (worker,) = child_of(attendant.process.pid)
-    attendant.kill()
-    until(lambda: not is_alive(worker), "the worker's end")
-    assert not [ring for ring in shmring.rings() if name in ring]
-
-
-def test_next_attendant_goes_on_with_the_ring_of_one_that_was_killed(attend, name, marker, thread):
-    first = attend(sidecars={name: ours("wait_for_marker")})
+@pytest.mark.parametrize("shared", [False, True])
+def test_next_attendant_goes_on_with_the_requests_of_one_that_was_killed(
+    attend, name, marker, thread, until, shared
+):
+    """One that comes then, or that has waited for its turn with a sidecar that both share."""
+    first = attend(sidecars={name: ours("wait_for_marker", shared=shared)})
     first.await_metrics(**{f"sidecar.{name}.workers": 1})
     before = workers(name)
+    if shared:
+        second = attend(sidecars={name: ours("wait_for_marker", shared=True)})
+        second.metrics()
 
     def ask():
         with shmring.SidecarClient(name, connect_timeout=60) as client:
             return list(client.map([numbers(i) for i in range(5)]))
 
     asking = thread(ask)
+    until(marker.with_suffix(".begun").exists)
     first.kill()
-    second = attend(sidecars={name: ours("wait_for_marker")})
+    if not shared:
+        second = attend(sidecars={name: ours("wait_for_marker")})
     marker.touch()
     assert asking.outcome() == [numbers(i) for i in range(5)]
     while set(workers(name)) & set(before):
         second.metrics()
-    second.await_metrics(**{f"sidecar.{name}.workers": 1})
+    second.await_metrics(**{f"sidecar.{name}.workers": 1, f"sidecar.{name}.running": 1})
     second.executor_dies()
     assert not [ring for ring in shmring.rings() if name in ring]
 
@@ -451,30 +451,6 @@ def test_ring_that_another_executors_last_sidecar_has_removed_is_made_again(atte
     until(lambda: request_ring_name(name) in shmring.rings(), "the ring")
     attendant.executor_dies()
     assert request_ring_name(name) not in shmring.rings()
-
-
-# --- tasks that come before the sidecar has loaded ----------------------------------------------
-
-
-def test_clients_wait_for_a_worker_that_is_started_again(attend, name, marker, thread, until):
-    attendant = attend(sidecars={name: ours("LoadedWithMarker")})
-    until(marker.with_suffix(".begun").exists)
-    marker.touch()
-    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
-    marker.unlink()
-    marker.with_suffix(".begun").unlink()
-    (worker,) = workers(name)
-    os.kill(worker, signal.SIGKILL)
-    until(marker.with_suffix(".begun").exists)
-
-    def ask():
-        with shmring.SidecarClient(name, connect_timeout=0) as client:
-            return len(list(client.map([numbers(5)])))
-
-    asking = thread(ask)
-    marker.touch()
-    assert asking.outcome() == 1
-    attendant.executor_dies()
 
 
 # --- one for all executors of a host ------------------------------------------------------------
@@ -519,24 +495,3 @@ def test_another_executor_takes_a_shared_sidecar_over(two, name, until):
     second.executor_dies()
     assert not [ring for ring in shmring.rings() if name in ring]
     assert not turns(name)
-
-
-def test_requests_under_way_go_to_the_sidecar_of_the_executor_that_takes_over(
-    attend, name, marker, thread, until
-):
-    first = attend(sidecars={name: ours("wait_for_marker", shared=True)})
-    first.await_metrics(**{f"sidecar.{name}.running": 1})
-    second = attend(sidecars={name: ours("wait_for_marker", shared=True)})
-    second.metrics()
-
-    def ask():
-        with shmring.SidecarClient(name, connect_timeout=60) as client:
-            return list(client.map([numbers(i) for i in range(5)]))
-
-    asking = thread(ask)
-    until(marker.with_suffix(".begun").exists)
-    first.kill()
-    second.await_metrics(**{f"sidecar.{name}.running": 1})
-    marker.touch()
-    assert asking.outcome() == [numbers(i) for i in range(5)]
-    second.executor_dies()
