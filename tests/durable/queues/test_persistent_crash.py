@@ -11,7 +11,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk
-from shmring.durable.queues import session, store, transaction_log
+from shmring.durable.queues import session, transaction_log
 from shmring.durable.queues.data_files import DataFile
 from shmring.errors import NoSpace
 
@@ -263,7 +263,7 @@ def test_a_log_that_cannot_be_written_anew_with_its_reserve_keeps_it() -> None:
 def test_a_log_that_was_written_anew_without_its_reserve_has_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store, "_SLACK_BYTES", 0)
+    monkeypatch.setattr(transaction_log, "_SLACK_BYTES", 0)
     disk = SimulatedDisk()
     queue = PersistentQueue("/q", disk=disk, log_reserve=10_000)
     with queue.session() as s:

@@ -106,16 +106,25 @@ class FileFormat:
     fields : the format's own fields of the file header, as `struct` names them; 40 bytes at most
     what : name of the kind in errors, as "journal segment"
     entry_bytes : size of an entry of the frames' tables
+    align : what the place of every frame is a multiple of
     """
 
     def __init__(
-        self, magic: bytes, version: int, fields: str, what: str, *, entry_bytes: int = 0
+        self,
+        magic: bytes,
+        version: int,
+        fields: str,
+        what: str,
+        *,
+        entry_bytes: int = 0,
+        align: int = 1,
     ) -> None:
         self._magic = magic
         self._version = version
         self._fields = struct.Struct(fields)
         self._what = what
         self._entry_bytes = entry_bytes
+        self._align = align
 
     def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
         """Return the bytes of a file's header."""
@@ -199,6 +208,26 @@ class FileFormat:
         return Frame(
             place, first, end, synced, nbytes, payload_crc, entries, offset, flags, own, table
         )
+
+    def next_place(self, end: int) -> int:
+        """Return the first place for a frame from `end` on."""
+        return -(-end // self._align) * self._align
+
+    def walk(self, read: Read, place: int, size: int, salt: int, number: int) -> Iterator[Frame]:
+        """Yield the frames one behind the other, up to the first that is not valid.
+
+        Parameters
+        ----------
+        number : the least that the first of them may have
+        """
+        while place < size:
+            frame = self.decode_frame(read, place, size, salt)
+            if frame is None or frame.first < number or frame.payload_end > size:
+                return
+            if crc32c(read(frame.payload_bytes, frame.payload)) != frame.payload_crc:
+                return
+            yield frame
+            place, number = self.next_place(frame.payload_end), frame.end
 
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int

@@ -165,7 +165,7 @@ class JournalLog:
         self.same_ring = segment.uuid == self._uuid
         end, self._offset = segment.first, segment.records
         self._clock.start = segment.created_ns
-        for record in walk(file, segment, last=True):
+        for record in walk(file.read, file.size(), segment, last=True):
             end, self._offset = record.end, next_record(record)
             self._clock.start = record.own
         if end == segment.first and not self.same_ring:

@@ -12,16 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shmring._shmring import KIND_END, SLOT_BYTES, crc32c
+from shmring._shmring import KIND_END, SLOT_BYTES
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
-from shmring.durable.base.files import (
-    Disk,
-    File,
-    LockFile,
-    replace_file,
-    set_aside,
-    write_file,
-)
+from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -122,20 +115,16 @@ class _OpenSegment:
     def records(self) -> Iterator[Frame]:
         # The next writer cuts a torn end off, and mapped memory behind a file's end must not be
         # touched: the newest segment is checked before it is mapped.
-        if self.last:
-            return walk(self.file, self.segment, last=True)
-        return walk(self.file, self.segment, last=False, is_whole=self._is_whole)
+        read = self.file.read if self.last else self._read_mapped
+        return walk(read, self.file.size(), self.segment, last=self.last)
 
-    def _is_whole(self, file: File, record: Frame) -> bool:
-        return crc32c(self._payload(record)) == record.payload_crc
-
-    def _payload(self, record: Frame) -> memoryview:
-        if record.payload_end > len(self._map):
+    def _read_mapped(self, nbytes: int, offset: int) -> memoryview:
+        if offset + nbytes > len(self._map):
             self._map = self.file.map()
-        return self._map[record.payload : record.payload_end]
+        return self._map[offset : offset + nbytes]
 
     def messages(self, record: Frame) -> Iterator[Message]:
-        payload = self._payload(record)
+        payload = self._read_mapped(record.payload_bytes, record.payload)
         first, schema = record.first, self.segment.schema
         for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(record.table):
             begin = slot * SLOT_BYTES + shift
@@ -311,7 +300,7 @@ def _good_part(disk: Disk, path: str, end: int) -> tuple[int, int, bool]:
         try:
             segment = open_segment(file, path)
             offset, end = segment.records, segment.first
-            for record in walk(file, segment, last=False):
+            for record in walk(file.read, file.size(), segment, last=False):
                 offset, end = next_record(record), record.end
         except Damaged:
             return offset, end, False

@@ -27,22 +27,20 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.durable.base.files import Buffer, Disk, File
-from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, places_of_frames
+from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, Read, places_of_frames
 from shmring.errors import Damaged
 
 SUFFIX = ".journal"
 ENTRY = struct.Struct("<QIIBB2x")
-FORMAT = FileFormat(b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size)
 _ALIGN = 64
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGN) * _ALIGN
+FORMAT = FileFormat(
+    b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size, align=_ALIGN
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Segment:
 
 def next_record(record: Frame) -> int:
     """The place in the file where the next record begins."""
-    return _round_up(record.payload_end)
+    return FORMAT.next_place(record.payload_end)
 
 
 def segment_path(directory: str, first: int) -> str:
@@ -77,7 +75,7 @@ def segment_names(disk: Disk, directory: str) -> list[int]:
 def encode_segment(uuid: bytes, first: int, created_ns: int, schema: bytes) -> bytes:
     """The beginning of a segment, up to its first record."""
     data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, extra=schema)
-    return data.ljust(_round_up(len(data)), b"\0")
+    return data.ljust(FORMAT.next_place(len(data)), b"\0")
 
 
 def open_segment(file: File, path: str) -> Segment:
@@ -90,7 +88,7 @@ def open_segment(file: File, path: str) -> Segment:
     """
     header = FORMAT.decode_header(file.read, path)
     uuid, first, created_ns, _ = header.fields
-    records = _round_up(HEADER_BYTES + len(header.extra))
+    records = FORMAT.next_place(HEADER_BYTES + len(header.extra))
     return Segment(path, uuid, first, created_ns, header.extra, records, header.salt)
 
 
@@ -138,48 +136,29 @@ def encode_record(
         payload_offset=payload - place,
         own=written_ns,
     )
-    behind_slots = _round_up(payload + nbytes) - payload - nbytes
+    behind_slots = FORMAT.next_place(payload + nbytes) - payload - nbytes
     return [header, entries, bytes(payload - behind), *slots, bytes(behind_slots)]
 
 
-def _is_whole(file: File, record: Frame) -> bool:
-    return crc32c(file.read(record.payload_bytes, record.payload)) == record.payload_crc
-
-
-def walk(
-    file: File,
-    segment: Segment,
-    *,
-    last: bool,
-    is_whole: Callable[[File, Frame], bool] = _is_whole,
-) -> Iterator[Frame]:
-    """Yield the records of a segment in order.
+def walk(read: Read, size: int, segment: Segment, *, last: bool) -> Iterator[Frame]:
+    """Yield the records of a segment of this size in order.
 
     Parameters
     ----------
     last : whether it is the newest segment, whose end may be torn
-    is_whole : says whether a record's payload matches its checksum
 
     Raises
     ------
     Damaged : data that had been on disk is unreadable; the text says where
     """
-    size = file.size()
-    place = segment.records
-    expected = segment.first
-    while place < size:
-        record = FORMAT.decode_frame(file.read, place, size, segment.salt)
-        if (
-            record is None
-            or record.first < expected
-            or record.payload_end > size
-            or not is_whole(file, record)
-        ):
-            if not last or FORMAT.find_witness(file.read, place + 1, size, segment.salt, expected):
-                raise Damaged(
-                    f"{segment.path}: the record at byte {place} (sequence {expected}) is "
-                    f"damaged; `shmring journal truncate` cuts the journal there and keeps a copy"
-                )
-            return
+    place, expected = segment.records, segment.first
+    for record in FORMAT.walk(read, place, size, segment.salt, expected):
         yield record
         place, expected = next_record(record), record.end
+    if place < size and (
+        not last or FORMAT.find_witness(read, place + 1, size, segment.salt, expected)
+    ):
+        raise Damaged(
+            f"{segment.path}: the record at byte {place} (sequence {expected}) is damaged; "
+            f"`shmring journal truncate` cuts the journal there and keeps a copy"
+        )

@@ -99,13 +99,14 @@ class Line:
         if first.begin == first.end:
             del self.spans[0]
 
-    def put_back(self, span: Span) -> None:
-        """Put a taken span back to its old place, unless clear() has removed it."""
-        if span in self.taken:
-            at, count = bisect_right(self.spans, span.number, key=_number), len(span)
-            self.taken -= {span}  # as in hand_over(), without a call between
-            self.spans[at:at] = [span]
-            self.count += count
+    def put_back(self, spans: list[Span]) -> None:
+        """Put taken spans back to their old places, but those that clear() has removed."""
+        for span in spans:
+            if span in self.taken:
+                at, count = bisect_right(self.spans, span.number, key=_number), len(span)
+                self.taken -= {span}  # as in hand_over(), without a call between
+                self.spans[at:at] = [span]
+                self.count += count
 
     def remove(self, first: int, count: int) -> int | None:
         """Take items out by their numbers; return the first number that is not there."""

@@ -126,15 +126,13 @@ class PersistentQueue(Closing):
         except BaseException:
             owner.release()
             raise
-        self._delayed = durability == "delayed"
         self._store = Store(
             disk,
             self.path,
             owner,
             state.log,
             state.files,
-            delayed=self._delayed,
-            reserve=log_reserve,
+            delayed=durability == "delayed",
         )
         self.files: DataFiles = state.files
         self.recovered = "; ".join(state.notes) or None
@@ -294,11 +292,7 @@ class PersistentQueue(Closing):
     def give_back(self, spans: list[Span]) -> None:
         """Return items to the front, in the order of their numbers."""
         with self._lock:
-            self._return(spans)
-
-    def _return(self, spans: list[Span]) -> None:
-        for span in spans:
-            self._line.put_back(span)
+            self._line.put_back(spans)
 
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
         """Leave the items of a dropped session to the next call; this takes no lock."""
@@ -309,7 +303,7 @@ class PersistentQueue(Closing):
             spans, extents = self._abandoned.popleft()
             for extent in extents:
                 self.files.release(extent.file, len(extent))
-            self._return(spans)
+            self._line.put_back(spans)
 
     def _commit(self, group: list[Transaction]) -> None:
         with self._commit_lock:
@@ -381,8 +375,9 @@ class PersistentQueue(Closing):
         number = _put_inline(body, put, number, small)
         if taken:
             body.take((span.number, len(span)) for span in taken)
-        base = self._store.append(body, files, only_takes=number == self._next_item)
-        if self._delayed:
+        only_takes, delayed = number == self._next_item, self._store.delayed
+        base = self._store.append(body, files, only_takes=only_takes, delayed=delayed)
+        if delayed:
             self._delay.soon()
         with self._lock:
             for first, file, offset, table in put:

@@ -64,8 +64,7 @@ class Recovery:
             log.sync()
             if log.unchecked:
                 self.files.sync(self.files.existing())
-                log.append(Body(), deferred=False, may_use_reserve=True)
-                log.sync()
+                log.witness()
             self.files.settle(keep_broken=self.damaged)
         except BaseException:
             log.close()

@@ -16,7 +16,6 @@ from shmring.durable.queues.line import Run, Span
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, NoSpace, PermissionRefused
 
-_SLACK_BYTES = 128 << 10
 # What stops a queue and is told by Closed; other errors are raised too.
 STOPPING = (OSError, Damaged)
 
@@ -37,7 +36,6 @@ class Store:
     ----------
     owner : the lock of the queue in the directory `path`
     delayed : whether an append leaves the sync to :meth:`sync`
-    reserve : see TransactionLog
 
     Attributes
     ----------
@@ -54,7 +52,6 @@ class Store:
         files: DataFiles,
         *,
         delayed: bool,
-        reserve: int,
     ) -> None:
         self.log = log
         self.failure: BaseException | None = None
@@ -62,8 +59,7 @@ class Store:
         self._path = path
         self._owner = owner
         self._files = files
-        self._delayed = delayed
-        self._reserve = reserve
+        self.delayed = delayed
         self._unsynced: set[DataFile] = set()
         self._rewritten_size = 0
 
@@ -94,13 +90,13 @@ class Store:
         """Refuse to go on where a second owner may have come in, or what is written has no name."""
         check_names(self._owner, self.log.file)
 
-    def append(self, body: Body, files: set[DataFile], *, only_takes: bool) -> int:
+    def append(self, body: Body, files: set[DataFile], *, only_takes: bool, delayed: bool) -> int:
         """Write one transaction, whose items are in these files; return where its body stands."""
         self._check_names()
-        if files and not self._delayed:
+        if files and not delayed:
             self._files.sync(files)
-        base = self.log.append(body, deferred=self._delayed, may_use_reserve=only_takes)
-        if self._delayed:
+        base = self.log.append(body, deferred=delayed, may_use_reserve=only_takes)
+        if delayed:
             self._unsynced |= files
         else:
             self.log.sync()
@@ -110,16 +106,13 @@ class Store:
     def take(self, body: Body) -> None:
         """Write a transaction that only takes items, and sync it."""
         with self._writing():
-            self._check_names()
-            self.log.append(body, deferred=False, may_use_reserve=True)
-            self.log.sync()
-            self._check_names()
+            self.append(body, set(), only_takes=True, delayed=False)
         if self.failure is not None:
             raise self.closed()
 
     def discard_drained(self) -> None:
         """Delete the files of which no item is needed, unless a sync has to come first."""
-        if not self._delayed and (drained := self._files.drained()):
+        if not self.delayed and (drained := self._files.drained()):
             self._files.discard_drained(drained)
 
     def release(self, spans: Iterable[Span]) -> None:
@@ -130,7 +123,7 @@ class Store:
 
     def sync(self, *, closing: bool = False) -> None:
         """Return when every transaction is on disk."""
-        if self.failure is not None or not self._delayed:
+        if self.failure is not None or not self.delayed:
             return
         try:
             with self._writing():
@@ -143,8 +136,7 @@ class Store:
                 if drained or (closing and self.log.unchecked):
                     # Without its files a transaction cannot be checked any more: first sync the
                     # transactions, so that they need no check.
-                    self.log.append(Body(), deferred=False, may_use_reserve=True)
-                    self.log.sync()
+                    self.log.witness()
                     self._files.discard_drained(drained)
         except NoSpace:
             # The reserve is used up: the files stay until the log is rewritten.
@@ -181,7 +173,8 @@ class Store:
                     if run.source is self.log:
                         moved.append(_move(self.log, self._files, run, list(spans)))
                 self._files.sync({each.file for each in moved})
-                return self._write_new(name, _body(live, moved), next_item)
+                body = _body(live, moved)
+                return self.log.write_anew(self._disk, name, body, next_item=next_item)
             except BaseException:
                 # Only here: once the rename was tried, the log at the path may need what has moved.
                 for each in moved:
@@ -203,27 +196,6 @@ class Store:
         except (NoSpace, PermissionRefused):
             pass
         self._rewritten_size = self.log.end
-
-    def _write_new(self, name: str, body: Body, next_item: int) -> TransactionLog:
-        def write(reserved: bool) -> TransactionLog:
-            return TransactionLog.write_new(
-                self._disk,
-                name,
-                self.log.path,
-                body,
-                number=self.log.next_number,
-                next_item=next_item,
-                reserve=self._reserve,
-                reserved=reserved,
-            )
-
-        try:
-            return write(True)
-        except NoSpace:
-            if self.log.allocated < body.length + self._reserve + _SLACK_BYTES:
-                raise
-            # Removing the old log frees more than the reserve, for which there is no room beside.
-            return write(False)
 
     def close(self, live: set[int] | None) -> None:
         """Close the files; delete those that are not in `live`, if their items are known gone."""

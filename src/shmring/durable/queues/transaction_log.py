@@ -28,6 +28,7 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer, Disk, File, check_size, write_file
@@ -40,6 +41,7 @@ FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "log of a persistent queue")
 DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")
 _PUT, _PUT_INLINE, _TAKE = 1, 2, 3
+_SLACK_BYTES = 128 << 10
 # The reserve grows in steps of so many bytes.
 _CHUNK = 64 << 10
 
@@ -209,21 +211,36 @@ class TransactionLog:
         parts.append(bytes(reserve + _CHUNK if reserve and reserved else 0))
         return TransactionLog(disk, path, reserve=reserve, file=write_file(disk, name, parts))
 
+    def write_anew(self, disk: Disk, name: str, body: Body, *, next_item: int) -> TransactionLog:
+        """Write the log that follows this one under a name, to be renamed to the path."""
+        write = partial(
+            TransactionLog.write_new,
+            disk,
+            name,
+            self.path,
+            body,
+            number=self.next_number,
+            next_item=next_item,
+            reserve=self._reserve,
+        )
+        try:
+            return write()
+        except NoSpace:
+            if self.allocated < body.length + self._reserve + _SLACK_BYTES:
+                raise
+            # Removing the old log frees more than the reserve, for which there is no room beside.
+            return write(reserved=False)
+
     def _read(self, nbytes: int, offset: int) -> memoryview:
         return self.raw[offset : offset + nbytes]
 
     def _scan(self) -> None:
         size = len(self.raw)
-        while True:
-            frame = FORMAT.decode_frame(self._read, self.end, size, self._salt)
-            if frame is None or frame.first != self.next_number or frame.payload_end > size:
-                break
-            if crc32c(self.raw[frame.payload : frame.payload_end]) != frame.payload_crc:
-                break
+        for frame in FORMAT.walk(self._read, self.end, size, self._salt, self.next_number):
             self.frames.append(frame)
             self.end = frame.payload_end
             self.synced = max(self.synced, frame.synced - 1)
-            self.next_number += 1
+            self.next_number = frame.end
         self._witnessed = self.synced
         if self.raw[self.end :].tobytes().strip(b"\0") == b"":
             return
@@ -292,6 +309,12 @@ class TransactionLog:
         """Return when every transaction so far is on disk."""
         self.file.sync()
         self.synced = self.next_number - 1
+
+    def witness(self) -> None:
+        """Sync every transaction, and a last one that says so, for the next opening."""
+        self.sync()
+        self.append(Body(), deferred=False, may_use_reserve=True)
+        self.sync()
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes of an item in the log."""
