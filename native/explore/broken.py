@@ -5,7 +5,7 @@ Usage: PYTHONPATH=native python -m explore.broken BUILD_DIRECTORY
 
 import sys
 
-from breaks import END_COUNTED_LATE, Break, Harness, run_all
+from explore.breaks import END_COUNTED_LATE, Break, Harness, run_all
 
 # CHANGE: a new case of the explorer
 BREAKS = [

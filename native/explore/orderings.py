@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from breaks import CORE
+from explore.breaks import CORE
 
 PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
 TOLD = "<!-- what follows is written by `make orderings` -->"

@@ -5,7 +5,7 @@ Usage: PYTHONPATH=native python -m killpoints.broken BUILD_DIRECTORY
 
 import sys
 
-from breaks import END_COUNTED_LATE, Break, Harness, run_all
+from explore.breaks import END_COUNTED_LATE, Break, Harness, run_all
 
 BREAKS = [
     Break(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-NATIVE = Path(__file__).parent
+NATIVE = Path(__file__).parents[1]
 CORE = NATIVE / "core"
 
 
