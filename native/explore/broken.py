@@ -73,9 +73,9 @@ BREAKS = [
     Break(
         "a consumer believes what its seat says that it holds",
         "consumer.c",
-        "\tstruct seat *s = consumer->seat;\n\tint status = check_usable(consumer->ring);\n",
-        "\tstruct seat *s = consumer->seat;\n\tint status = check_usable(consumer->ring);\n"
-        "\tseat_read_ranges(s, consumer->range);\n",
+        "\tRETURN_NOT_OK(consumer_check_held(consumer, first, end));\n",
+        "\tseat_read_ranges(s, consumer->range);\n"
+        "\tRETURN_NOT_OK(consumer_check_held(consumer, first, end));\n",
         "a stray write falls into what a consumer's seat records",
     ),
     Break(
@@ -212,12 +212,9 @@ BREAKS = [
     Break(
         "an upstream is added to what was read before the lock",
         "graph.c",
-        "\tint status = admin_enter_writable(r);\n\n"
-        "\tif (status)\n\t\treturn status;\n"
-        "\tstatus = change_locked(r, id, more, less);",
+        "\tRETURN_NOT_OK(admin_enter_writable(r));\n\tstatus = change_locked(r, id, more, less);",
         "\tuint64_t after = (load_relaxed(&branch_at(r, id)->d.upstream) | more) & ~less;\n"
-        "\tint status = admin_enter_writable(r);\n\n"
-        "\tif (status)\n\t\treturn status;\n"
+        "\tRETURN_NOT_OK(admin_enter_writable(r));\n"
         "\tstatus = change_locked(r, id, after, ~after);",
         "two give a branch an upstream each; one may die",
     ),

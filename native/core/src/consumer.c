@@ -17,12 +17,11 @@
 int shmring_join(shmring *r, const char *branch, const struct shmring_branch_options *options, const char *name,
 		 shmring_consumer **out)
 {
-	int status = check_writable(r);
 	shmring_consumer *consumer;
 	uint32_t id = 0;
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_writable(r));
 	consumer = calloc(1, sizeof *consumer);
 	if (!consumer)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
@@ -290,11 +289,10 @@ int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max
 __attribute__((cold, noinline)) static int take_and_read(shmring_consumer *consumer, struct shmring_lease *lease,
 							 struct shmring_message *message)
 {
-	int status = take_any(consumer, 1, 1, lease);
 	uint64_t position;
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(take_any(consumer, 1, 1, lease));
 	position = lease->first;
 	status = shmring_read(consumer->ring, &position, lease->end, message);
 	if (status == SHMRING_UNAVAILABLE)
@@ -403,11 +401,8 @@ static int look_behind_taken(shmring_consumer *consumer, uint32_t max_messages, 
 		return not_now(SHMRING_ENDED);
 	}
 	found->limit = consumer_limit(consumer, t);
-	if (load_relaxed(&b->d.options) & (BRANCH_DROP_OLDEST | BRANCH_LATER)) {
-		status = reach_first(consumer, found);
-		if (status)
-			return status;
-	}
+	if (load_relaxed(&b->d.options) & (BRANCH_DROP_OLDEST | BRANCH_LATER))
+		RETURN_NOT_OK(reach_first(consumer, found));
 	status = scan_messages(consumer->ring, t, found->limit, max_messages, max_slots, &found->end,
 			       &found->messages, &found->marker);
 	if (__builtin_expect(status || found->end == t, 0))
@@ -463,12 +458,11 @@ static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, 
 static int take_any(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 		    struct shmring_lease *lease)
 {
-	int status = check_usable(consumer->ring);
 	bool dead_are_known = false;
 	struct found found;
+	int status;
 
-	if (__builtin_expect(status != 0, 0))
-		return status;
+	RETURN_NOT_OK(check_usable(consumer->ring));
 	if (max_messages == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message",
 			    consumer->ring->name);
@@ -506,12 +500,9 @@ int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end)
 static int release_any(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct seat *s = consumer->seat;
-	int status = check_usable(consumer->ring);
 
-	if (!status)
-		status = consumer_check_held(consumer, first, end);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(consumer->ring));
+	RETURN_NOT_OK(consumer_check_held(consumer, first, end));
 	if (consumer->gives_again && deferred_overlaps(&consumer->returned, first, end))
 		return fail_returned(consumer, first, end);
 	/* This comes before any change: a release that is refused changes nothing. */

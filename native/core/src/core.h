@@ -138,6 +138,14 @@ static inline int64_t monotonic(void)
 
 /* --- who does what ---------------------------------------------------------------- */
 
+/* Returns what the call returns, unless that is SHMRING_OK. */
+#define RETURN_NOT_OK(call)                                                                                       \
+	do {                                                                                                      \
+		int status_of_call = (call);                                                                      \
+		if (__builtin_expect(status_of_call != SHMRING_OK, 0))                                            \
+			return status_of_call;                                                                    \
+	} while (0)
+
 /* error.c */
 int fail(int status, const char *format, ...) __attribute__((cold, format(printf, 2, 3)));
 int fail_errno(const char *what, const char *name) __attribute__((cold));

@@ -52,10 +52,8 @@ static int check_options(const char *name, const struct shmring_options *o, uint
 static int make_header(const char *name, const struct shmring_options *o, struct header *h)
 {
 	uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
-	int status = check_options(name, o, page);
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_options(name, o, page));
 	*h = (struct header){
 	    .magic = LAYOUT_MAGIC,
 	    .major = LAYOUT_MAJOR,
@@ -310,13 +308,10 @@ static int check_limit(const struct header *h, const char *name)
 static int draft_fill(int fd, const char *name, const void *schema, const struct header *h)
 {
 	uint8_t *file;
-	int status;
 
 	if (fchmod(fd, h->mode)) /* open() applied the umask */
 		return fail_errno("cannot set its mode", name);
-	status = check_space(fd, h, name);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_space(fd, h, name));
 	errno = reserve(fd, h->file_bytes);
 	if (errno == ENOSPC)
 		return no_space(fd, h, name);
@@ -361,13 +356,9 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 		    SHMRING_E_INVALID,
 		    "ring \"%s\": a temporary ring lasts while a process is attached: attach when you make it",
 		    name);
-	status = make_header(name, options, &h);
-	if (!status)
-		status = check_limit(&h, name);
-	if (!status)
-		status = draft_open(path, &h, &d);
-	if (status)
-		return status;
+	RETURN_NOT_OK(make_header(name, options, &h));
+	RETURN_NOT_OK(check_limit(&h, name));
+	RETURN_NOT_OK(draft_open(path, &h, &d));
 	status = draft_fill(lock_file_number(d.file), name, options->schema, &h);
 	if (!status && ring)
 		status = attach_draft(d.path, name, &r);

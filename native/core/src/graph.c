@@ -155,12 +155,10 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 		     uint32_t *id)
 {
 	struct shmring_branch_options defaults = {.start = SHMRING_EARLIEST};
-	int status = check_name(r, name);
 
 	if (!o)
 		o = &defaults;
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_name(r, name));
 	graph_repair(r);
 	if (shmring_find_branch(r, name, id) == SHMRING_OK) {
 		recover_dead_seats(r); /* this drops ephemeral branches of the dead */
@@ -171,11 +169,8 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no start %d", r->name, o->start);
 	if (o->ephemeral && !joining)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": an ephemeral branch is made by joining it", r->name);
-	status = check_upstream(r, o->upstream);
-	if (!status)
-		status = find_room(r, id);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_upstream(r, o->upstream));
+	RETURN_NOT_OK(find_room(r, id));
 
 	struct branch_descriptor *d = &branch_at(r, *id)->d;
 
@@ -188,9 +183,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 	store_relaxed(&d->orphans, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ended, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ends, 0);
-	status = place(r, *id, o);
-	if (status)
-		return status;
+	RETURN_NOT_OK(place(r, *id, o));
 	store_release(&d->state, BRANCH_ACTIVE);
 	derive(r);
 	return SHMRING_OK;
@@ -198,10 +191,9 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 
 static int admin_enter_writable(shmring *r)
 {
-	int status = check_writable(r);
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_writable(r));
 	status = admin_enter(r);
 	/* A process that dies while it changes the graph must leave a dead seat behind. */
 	if (!status && load_relaxed(&r->seat) == NOBODY) {
@@ -214,11 +206,10 @@ static int admin_enter_writable(shmring *r)
 
 int shmring_subscribe(shmring *r, const char *name, const struct shmring_branch_options *options, uint32_t *id)
 {
-	int status = admin_enter_writable(r);
 	uint32_t number;
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(admin_enter_writable(r));
 	status = subscribe_locked(r, name, options, false, id ? id : &number);
 	admin_leave(r);
 	return status;
@@ -226,11 +217,10 @@ int shmring_subscribe(shmring *r, const char *name, const struct shmring_branch_
 
 int shmring_unsubscribe(shmring *r, const char *name)
 {
-	int status = admin_enter_writable(r);
 	uint32_t id;
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(admin_enter_writable(r));
 	status = shmring_find_branch(r, name, &id);
 	if (!status)
 		branch_drop(r, id);
@@ -258,13 +248,10 @@ static bool reaches(const shmring *r, uint64_t from, uint32_t target)
 static int change_locked(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
 	uint64_t before, after;
-	int status;
 
 	if (id >= BRANCHES || !is_active(r, id))
 		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
-	status = check_upstream(r, more);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_upstream(r, more));
 	if (reaches(r, more, id))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%.48s\" cannot follow itself", r->name,
 			    branch_at(r, id)->d.name);
@@ -280,10 +267,9 @@ static int change_locked(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 
 static int change_upstreams(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
-	int status = admin_enter_writable(r);
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(admin_enter_writable(r));
 	status = change_locked(r, id, more, less);
 	admin_leave(r);
 	return status;

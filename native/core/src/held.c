@@ -26,14 +26,11 @@ static int read_any(const shmring *r, uint64_t *position, uint64_t end, struct s
 	while (*position < end) {
 		uint64_t at = *position;
 		struct entry e;
-		int status;
 
 		if (!is_published(r, at))
 			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published",
 				    r->name, (unsigned long long)at);
-		status = entry_read(r, at, &e);
-		if (status)
-			return status;
+		RETURN_NOT_OK(entry_read(r, at, &e));
 		if (e.next > end)
 			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held",
 				    r->name, (unsigned long long)at);
@@ -107,14 +104,12 @@ uint64_t shmring_consumer_reach(shmring_consumer *consumer)
 int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		    uint64_t *end, uint32_t *messages)
 {
-	int status = check_usable(r);
 	bool marker = false;
 
-	if (!status)
-		status = scan_messages(r, from, limit, max_messages, max_slots, end, messages, &marker);
-	if (!status)
-		*messages += marker;
-	return status;
+	RETURN_NOT_OK(check_usable(r));
+	RETURN_NOT_OK(scan_messages(r, from, limit, max_messages, max_slots, end, messages, &marker));
+	*messages += marker;
+	return SHMRING_OK;
 }
 
 void shmring_consumer_overrun(const shmring_consumer *consumer, uint64_t *first, uint64_t *end)

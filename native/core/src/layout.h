@@ -83,13 +83,11 @@ enum header_option {
 };
 
 /* One word that changes, alone in its cell. */
-union cell64 {
-	uint64_t v;
-	uint8_t pad[CELL];
+struct cell64 {
+	_Alignas(CELL) uint64_t v;
 };
-union cell32 {
-	uint32_t v;
-	uint8_t pad[CELL];
+struct cell32 {
+	_Alignas(CELL) uint32_t v;
 };
 
 enum branch_state {
@@ -119,48 +117,35 @@ struct branch_descriptor {
 };
 
 struct branch {
-	union {
-		struct branch_descriptor d;
-		uint8_t pad[CELL];
-	};
-	union {
-		struct {
-			uint64_t v; /* next sequence << 8 | seat of the last taker */
-			uint64_t
-			    ended; /* sequence behind the last end that it has reached << 8 | ends modulo 256 */
-			uint64_t ends; /* number of ends that it has reached */
-		} taken;
-		uint8_t taken_pad[CELL];
-	};
-	union cell32 futex; /* counts wake-ups of this branch */
+	_Alignas(CELL) struct branch_descriptor d;
+	struct {
+		_Alignas(CELL) uint64_t v; /* next sequence << 8 | seat of the last taker */
+		uint64_t ended; /* sequence behind the last end that it has reached << 8 | ends modulo 256 */
+		uint64_t ends; /* number of ends that it has reached */
+	} taken;
+	struct cell32 futex; /* counts wake-ups of this branch */
 };
 
 /* Region 3. */
 struct cursors {
-	union cell64 claim; /* next sequence to claim */
-	union cell64 floor; /* everything below may be overwritten */
-	union cell64 floor_next; /* announced floor; floor follows it */
-	union {
-		struct {
-			uint64_t active; /* branches that gate or hold leases */
-			uint64_t roots; /* active branches that follow the producer */
-			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
-			uint32_t changes; /* counts changes of the upstreams */
-			uint32_t adopter; /* seat + 1 of the consumer that moves leases to its seat */
-		} graph;
-		uint8_t graph_pad[CELL];
-	};
-	union cell64 asleep; /* branches with sleeping consumers */
-	union {
-		struct {
-			uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
-			uint32_t unused;
-			uint64_t wanted; /* the floor a sleeping producer waits for */
-		} producers;
-		uint8_t producers_pad[CELL];
-	};
-	union cell64 look; /* time of the last look for the dead, and the sleepers at that time */
-	union cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */
+	struct cell64 claim; /* next sequence to claim */
+	struct cell64 floor; /* everything below may be overwritten */
+	struct cell64 floor_next; /* announced floor; floor follows it */
+	struct {
+		_Alignas(CELL) uint64_t active; /* branches that gate or hold leases */
+		uint64_t roots; /* active branches that follow the producer */
+		uint32_t single_producer; /* seat + 1 of an SP ring's producer */
+		uint32_t changes; /* counts changes of the upstreams */
+		uint32_t adopter; /* seat + 1 of the consumer that moves leases to its seat */
+	} graph;
+	struct cell64 asleep; /* branches with sleeping consumers */
+	struct {
+		_Alignas(CELL) uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
+		uint32_t unused;
+		uint64_t wanted; /* the floor a sleeping producer waits for */
+	} producers;
+	struct cell64 look; /* time of the last look for the dead, and the sleepers at that time */
+	struct cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */
 	struct branch branch[BRANCHES];
 };
 
@@ -226,46 +211,32 @@ struct seat_later_counters {
 /* Region 4. One per handle. The owner holds a write lock (F_OFD_SETLK) on the
  * first byte of its seat; the kernel drops it when the owner dies. */
 struct seat {
-	union {
-		struct {
-			uint32_t state;
-			uint32_t role;
-			uint32_t branch;
-			uint32_t pid;
-			uint64_t start_time; /* field 22 of /proc/pid/stat */
-			uint64_t joined_ns;
-			char name[NAME_BYTES];
-		} id;
-		uint8_t id_pad[CELL];
-	};
-	union {
-		struct {
-			uint64_t lo; /* NONE: no claim under way */
-			uint64_t n;
-		} intent;
-		uint8_t intent_pad[CELL];
-	};
-	union {
-		struct {
-			uint64_t hold; /* lowest sequence held; NONE: nothing */
-			uint64_t take_lo; /* the take under way or the last one */
-			uint64_t take_end; /* its TAKE_WORD | TAKE_PENDING */
-			uint64_t adopt_from; /* seat + 1 while a lease is moved here, or away */
-			uint64_t adopt_lo;
-			uint64_t adopt_hi;
-		} lease;
-		uint8_t lease_pad[CELL];
-	};
-	union {
-		struct {
-			struct seat_counters counters;
-			uint32_t waits; /* how the owner waits now: enum seat_wait */
-			uint32_t unused;
-			struct seat_later_counters later;
-		};
-		uint8_t counters_pad[CELL];
-	};
-	struct range range[LEASES];
+	struct {
+		_Alignas(CELL) uint32_t state;
+		uint32_t role;
+		uint32_t branch;
+		uint32_t pid;
+		uint64_t start_time; /* field 22 of /proc/pid/stat */
+		uint64_t joined_ns;
+		char name[NAME_BYTES];
+	} id;
+	struct {
+		_Alignas(CELL) uint64_t lo; /* NONE: no claim under way */
+		uint64_t n;
+	} intent;
+	struct {
+		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
+		uint64_t take_lo; /* the take under way or the last one */
+		uint64_t take_end; /* its TAKE_WORD | TAKE_PENDING */
+		uint64_t adopt_from; /* seat + 1 while a lease is moved here, or away */
+		uint64_t adopt_lo;
+		uint64_t adopt_hi;
+	} lease;
+	_Alignas(CELL) struct seat_counters counters;
+	uint32_t waits; /* how the owner waits now: enum seat_wait */
+	uint32_t unused;
+	struct seat_later_counters later;
+	_Alignas(CELL) struct range range[LEASES];
 };
 
 enum control_kind {

@@ -135,7 +135,8 @@ static bool is_ours(const struct lock_file *f, uint64_t descriptor)
 	return lseek(fd, 0, SEEK_CUR) == (off_t)(descriptor >> 32) && lock_file_is(f, fd);
 }
 
-static void unmap_page(void *page)
+/* Ends what the page's description has locked. */
+void lock_file_drop(void *page)
 {
 	int error = errno;
 
@@ -169,7 +170,7 @@ static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor
 		*page = NULL;
 	if (*page && madvise(*page, (size_t)sysconf(_SC_PAGESIZE), MADV_DONTFORK) == 0 && is_ours(f, *descriptor))
 		return true;
-	unmap_page(*page);
+	lock_file_drop(*page);
 	return false;
 }
 
@@ -296,7 +297,7 @@ void lock_file_close(struct lock_file *f)
 {
 	pthread_mutex_lock(&files_lock);
 	close_if_ours(f, f->descriptor);
-	unmap_page(f->page);
+	lock_file_drop(f->page);
 	for (struct lock_file **p = &files; *p; p = &(*p)->next)
 		if (*p == f) {
 			*p = f->next;
@@ -356,7 +357,7 @@ static bool find_again(struct lock_file *f)
 
 	pthread_mutex_lock(&files_lock);
 	found = open_again(f, &descriptor, &page);
-	unmap_page(f->page);
+	lock_file_drop(f->page);
 	f->page = found ? page : NULL;
 	/* Pairs with the acquire of readers outside of the section. */
 	store_release(&f->descriptor, found ? descriptor : LOST);
@@ -421,7 +422,7 @@ void lock_file_leave(struct lock_file *f)
 	if (is_ours(f, f->descriptor))
 		unlock_byte(number_of(f->descriptor), ADMIN_LOCK_OFFSET);
 	if (!is_ours(f, f->descriptor)) { /* lost meanwhile: the page holds the lock */
-		unmap_page(f->page);
+		lock_file_drop(f->page);
 		f->page = NULL;
 	}
 	pthread_mutex_unlock(&f->section);
@@ -465,16 +466,11 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 		status = fail_lost(f);
 	} else {
 		if (!lock_byte(number_of(descriptor), offset) || !is_ours(f, descriptor)) {
-			unmap_page(*page);
+			lock_file_drop(*page);
 			status = SHMRING_UNAVAILABLE;
 		}
 		close_if_ours(f, descriptor);
 	}
 	pthread_mutex_unlock(&files_lock);
 	return status;
-}
-
-void lock_file_drop(void *page)
-{
-	unmap_page(page);
 }

@@ -161,12 +161,10 @@ static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	shmring *r = consumer->ring;
-	int status = check_usable(r);
+	int status;
 
-	if (!status)
-		status = consumer_check_held(consumer, first, end);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(r));
+	RETURN_NOT_OK(consumer_check_held(consumer, first, end));
 	if (deferred_overlaps(&consumer->deferred, first, end))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is released already", r->name,
 			    (unsigned long long)first, (unsigned long long)end);

@@ -37,12 +37,11 @@ static inline int kind_check(const shmring *r, uint8_t kind, const uint8_t *data
 
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 {
-	int status = check_writable(r);
 	uint32_t *single = &r->cursors->graph.single_producer;
 	shmring_producer *p;
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_writable(r));
 	p = aligned_alloc(CELL, sizeof *p + CELL - sizeof *p % CELL);
 	if (!p)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
@@ -239,19 +238,17 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 {
 	shmring *r = p->ring;
 	struct cursors *c = r->cursors;
-	int status = check_usable(r);
 	uint64_t lo;
 
-	if (__builtin_expect(status != 0, 0))
-		return status;
+	RETURN_NOT_OK(check_usable(r));
 	if (__builtin_expect(p->claim_n != 0, 0))
 		return fail(
 		    SHMRING_E_CLAIM_OPEN,
 		    "this producer of ring \"%s\" has an open claim; commit or abort it first, or give each "
 		    "thread its own producer",
 		    r->name);
-	if (__builtin_expect(n != 1, 0) && (status = check_claim_size(r, n)))
-		return status;
+	if (__builtin_expect(n != 1, 0))
+		RETURN_NOT_OK(check_claim_size(r, n));
 
 	/* Relaxed: an older claim word makes the CAS fail. It is not below the cached
 	 * floor: the process that moved the floor there had seen the claim word beyond. */
@@ -265,12 +262,13 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 				    "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)", r->name,
 				    (unsigned long long)lo, (unsigned long long)p->floor);
 		if (lo + n > p->floor + r->capacity) {
-			status = check_lost(r, NULL, &p->wait);
+			int status = check_lost(r, NULL, &p->wait);
+
 			count(&p->seat->counters.full_waits, 1);
 			return status ? status : not_now(SHMRING_UNAVAILABLE);
 		}
-		if (lo - p->looked >= r->capacity && (status = look_at_name(p, lo)))
-			return status;
+		if (lo - p->looked >= r->capacity)
+			RETURN_NOT_OK(look_at_name(p, lo));
 	}
 
 	if (!claim_run(c, p->seat, r->options, lo, n))
@@ -284,10 +282,8 @@ int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;
 	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* no other producer writes it */
-	int status = check_usable(r);
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(r));
 	if (!(r->options & OPT_SINGLE_PRODUCER))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": available() wants a single-producer ring", r->name);
 	p->floor = load_acquire(&r->cursors->floor.v);
@@ -315,22 +311,18 @@ static uint32_t run_behind(uint64_t began, uint64_t at)
 int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t shift)
 {
 	shmring *r = p->ring;
-	int status = check_usable(r);
 	uint64_t lo = p->claim_lo;
 	struct control *entry = control_at(r, lo);
 	uint8_t flags = 0;
 	uint32_t crc = 0;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(r));
 	if (p->claim_n == 0)
 		return no_claim(r);
 	if ((uint64_t)length + shift > p->claim_n * SLOT_BYTES)
 		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": the claim has room for %llu bytes, not %u", r->name,
 			    (unsigned long long)(p->claim_n * SLOT_BYTES - shift), length);
-	status = kind_check(r, kind, slot_at(r, lo) + shift, length);
-	if (status)
-		return status;
+	RETURN_NOT_OK(kind_check(r, kind, slot_at(r, lo) + shift, length));
 	if (kind == KIND_END) {
 		crc = run_behind(p->began, lo);
 		p->began = lo + p->claim_n;
@@ -374,23 +366,19 @@ static int check_rows(const shmring *r, uint32_t n, const uint32_t *lengths, uin
 int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *lengths, uint32_t length)
 {
 	shmring *r = p->ring;
-	int status = check_usable(r);
 	uint8_t flags = FLAG_ONES | (r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0);
 	uint64_t lo = p->claim_lo;
 	uint64_t bytes = 0;
 	uint64_t time;
 	uint32_t n;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(r));
 	if (p->claim_n == 0)
 		return no_claim(r);
-	if (last - lo >= p->claim_n && (status = extend_claim(p, last)))
-		return status;
+	if (last - lo >= p->claim_n)
+		RETURN_NOT_OK(extend_claim(p, last));
 	n = (uint32_t)(last - lo + 1);
-	status = check_rows(r, n, lengths, length);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	time = message_time(r->options);
 	if (n < p->claim_n) /* visible only once the run before it is */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
@@ -416,13 +404,9 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 {
 	const shmring *r = p->ring;
 	uint64_t slots = 0;
-	int status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		status = check_claim_size(r, parts[i].slots);
-
-		if (status)
-			return status;
+		RETURN_NOT_OK(check_claim_size(r, parts[i].slots));
 		if ((uint64_t)parts[i].length + parts[i].shift > (uint64_t)parts[i].slots * SLOT_BYTES)
 			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": part %u has %u bytes in %u slots", r->name,
 				    i, parts[i].length, parts[i].slots);
@@ -435,9 +419,7 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	for (uint32_t i = 0; i < n; i++) {
 		const uint8_t *data = slot_at(r, p->claim_lo + slots) + parts[i].shift;
 
-		status = kind_check(r, parts[i].kind, data, parts[i].length);
-		if (status)
-			return status;
+		RETURN_NOT_OK(kind_check(r, parts[i].kind, data, parts[i].length));
 		slots += parts[i].slots;
 	}
 	return SHMRING_OK;
@@ -459,20 +441,16 @@ static uint64_t began_before(const shmring_producer *p, const struct shmring_par
 int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts, uint32_t n)
 {
 	shmring *r = p->ring;
-	int status = check_usable(r);
 	uint8_t checksum = r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0;
 	uint64_t seq = p->claim_lo + p->claim_n;
 	uint64_t began = p->began;
 	uint64_t bytes = 0;
 	uint64_t time;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(r));
 	if (p->claim_n == 0)
 		return no_claim(r);
-	status = check_parts(p, parts, n);
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_parts(p, parts, n));
 	time = message_time(r->options);
 	for (uint32_t i = n; i-- > 0;) {
 		const struct shmring_part *part = &parts[i];
@@ -501,10 +479,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 
 int shmring_abort(shmring_producer *p)
 {
-	int status = check_usable(p->ring);
-
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(p->ring));
 	if (p->claim_n == 0)
 		return no_claim(p->ring);
 	publish_aborted(p->ring, p->claim_lo, p->claim_n, (uint8_t)p->seat_index);
@@ -516,11 +491,9 @@ int shmring_abort(shmring_producer *p)
 static int push_any(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
 	uint64_t slots = length <= SLOT_BYTES ? 1 : shmring_slots_for(length, false);
-	int status = kind_check(p->ring, kind, data, length);
 	int64_t lo;
 
-	if (__builtin_expect(status != 0, 0))
-		return status;
+	RETURN_NOT_OK(kind_check(p->ring, kind, data, length));
 	if (length > UINT32_MAX)
 		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB", p->ring->name);
 	lo = shmring_next(p, (uint32_t)slots);
@@ -538,11 +511,9 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 {
 	shmring *r = p->ring;
 	const uint8_t *row = rows;
-	int status = check_rows(r, n, lengths, length);
 	int64_t lo;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	lo = shmring_next(p, n);
 	if (lo < 0)
 		return (int)lo;

@@ -110,14 +110,12 @@ unsigned recover_dead_seats(shmring *r)
 
 int shmring_recover(shmring *r, unsigned *count)
 {
-	int status = check_writable(r);
 	uint64_t dead[4];
 	unsigned n;
 
 	if (count)
 		*count = 0;
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_writable(r));
 	/* The search needs no lock; most of the time nobody is dead. */
 	if (!find_the_dead(r, dead))
 		return SHMRING_OK;

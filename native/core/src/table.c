@@ -130,16 +130,13 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 {
 	struct shmring_branch_info info;
 	uint64_t from = 0, at = 0, end = 0, n = 0, more;
-	int status;
 
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
 		if (step == 0 || at < floor) { /* others are faster: what was counted is gone */
 			end = load_relaxed(&r->cursors->claim.v); /* or the walk would follow them for ever */
-			status = shmring_branch_info(r, branch, &info);
-			if (status)
-				return status;
+			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;
 		}

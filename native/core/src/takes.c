@@ -212,10 +212,8 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 		max_slots = r->capacity;
 	while (n < max_messages && at < limit && at - from < r->capacity && is_published(r, at)) {
 		struct entry e;
-		int status = entry_read(r, at, &e);
 
-		if (status)
-			return status;
+		RETURN_NOT_OK(entry_read(r, at, &e));
 		if (e.kind == KIND_END && n)
 			break;
 		if (e.flags & FLAG_ONES) {

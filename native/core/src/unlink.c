@@ -102,16 +102,14 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 		       void *context)
 {
 	struct header h = {0};
-	int status;
+	int status = SHMRING_OK;
 
 	(void)has_header(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
 	if (uuid && memcmp(h.uuid, uuid, sizeof h.uuid))
 		return fail_not_found(path);
-	status = await_admin_lock(fd, path);
-	if (status)
-		return status;
+	RETURN_NOT_OK(await_admin_lock(fd, path));
 	if (!is_named(fd, path))
 		return fail_not_found(path);
 	mark(fd, &h, 1);

@@ -212,13 +212,11 @@ static bool spin_and_sleep(const struct waiter *w, uint8_t strategy, int64_t sta
 /* The answer of a wait in which nothing came. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
-	int status;
-
 	look_for_all(w, SLICE_NS);
 	if (w->consumer)
 		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
-	if (w->releasing && (status = check_named(w->ring, NULL)))
-		return status;
+	if (w->releasing)
+		RETURN_NOT_OK(check_named(w->ring, NULL));
 	if (!w->releasing && find_lost(w)) /* the next try says so */
 		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
@@ -227,14 +225,12 @@ static int waited_in_vain(const struct waiter *w, int64_t deadline)
 /* CHANGE: a new wait strategy */
 static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
 {
-	int status = check_usable(w->ring);
 	bool polls =
 	    strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP;
 	int64_t start, until;
 	bool done;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_usable(w->ring));
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);

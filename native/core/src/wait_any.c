@@ -256,14 +256,10 @@ static int check_waits(const struct shmring_wait *waits, uint32_t count, uint8_t
 		return fail(SHMRING_E_INVALID, "a wait is for at least one, and there is no wait strategy %u",
 			    strategy);
 	for (uint32_t i = 0; i < count; i++) {
-		int status;
-
 		if (!waits[i].consumer == !waits[i].producer)
 			return fail(SHMRING_E_INVALID,
 				    "number %u of those to wait for is not one consumer or one producer", i);
-		status = check_usable(waiter_of(&waits[i]).ring);
-		if (status)
-			return status;
+		RETURN_NOT_OK(check_usable(waiter_of(&waits[i]).ring));
 	}
 	return SHMRING_OK;
 }
@@ -279,10 +275,9 @@ int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t 
 		     int64_t deadline_ns, uint8_t strategy)
 {
 	struct any a = {.waits = waits, .count = count, .bell = bell, .rung = rung};
-	int status = check_waits(waits, count, strategy);
+	int status;
 
-	if (status)
-		return status;
+	RETURN_NOT_OK(check_waits(waits, count, strategy));
 	for (uint32_t i = 0; i < count; i++)
 		shmring_consumer_decline(waits[i].consumer);
 	count_waiting(&a, 1);
