@@ -134,6 +134,66 @@ static inline void set_alarm(void)
 	alarm(600 * stress());
 }
 
+static inline const char *ring_path(void)
+{
+	static char path[64];
+
+	snprintf(path, sizeof path, RINGS "%d.%d", (int)check_program, (int)getpid());
+	return path;
+}
+
+/* --- what a test opens is closed behind it --------------------------------- */
+
+enum { OPEN_RINGS, OPEN_PRODUCERS, OPEN_CONSUMERS, OPEN_KINDS };
+
+__attribute__((weak)) void *check_opened[OPEN_KINDS][512];
+
+static inline void exchange_opened(int kind, void *old, void *new)
+{
+	for (size_t i = 0; i < sizeof *check_opened / sizeof **check_opened; i++) {
+		void *expected = old;
+
+		if (__atomic_compare_exchange_n(&check_opened[kind][i], &expected, new, false, __ATOMIC_SEQ_CST,
+						__ATOMIC_SEQ_CST))
+			return;
+	}
+	NEED(!new);
+}
+
+static inline void opened(int kind, void *handle)
+{
+	exchange_opened(kind, NULL, handle);
+}
+
+#define CLOSER(kind, close, type)                                                                                 \
+	static inline void tests_##close(type *handle)                                                            \
+	{                                                                                                         \
+		if (handle)                                                                                       \
+			exchange_opened(kind, handle, NULL);                                                      \
+		close(handle);                                                                                    \
+	}                                                                                                         \
+	static inline void all_##close(void)                                                                      \
+	{                                                                                                         \
+		for (size_t i = 0; i < sizeof *check_opened / sizeof **check_opened; i++)                         \
+			tests_##close(check_opened[kind][i]);                                                     \
+	}
+CLOSER(OPEN_RINGS, shmring_close, shmring)
+CLOSER(OPEN_PRODUCERS, shmring_producer_close, shmring_producer)
+CLOSER(OPEN_CONSUMERS, shmring_consumer_close, shmring_consumer)
+CLOSER(OPEN_CONSUMERS, shmring_consumer_abandon, shmring_consumer)
+#define shmring_close tests_shmring_close
+#define shmring_producer_close tests_shmring_producer_close
+#define shmring_consumer_close tests_shmring_consumer_close
+#define shmring_consumer_abandon tests_shmring_consumer_abandon
+
+static inline void end_all(void)
+{
+	all_shmring_consumer_close();
+	all_shmring_producer_close();
+	all_shmring_close();
+	unlink(ring_path());
+}
+
 /* All tests of the program; what main() returns. */
 static inline int run_tests(void)
 {
@@ -147,6 +207,7 @@ static inline int run_tests(void)
 			continue;
 		check_broken = 0;
 		check_tests[line].run();
+		end_all();
 		failed += check_broken != 0;
 		passed += check_broken == 0;
 		printf("%s ", check_broken ? "FAILED" : "ok    ");
@@ -159,14 +220,6 @@ static inline int run_tests(void)
 }
 
 /* --- rings ------------------------------------------------------------------ */
-
-static inline const char *ring_path(void)
-{
-	static char path[64];
-
-	snprintf(path, sizeof path, RINGS "%d.%d", (int)check_program, (int)getpid());
-	return path;
-}
 
 static inline void write_file(const char *path, const void *data, size_t n)
 {
@@ -183,6 +236,7 @@ static inline shmring *ring_with(const struct shmring_options *options)
 
 	unlink(ring_path());
 	NEED(shmring_create(ring_path(), options, &r) == SHMRING_OK);
+	opened(OPEN_RINGS, r);
 	return r;
 }
 
@@ -191,31 +245,18 @@ static inline shmring *ring_new(void)
 	return ring_with(&(struct shmring_options){.slots = 1024});
 }
 
-static inline void ring_end(shmring *r)
-{
-	shmring_close(r);
-	unlink(ring_path());
-}
-
-/* With what was opened on it. */
-static inline void end_all(shmring *r, shmring_producer *p, shmring_consumer *const *consumers, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		shmring_consumer_close(consumers[i]);
-	shmring_producer_close(p);
-	ring_end(r);
-}
-
-#define END(ring, producer, ...)                                                                                  \
-	end_all(ring, producer, (shmring_consumer *[]){__VA_ARGS__},                                              \
-		sizeof (shmring_consumer *[]){__VA_ARGS__} / sizeof(shmring_consumer *))
-
-static inline shmring *ring_again(const char *path)
+static inline shmring *ring_as(const char *path, uint32_t flags)
 {
 	shmring *r = NULL;
 
-	NEED(shmring_attach(path, 0, &r) == SHMRING_OK);
+	NEED(shmring_attach(path, flags, &r) == SHMRING_OK);
+	opened(OPEN_RINGS, r);
 	return r;
+}
+
+static inline shmring *ring_again(const char *path)
+{
+	return ring_as(path, 0);
 }
 
 /* As if the ring had been made where membarrier(2) is not to be had. */
@@ -239,6 +280,7 @@ static inline shmring_producer *producer_of(shmring *r)
 	shmring_producer *p = NULL;
 
 	NEED(shmring_producer_open(r, "producer", &p) == SHMRING_OK);
+	opened(OPEN_PRODUCERS, p);
 	return p;
 }
 
@@ -248,6 +290,7 @@ static inline shmring_consumer *consumer_with(shmring *r, const char *branch,
 	shmring_consumer *m = NULL;
 
 	NEED(shmring_join(r, branch, o, "consumer", &m) == SHMRING_OK);
+	opened(OPEN_CONSUMERS, m);
 	return m;
 }
 
@@ -316,20 +359,30 @@ static inline unsigned seats_in_use(const shmring *r)
 	return n;
 }
 
-/* A test on a new ring, with a producer and a consumer of its branch "b". */
-#define RING_TEST(test)                                                                                           \
-	static void test##_on(shmring *, shmring_producer *, shmring_consumer *);                                 \
+/* A test on a new ring, with a producer. */
+#define PRODUCER_TEST(test)                                                                                       \
+	static void test##_on(shmring *, shmring_producer *);                                                     \
 	TEST(test)                                                                                                \
 	{                                                                                                         \
 		shmring *r = ring_new();                                                                          \
-		shmring_producer *p = producer_of(r);                                                             \
-		shmring_consumer *m = consumer_of(r, "b");                                                        \
                                                                                                                   \
-		test##_on(r, p, m);                                                                               \
-		END(r, p, m);                                                                                     \
+		test##_on(r, producer_of(r));                                                                     \
+	}                                                                                                         \
+	static void test##_on(__attribute__((unused)) shmring *r, shmring_producer *p)
+
+/* And with a consumer of its branch "b"; the ring is one with these options. */
+#define RING_TEST_WITH(test, ...)                                                                                 \
+	static void test##_on(shmring *, shmring_producer *, shmring_consumer *);                                 \
+	TEST(test)                                                                                                \
+	{                                                                                                         \
+		shmring *r = ring_with(&(struct shmring_options){__VA_ARGS__});                                   \
+		shmring_producer *p = producer_of(r);                                                             \
+                                                                                                                  \
+		test##_on(r, p, consumer_of(r, "b"));                                                             \
 	}                                                                                                         \
 	static void test##_on(__attribute__((unused)) shmring *r, __attribute__((unused)) shmring_producer *p,    \
 			      __attribute__((unused)) shmring_consumer *m)
+#define RING_TEST(test) RING_TEST_WITH(test, .slots = 1024)
 
 /* --- processes --------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #ifndef SHMRING_DEATH_H
 #define SHMRING_DEATH_H
 
-#include "traffic.h"
+#include "check.h"
 
 struct puppet {
 	char path[64];
@@ -16,7 +16,6 @@ struct puppet {
 	shmring_consumer *m;
 	uint64_t lo, n, step;
 	bool ready, go, gone;
-	bool stays; /* lives until it is killed */
 };
 
 static inline int play_puppet(void *argument)
@@ -29,12 +28,11 @@ static inline int play_puppet(void *argument)
 	if (status)
 		return status;
 	__atomic_store_n(&c->ready, true, __ATOMIC_RELEASE);
-	while (c->stays)
+	for (;;)
 		pause();
-	raise(SIGKILL);
-	return 1;
 }
 
+/* It lives until it is killed. */
 static inline pid_t puppet_start(struct puppet *c)
 {
 	pid_t pid;
@@ -51,22 +49,17 @@ static inline pid_t puppet_start(struct puppet *c)
 	return pid;
 }
 
-static inline void puppet_kill(struct puppet *c, pid_t pid)
+static inline void puppet_kill(pid_t pid)
 {
 	int status;
 
-	c->stays = false;
 	kill(pid, SIGKILL);
 	(void)waitpid(pid, &status, 0);
 }
 
 static inline void puppet_die(struct puppet *c)
 {
-	pid_t pid;
-
-	c->stays = true;
-	pid = puppet_start(c);
-	puppet_kill(c, pid);
+	puppet_kill(puppet_start(c));
 }
 
 /* Stays until the program ends. */
@@ -108,7 +101,7 @@ static inline void end_working(shmring *r, shmring_producer *p, shmring_consumer
 	check_works(r, m);
 	shmring_consumer_close(m);
 	CHECK_IS(seats_in_use(r), 1);
-	ring_end(r);
+	end_all();
 }
 
 /* --- what they do -------------------------------------------------------------- */

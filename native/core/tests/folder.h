@@ -42,11 +42,23 @@ static inline void folder_end(void)
 	NEED(rmdir(folder) == 0);
 }
 
+/* A test of what lies in its folder. */
+#define FOLDER_TEST(test)                                                                                         \
+	static void test##_in(void);                                                                              \
+	TEST(test)                                                                                                \
+	{                                                                                                         \
+		folder_begin();                                                                                   \
+		test##_in();                                                                                      \
+		folder_end();                                                                                     \
+	}                                                                                                         \
+	static void test##_in(void)
+
 static inline shmring *make(const char *path, const struct shmring_options *options)
 {
 	shmring *r = NULL;
 
 	NEED(shmring_create(path, options, &r) == SHMRING_OK);
+	opened(OPEN_RINGS, r);
 	return r;
 }
 

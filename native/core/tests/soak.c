@@ -380,6 +380,6 @@ int main(int argc, char **argv)
 	       " guests, %" PRIu64 " errors\n",
 	       (clock_ns() - begun) / 1000000000, books->audited, BRANCHES_SHARED, laps, kills, stops,
 	       books->redelivered, books->guests, books->errors);
-	ring_end(r);
+	end_all();
 	return books->errors != 0;
 }

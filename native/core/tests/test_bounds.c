@@ -9,13 +9,11 @@ static shmring_consumer *consumer_at(shmring *r, const char *branch, uint64_t se
 	return consumer_with(r, branch, &o);
 }
 
-TEST(what_is_available_is_one_message_a_slot)
+PRODUCER_TEST(what_is_available_is_one_message_a_slot)
 {
 	static const struct shmring_branch_options alone = {.start = SHMRING_EARLIEST, .exclusive = true};
 	static const char bytes[900];
 	struct shmring_lease lease;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_with(r, "b", &alone);
 
 	CHECK_IS(shmring_consumer_available(m), 0);
@@ -45,7 +43,6 @@ TEST(what_is_available_is_one_message_a_slot)
 			NEED(shmring_take(m, 1, 1, &lease) == SHMRING_OK);
 		}
 	}
-	END(r, p, m);
 }
 
 TEST(a_claim_of_the_dead_is_not_available)
@@ -72,18 +69,13 @@ TEST(a_claim_of_the_dead_is_not_available)
 	CHECK_IS(shmring_consumer_available(m), 1026);
 	CHECK_IS(pop_number(m), 1034); /* steps over the aborted claim */
 	CHECK_IS(shmring_consumer_available(m), 1036);
+	exchange_opened(OPEN_PRODUCERS, victim, NULL);
 	free(victim);
-	shmring_consumer_close(m);
-	shmring_producer_close(p);
-	shmring_close(other);
-	ring_end(r);
 }
 
-TEST(what_upstreams_hold_and_what_drops_oldest_is_not_available)
+PRODUCER_TEST(what_upstreams_hold_and_what_drops_oldest_is_not_available)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *up = consumer_of(r, "up"), *m, *dropping;
 
 	o.upstream = UINT64_C(1) << shmring_consumer_branch(up);
@@ -96,14 +88,12 @@ TEST(what_upstreams_hold_and_what_drops_oldest_is_not_available)
 	NEED(pop_number(up) > 0 && pop_number(up) > 0);
 	CHECK_IS(shmring_consumer_available(m), 2); /* in the middle of a run of rows */
 	CHECK_IS(shmring_consumer_available(dropping), 0);
-	END(r, p, dropping, m, up);
 }
 
-TEST(a_start_behind_an_open_claim_delivers_nothing_before_it)
+PRODUCER_TEST(a_start_behind_an_open_claim_delivers_nothing_before_it)
 {
 	static const char bytes[900];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *slow = producer_of(r);
+	shmring_producer *slow = producer_of(r);
 	shmring_consumer *m, *inside, *dropping;
 
 	push_n(p, 0, 4);
@@ -125,20 +115,12 @@ TEST(a_start_behind_an_open_claim_delivers_nothing_before_it)
 	}
 	CHECK_IS(pop_number(inside), 13);
 	CHECK_IS(pop_number(inside), SHMRING_UNAVAILABLE);
-	shmring_consumer_close(dropping);
-	shmring_consumer_close(inside);
-	shmring_consumer_close(m);
-	shmring_producer_close(slow);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* The ring laps the newcomer before its first take. What was lost is told from its start on. */
-TEST(a_branch_that_drops_oldest_begins_at_a_boundary)
+PRODUCER_TEST(a_branch_that_drops_oldest_begins_at_a_boundary)
 {
 	static const char bytes[900];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m, *late;
 	struct shmring_lease lease;
 	uint64_t first, end;
@@ -157,5 +139,4 @@ TEST(a_branch_that_drops_oldest_begins_at_a_boundary)
 	CHECK(first == 899 && end % 3 == 0 && end <= shmring_floor(r));
 	CHECK_IS(shmring_take(late, 1, 1024, &lease), SHMRING_OK);
 	CHECK(lease.first == end && lease.end == end + 3);
-	END(r, p, late, m);
 }

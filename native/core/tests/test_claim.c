@@ -3,12 +3,8 @@
 
 static uint8_t bytes[4 * 1024 * SLOT_BYTES];
 
-TEST(numbers_follow_each_other_and_none_is_burned_when_full)
+RING_TEST_WITH(numbers_follow_each_other_and_none_is_burned_when_full, .slots = 1024, .first_sequence = 1000)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = 1000});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	for (uint64_t i = 0; i < 1024; i++) {
 		CHECK_IS(shmring_next(p, 1), 1000 + i);
 		CHECK_IS(shmring_publish(p, 0, KIND_BYTES, 0), SHMRING_OK);
@@ -20,15 +16,12 @@ TEST(numbers_follow_each_other_and_none_is_burned_when_full)
 	CHECK_IS(shmring_next(p, 1), 2024);
 	CHECK_IS(shmring_abort(p), SHMRING_OK);
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
-	END(r, p, m);
 }
 
-TEST(what_a_claim_refuses)
+PRODUCER_TEST(what_a_claim_refuses)
 {
 	uint64_t id;
 	uint32_t lengths[2] = {10, 301};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 
 	CHECK_IS(shmring_next(p, 0), SHMRING_E_INVALID);
 	CHECK_IS(shmring_next(p, 1025), SHMRING_E_TOO_LARGE);
@@ -56,20 +49,15 @@ TEST(what_a_claim_refuses)
 	CHECK_IS(shmring_publish(p, 590, 0, 10), SHMRING_OK); /* the claim was still open */
 	CHECK_IS(shmring_push(p, NULL, 0, 0, &id), SHMRING_OK);
 	CHECK_IS(id, 2);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
-TEST(parts_of_a_claim_become_readable_at_once)
+RING_TEST_WITH(parts_of_a_claim_become_readable_at_once, .slots = 1024, .checksum = true)
 {
 	const struct shmring_part parts[] = {{1, 10, 0, KIND_BYTES}, {3, 890, 10, 17}, {2, 0, 0, KIND_BYTES}};
 	struct shmring_message message;
 	struct shmring_lease lease;
 	uint32_t messages;
 	uint64_t at, end;
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int round = 0; round < 1000; round++) {
 		int64_t lo = shmring_next(p, 6);
@@ -96,7 +84,6 @@ TEST(parts_of_a_claim_become_readable_at_once)
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 1, 0}, 1), SHMRING_E_TOO_LARGE);
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){0, 0, 0, 0}, 1), SHMRING_E_INVALID);
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 0, 0}, 1), SHMRING_OK);
-	END(r, p, m);
 }
 
 /* A file of numbers, removed already. */
@@ -150,7 +137,7 @@ static void fill_from(const char *where)
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 	}
 	CHECK_IS(shmring_fill(p, 0, fd, 0, 1), SHMRING_E_INVALID); /* no claim is open */
-	END(r, p, m);
+	end_all();
 	close(fd);
 }
 
@@ -226,10 +213,9 @@ RING_TEST(messages_run_over_the_end_of_the_slots)
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
 }
 
-TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
+PRODUCER_TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *q = producer_of(r);
+	shmring_producer *q = producer_of(r);
 
 	push_n(p, 0, 5000);
 	CHECK(shmring_floor(r) >= 5000 - 1024 && shmring_floor(r) < 5000);
@@ -239,9 +225,6 @@ TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
 	CHECK_IS(shmring_claimed(r), 5000 + 1024);
 	CHECK_IS(shmring_publish(q, 1, 0, 0), SHMRING_OK);
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
-	shmring_producer_close(p);
-	shmring_producer_close(q);
-	ring_end(r);
 }
 
 TEST(close_to_the_last_sequence)
@@ -255,5 +238,4 @@ TEST(close_to_the_last_sequence)
 		CHECK_IS(push_number(p, (uint64_t)i), SHMRING_OK);
 		CHECK_IS(pop_number(m), i);
 	}
-	END(r, p, m);
 }

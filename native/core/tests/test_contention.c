@@ -29,10 +29,8 @@ TEST(pause_is_short_again_after_many_messages)
 	CHECK(c.ns == shortest);
 }
 
-TEST(consumers_that_take_in_turn_do_not_keep_out)
+PRODUCER_TEST(consumers_that_take_in_turn_do_not_keep_out)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *a = consumer_of(r, "b"), *b = consumer_of(r, "b");
 	struct shmring_lease lease;
 
@@ -41,5 +39,4 @@ TEST(consumers_that_take_in_turn_do_not_keep_out)
 	NEED(shmring_take(a, 1, 1, &lease) == SHMRING_OK);
 	NEED(shmring_take(b, 1, 1, &lease) == SHMRING_OK);
 	CHECK(a->contention.ns == 0 && b->contention.ns == 0);
-	END(r, p, a, b);
 }

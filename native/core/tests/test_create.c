@@ -93,13 +93,11 @@ TEST(a_ring_that_is_being_made_is_not_there)
 	half_made();
 }
 
-TEST(a_ring_appears_with_its_maker_in_it)
+FOLDER_TEST(a_ring_appears_with_its_maker_in_it)
 {
 	struct shmring_participant_info seat;
-	shmring *r;
+	shmring *r = make(at, &small);
 
-	folder_begin();
-	r = make(at, &small);
 	CHECK_IS(shmring_participant_info(r, 0, &seat), SHMRING_OK);
 	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
 	shmring_close(r);
@@ -109,7 +107,6 @@ TEST(a_ring_appears_with_its_maker_in_it)
 	CHECK_IS(shmring_create(at, &(struct shmring_options){.slots = 1024, .temporary = true}, NULL),
 		 SHMRING_E_INVALID);
 	CHECK_IS(files_in_folder(NULL, 0), 0);
-	folder_end();
 }
 
 /* How often this process maps the file with this name. */
@@ -128,16 +125,13 @@ static int maps_of(const char *path)
 	return n;
 }
 
-TEST(the_map_of_a_new_ring_has_its_name)
+FOLDER_TEST(the_map_of_a_new_ring_has_its_name)
 {
-	shmring *r;
+	shmring *r = make(at, &(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
 
-	folder_begin();
-	r = make(at, &(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
 	CHECK(maps_of(at) >= 2);
 	shmring_close(r);
 	CHECK_IS(maps_of(at), 0);
-	folder_end();
 }
 
 static void say_and_wait(void)
@@ -161,17 +155,15 @@ static pid_t stopped_maker(void)
 	return pid;
 }
 
-TEST(a_killed_maker_leaves_nothing)
+FOLDER_TEST(a_killed_maker_leaves_nothing)
 {
 	pid_t pid;
 
-	folder_begin();
 	pid = stopped_maker();
 	kill(pid, SIGKILL);
 	CHECK_IS(reap(pid), -SIGKILL);
 	CHECK_IS(files_in_folder(NULL, 0), 0);
 	shmring_close(make(at, &small));
-	folder_end();
 }
 
 /* --- memory ---------------------------------------------------------------------------- */
@@ -225,16 +217,13 @@ static int with_a_limit(void *unused)
 	return 0;
 }
 
-TEST(more_than_a_file_may_have_is_refused_and_no_signal_kills)
+FOLDER_TEST(more_than_a_file_may_have_is_refused_and_no_signal_kills)
 {
-	folder_begin();
 	CHECK_IS(reap(spawn(with_a_limit, NULL)), 0);
-	folder_end();
 }
 
-TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)
+FOLDER_TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)
 {
-	folder_begin();
 	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 100 kB\n";
 	reservations = 0;
 	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_NO_SPACE);
@@ -244,20 +233,16 @@ TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)
 	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 10000 kB\n";
 	shmring_close(make(at, &small));
 	meminfo = NULL;
-	folder_end();
 }
 
-TEST(an_interrupted_reservation_goes_on)
+FOLDER_TEST(an_interrupted_reservation_goes_on)
 {
 	shmring *r;
 
-	folder_begin();
 	interruptions = 40;
 	r = make(at, &small);
 	CHECK_IS(interruptions, 0);
 	memset(r->slots, 1, 1024 * SLOT_BYTES); /* SIGBUS, were there a hole on a full file system */
-	shmring_close(r);
-	folder_end();
 }
 
 /* --- where there is no O_TMPFILE -------------------------------------------------------- */

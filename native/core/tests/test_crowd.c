@@ -30,7 +30,6 @@ static pid_t stop_with_the_lock(struct puppet *c)
 {
 	pid_t pid;
 
-	c->stays = true;
 	pid = puppet_start(c);
 	kill(pid, SIGSTOP);
 	return pid;
@@ -98,11 +97,11 @@ static void check_with_the_lock_held(bool exclusive)
 		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	}
 	wait_in_vain(m);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	take_the_six(m);
 	CHECK_IS(m->branch->d.orphans, 0);
 	check_works(r, m);
-	END(r, p, m);
+	end_all();
 }
 
 TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
@@ -124,7 +123,7 @@ RING_TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 	CHECK_IS(recover(r), 1);
 	pid = stop_with_the_lock(c);
 	wait_in_vain(m);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	take_the_six(m);
 	CHECK_IS(wait_and_take(m, &l), SHMRING_ENDED);
 	check_works(r, m);
@@ -201,11 +200,9 @@ static void put_to_sleep(struct sleeper *crowd, int n, uint32_t sharing)
 	}
 }
 
-TEST(a_push_wakes_one_of_those_who_share_a_branch)
+PRODUCER_TEST(a_push_wakes_one_of_those_who_share_a_branch)
 {
 	struct sleeper crowd[CROWD];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	unsigned woken = 0;
 
 	for (int i = 0; i < CROWD; i++)
@@ -219,8 +216,6 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 	CHECK_IS(woken, 1);
 	for (int i = 0; i < CROWD; i++)
 		shmring_consumer_close(crowd[i].m);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* A binding's threads share one consumer: while one is busy with what it has taken,
@@ -263,7 +258,6 @@ RING_TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	CHECK_IS(pop_number(other.m), 2);
 	CHECK(!other.m->woken && !m->woken);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	shmring_consumer_close(other.m);
 }
 
 struct waiter_thread {
@@ -341,16 +335,13 @@ TEST(of_many_who_sleep_one_looks_for_all)
 	nap_ms(1000);
 	CHECK((int64_t)(waits_in_vain(w) - before) < 100 * ((clock_ns() - start) / MS) / 1000 + CROWD);
 	stop_waiting(w, &over);
-	ring_end(r);
 }
 
 /* A message lies behind the hole of a producer that dies. */
-TEST(a_death_is_noticed_while_many_sleep)
+PRODUCER_TEST(a_death_is_noticed_while_many_sleep)
 {
 	struct puppet *c = puppet_new(produce_and_die);
 	struct waiter_thread w[CROWD];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	bool over = false;
 
 	start_waiting(w, r, &over);
@@ -360,7 +351,6 @@ TEST(a_death_is_noticed_while_many_sleep)
 
 		c->step = DIES_CLAIMED;
 		c->n = 2;
-		c->stays = true;
 		pid = puppet_start(c);
 		NEED(push_number(p, 100 + (uint64_t)i) == SHMRING_OK);
 		/* A process whose clock is ahead (a time namespace) may have looked. */
@@ -369,22 +359,18 @@ TEST(a_death_is_noticed_while_many_sleep)
 				      LOOK_TIME((uint64_t)clock_ns() + UINT64_C(3600000000000)));
 		nap_ms(60);
 		start = clock_ns();
-		puppet_kill(c, pid);
+		puppet_kill(pid);
 		while (!anybody_got(w, 100 + i))
 			nap_ms(1);
 		printf("  noticed after %.0f ms\n", (double)(clock_ns() - start) / 1e6);
 	}
 	stop_waiting(w, &over);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* The waker died between the word of sleepers and the wake-up. */
-TEST(a_wake_up_that_never_came_is_made_good)
+PRODUCER_TEST(a_wake_up_that_never_came_is_made_good)
 {
 	struct waiter_thread w[CROWD];
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	bool over = false;
 
 	start_waiting(w, r, &over);
@@ -399,6 +385,4 @@ TEST(a_wake_up_that_never_came_is_made_good)
 			nap_ms(1);
 	}
 	stop_waiting(w, &over);
-	shmring_producer_close(p);
-	ring_end(r);
 }

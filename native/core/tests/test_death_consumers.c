@@ -57,11 +57,9 @@ static int pend_in_another_branch(struct puppet *c)
 	return 0;
 }
 
-TEST(a_take_is_not_confirmed_for_another_branch)
+PRODUCER_TEST(a_take_is_not_confirmed_for_another_branch)
 {
 	struct puppet *c = puppet_new(pend_in_another_branch);
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *x = consumer_of(r, "x"), *y = consumer_of(r, "y"), *former;
 	struct shmring_lease l;
 	uint64_t again;
@@ -70,7 +68,6 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 
 	push_n(p, 0, 6);
 	/* The child's handle takes a seat, one of its two later that of `former`. */
-	c->stays = true;
 	snprintf(c->path, sizeof c->path, "%s", ring_path());
 	pid = puppet_start(c);
 	/* `former` takes [0, 2) of x and leaves. */
@@ -83,11 +80,10 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 		nap_ms(1);
 	CHECK_IS(c->n, seat);
 	CHECK_IS(drain(x, &again), 0x3c); /* confirms the seat that took [0, 2) of x */
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(recover(r), 2);
 	CHECK_IS(drain(y, &again), 0x3f);
 	CHECK_IS(again, 0);
-	END(r, p, x, y);
 }
 
 static int join_and_die(struct puppet *c)
@@ -126,7 +122,7 @@ TEST(branches_without_a_living_consumer_keep_or_go_by_their_policy)
 		m = consumer_with(r, "b", &o);
 		CHECK_IS(drain(m, &again), 0x3f);
 		CHECK_IS(again, c->step == 2 ? 0 : 7);
-		END(r, p, m);
+		end_all();
 	}
 }
 

@@ -50,7 +50,6 @@ TEST(a_single_producer_that_died_makes_way_for_the_next_at_once)
 	p = producer_of(r); /* nobody has called recover */
 	CHECK_IS(push_number(p, 5), SHMRING_OK);
 	CHECK_IS(pop_number(m), 5);
-	END(r, p, m);
 }
 
 /* Several dead producers with an intent at the same place; one of them owns
@@ -94,7 +93,6 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 				for (int i = 0; i < DEAD; i++) {
 					c->lo = h;
 					c->n = sizes[order[i]];
-					c->stays = true;
 					pids[i] = puppet_start(c);
 					if (order[i] == owner)
 						for (uint32_t k = 0; k < r->seat_count; k++)
@@ -108,7 +106,7 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 				if (filled)
 					fill_rows(r, h, sizes[owner], filled == 1 ? 0 : 1, owner_seat);
 				for (int i = 0; i < DEAD; i++)
-					puppet_kill(c, pids[i]);
+					puppet_kill(pids[i]);
 				/* What follows: nothing; single messages, which make every
 				 * number a boundary; a batch; a living claim; a dead one. */
 				if (after == 1)
@@ -174,8 +172,6 @@ TEST(a_living_producer_at_the_same_place_is_waited_for)
 	shmring_producer_close(slow);
 	shmring_producer_close(p);
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- how soon --------------------------------------------------------------------------------- */
@@ -202,7 +198,7 @@ static int wait_behind_a_hole(uint8_t strategy, int64_t slice_ns, bool traffic)
 		}
 		(void)shmring_wait_message(m, slice_ns ? clock_ns() + slice_ns : INT64_MAX, strategy);
 	}
-	END(r, p, m);
+	end_all();
 	return waits;
 }
 

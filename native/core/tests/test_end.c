@@ -1,11 +1,9 @@
 /* One end marker ends every consumer of every branch, once. */
 #include "check.h"
 
-TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
+PRODUCER_TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *quick = consumer_of(r, "b"), *busy = consumer_of(r, "b"), *late;
 
 	push_n(p, 0, 2);
@@ -25,15 +23,12 @@ TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
 	CHECK_IS(pop_number(late), SHMRING_ENDED);
 	CHECK_IS(pop_number(quick), SHMRING_ENDED);
 	CHECK_IS(pop_number(busy), SHMRING_ENDED);
-	END(r, p, quick, busy, late);
 }
 
-TEST(a_follower_ends_when_its_upstream_has_released_all)
+PRODUCER_TEST(a_follower_ends_when_its_upstream_has_released_all)
 {
 	struct shmring_lease l;
 	uint32_t a;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *ma = consumer_of(r, "a"), *mb, *mc;
 
 	NEED(shmring_find_branch(r, "a", &a) == SHMRING_OK);
@@ -48,7 +43,6 @@ TEST(a_follower_ends_when_its_upstream_has_released_all)
 	CHECK_IS(pop_number(mb), 0);
 	CHECK_IS(pop_number(mb), SHMRING_ENDED);
 	CHECK_IS(pop_number(mc), SHMRING_ENDED);
-	END(r, p, ma, mb, mc);
 }
 
 RING_TEST(markers_of_runs_that_overlap_are_one_end)
@@ -78,10 +72,6 @@ RING_TEST(markers_of_runs_that_overlap_are_one_end)
 	CHECK_IS(pop_number(late), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
-	shmring_producer_close(q);
-	shmring_producer_close(s);
-	shmring_consumer_close(other);
-	shmring_consumer_close(late);
 }
 
 /* What a program writes that finds nothing to send, before its reader or after it. */
@@ -106,13 +96,11 @@ TEST(a_run_without_messages_ends_once_for_each_reader_that_comes_for_it)
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 		shmring_consumer_close(m);
 	}
-	shmring_close(r);
 }
 
-TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
+PRODUCER_TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *next;
+	shmring_producer *next;
 	shmring_consumer *m;
 
 	push_n(p, 0, 1);
@@ -130,7 +118,6 @@ TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
 	m = consumer_of(r, "b"); /* the third one is still to be read */
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-	END(r, next, m);
 }
 
 RING_TEST(ends_among_the_parts_of_one_publication_know_their_runs)
@@ -169,14 +156,11 @@ RING_TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
 	for (uint64_t run = 0; run < 700; run++)
 		CHECK_IS(pop_number(busy), SHMRING_ENDED);
 	CHECK_IS(pop_number(busy), SHMRING_UNAVAILABLE);
-	shmring_consumer_close(busy);
 }
 
-TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
+RING_TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
+	shmring_producer *q = producer_of(r), *s = producer_of(r);
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -191,9 +175,6 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	shmring_producer_close(q);
-	shmring_producer_close(s);
-	END(r, p, m);
 }
 
 RING_TEST(an_aborted_claim_behind_an_end_is_no_further_end)
@@ -210,15 +191,12 @@ RING_TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
 	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
-	shmring_consumer_close(late);
 }
 
-TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
+RING_TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 {
 	const struct shmring_branch_options latest = {.start = SHMRING_LATEST};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *again;
+	shmring_consumer *again;
 
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
@@ -231,16 +209,13 @@ TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
-	END(r, p, m, again);
 }
 
-TEST(who_passes_markers_on_gets_them_as_messages)
+PRODUCER_TEST(who_passes_markers_on_gets_them_as_messages)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
 	uint64_t at = 1;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *passing = consumer_of(r, "b"), *other = consumer_of(r, "b");
 
 	shmring_consumer_take_ends(passing, true);
@@ -263,7 +238,6 @@ TEST(who_passes_markers_on_gets_them_as_messages)
 	push_end(p);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(passing), SHMRING_ENDED); /* the other one came to it first */
-	END(r, p, passing, other);
 }
 
 static int die_with_one(void *path)
@@ -288,7 +262,6 @@ RING_TEST(what_the_dead_held_comes_before_the_end)
 	CHECK_IS(pop_number(m), 0); /* nobody had noticed the death yet */
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_consumer_close(other);
 }
 
 /* Who found the marker died before it had moved the branch past it. */
@@ -304,8 +277,6 @@ RING_TEST(an_end_that_was_found_and_not_passed)
 	CHECK_IS(m->branch->taken.v >> 8, 1);
 	CHECK_IS(pop_number(late), 1);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_consumer_close(other);
-	shmring_consumer_close(late);
 }
 
 TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)
@@ -328,7 +299,7 @@ TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)
 			CHECK_IS(shmring_consumer_hold(m), NONE);
 			CHECK_IS(m->seat->lease.hold, NONE);
 		}
-		END(r, p, m);
+		end_all();
 	}
 }
 
@@ -339,11 +310,9 @@ TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_branch_with_drop_oldest
 	const struct shmring_branch_options drop_oldest = {.drop_oldest = true};
 	shmring *r = ring_new(), *stopped = ring_again(ring_path());
 	shmring_producer *p = producer_of(r);
-	shmring_consumer *m, *gone;
+	shmring_consumer *m = consumer_with(r, "b", &drop_oldest), *gone = consumer_with(r, "b", NULL);
 	struct shmring_lease l;
 
-	NEED(shmring_join(r, "b", &drop_oldest, "m", &m) == SHMRING_OK);
-	NEED(shmring_join(r, "b", NULL, "gone", &gone) == SHMRING_OK);
 	push_n(p, 0, 1);
 	NEED(shmring_take(gone, 1, 1, &l) == SHMRING_OK);
 	shmring_consumer_abandon(gone);
@@ -353,18 +322,12 @@ TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_branch_with_drop_oldest
 	CHECK(load_relaxed(&m->seat->lease.hold) == NONE);
 	push_n(p, 1, 3 * r->capacity);
 	admin_leave(stopped);
-	shmring_consumer_close(m);
-	shmring_producer_close(p);
-	shmring_close(stopped);
-	ring_end(r);
 }
 
-TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
+PRODUCER_TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 {
 	struct shmring_branch_info info;
 	struct shmring_lease l;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *first = consumer_of(r, "b"), *other = consumer_of(r, "b"), *again;
 	uint32_t id = shmring_consumer_branch(first);
 
@@ -391,7 +354,6 @@ TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	again = consumer_of(r, "b");
 	shmring_consumer_hear_ends(again, 7); /* of a branch that had the name before */
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
-	END(r, p, again, other);
 }
 
 TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
@@ -416,9 +378,4 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 	CHECK(l.redelivered && l.first == 0);
 	CHECK_IS(shmring_release(again, l.first, l.end), SHMRING_OK);
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
-	shmring_consumer_close(again);
-	shmring_consumer_close(other);
-	shmring_producer_close(p);
-	shmring_close(stopped);
-	ring_end(r);
 }

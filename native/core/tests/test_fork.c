@@ -79,10 +79,6 @@ TEST(a_fork_in_the_middle_of_a_claim)
 	CHECK_IS(shmring_publish(h.p, 8, 0, 0), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 1);
 	CHECK_IS(pop_number(h.m), 42);
-	shmring_consumer_close(h.m);
-	shmring_producer_close(h.p);
-	shmring_close(other);
-	ring_end(r);
 }
 
 static int fork_and_claim(struct puppet *c)
@@ -126,8 +122,7 @@ static void check_parent_is_dead(uint64_t unseen)
 	}
 	CHECK(is_published(r, 0));
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
+	end_all();
 }
 
 TEST(a_parent_is_dead_although_its_forked_child_lives)
@@ -189,7 +184,6 @@ TEST(a_child_that_shares_its_parents_memory_keeps_its_seats_until_it_ends)
 	CHECK_IS(reap((pid_t)c->lo), -SIGKILL);
 	CHECK_IS(recover(r), 1);
 	NEED(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
-	ring_end(r);
 }
 #endif
 
@@ -210,10 +204,7 @@ static void check_cloned_child(void)
 	CHECK_IS(pop_number(h.m), 42);
 	CHECK_IS(push_number(h.p, 43), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 43);
-	shmring_consumer_close(h.m);
-	shmring_producer_close(h.p);
-	shmring_close(other);
-	ring_end(r);
+	end_all();
 }
 
 TEST(a_cloned_child_has_no_part_in_the_ring_and_ends_none)
@@ -283,9 +274,6 @@ TEST(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_hold
 	pthread_join(thread, NULL);
 	CHECK_IS(push_number(h.p, 1), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 1);
-	shmring_consumer_close(h.m);
-	shmring_producer_close(h.p);
-	ring_end(r);
 }
 
 /* --- a fork while a byte is locked --------------------------------------------------- */
@@ -324,7 +312,6 @@ TEST(a_child_forked_while_a_ring_is_reaped_holds_no_lock)
 	shmring_close(other);
 	kill(forked_holder, SIGKILL);
 	CHECK_IS(reap(forked_holder), -SIGKILL);
-	ring_end(r);
 }
 
 /* Before the core asks. */

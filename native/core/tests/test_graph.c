@@ -14,13 +14,11 @@ static uint32_t subscribe(shmring *r, const char *name, uint64_t upstream)
 	return id;
 }
 
-TEST(a_follower_sees_what_its_upstream_has_released)
+PRODUCER_TEST(a_follower_sees_what_its_upstream_has_released)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new();
 	uint32_t a = subscribe(r, "a", 0);
 	uint32_t b = subscribe(r, "b", UINT64_C(1) << a);
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b");
 	struct shmring_branch_info info;
 
@@ -38,14 +36,11 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	CHECK_IS(shmring_branch_info(r, b, &info), SHMRING_OK);
 	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a &&
 	      info.consumers == 1);
-	END(r, p, ma, mb);
 }
 
-TEST(following_another_takes_effect_at_once)
+PRODUCER_TEST(following_another_takes_effect_at_once)
 {
-	shmring *r = ring_new();
 	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b"), *mc = consumer_of(r, "c");
 
 	push_n(p, 0, 20);
@@ -70,7 +65,6 @@ TEST(following_another_takes_effect_at_once)
 	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(pop_number(mc), 3);
-	END(r, p, ma, mc);
 }
 
 static uint64_t upstreams(const shmring *r, uint32_t id)
@@ -81,13 +75,11 @@ static uint64_t upstreams(const shmring *r, uint32_t id)
 	return info.upstream;
 }
 
-TEST(upstreams_are_added_and_removed_one_by_one)
+PRODUCER_TEST(upstreams_are_added_and_removed_one_by_one)
 {
-	shmring *r = ring_new();
 	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
 	uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
 	shmring_consumer *mc = consumer_of(r, "c"), *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b");
-	shmring_producer *p = producer_of(r);
 	uint32_t changes;
 
 	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
@@ -105,7 +97,6 @@ TEST(upstreams_are_added_and_removed_one_by_one)
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK);
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK); /* gone already */
 	CHECK_IS(upstreams(r, c), UINT64_C(1) << b);
-	END(r, p, ma, mb, mc);
 }
 
 TEST(cycles_and_strangers_are_refused)
@@ -141,7 +132,6 @@ TEST(cycles_and_strangers_are_refused)
 	CHECK_IS(shmring_subscribe(r, "x", &o, &id), SHMRING_E_INVALID);
 	CHECK_IS(shmring_unsubscribe(r, "x"), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_find_branch(r, "x", &id), SHMRING_E_NO_BRANCH);
-	ring_end(r);
 }
 
 TEST(the_65th_branch_is_refused_until_one_goes)
@@ -161,14 +151,11 @@ TEST(the_65th_branch_is_refused_until_one_goes)
 	CHECK_IS(shmring_unsubscribe(r, "b17"), SHMRING_OK);
 	CHECK_IS(shmring_subscribe(r, "b64", NULL, &id), SHMRING_OK);
 	CHECK_IS(id, 17);
-	ring_end(r);
 }
 
-TEST(where_a_newcomer_starts)
+PRODUCER_TEST(where_a_newcomer_starts)
 {
 	struct shmring_branch_options o = {.start = SHMRING_AT_SEQUENCE, .sequence = 60};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *keep = consumer_of(r, "keep"), *m;
 
 	push_n(p, 0, 100);
@@ -204,7 +191,6 @@ TEST(where_a_newcomer_starts)
 	o.sequence = 105;
 	m = consumer_with(r, "at 105", &o);
 	CHECK_IS(pop_number(m), 111);
-	END(r, p, m, keep);
 }
 
 /* From now on: nothing that was published before, though the branch has to stand at an open claim. */
@@ -233,20 +219,16 @@ TEST(latest_beside_open_claims_delivers_nothing_older)
 		push_n(p, 106, 1);
 		CHECK_IS(pop_number(m), 106);
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		shmring_producer_close(slow);
-		shmring_producer_close(last);
-		END(r, p, m);
+		end_all();
 	}
 }
 
-TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
+RING_TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
 {
 	struct shmring_lease l, other;
 	struct shmring_message message;
 	uint64_t at, value;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *idle = consumer_of(r, "b");
+	shmring_consumer *idle = consumer_of(r, "b");
 	uint32_t id;
 
 	push_n(p, 0, 1024);
@@ -270,15 +252,11 @@ TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
 	shmring_consumer_close(m);
 	shmring_consumer_close(idle);
 	CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
-TEST(an_ephemeral_branch_goes_with_its_last_consumer)
+PRODUCER_TEST(an_ephemeral_branch_goes_with_its_last_consumer)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *a = consumer_with(r, "e", &o), *b = consumer_with(r, "e", &o);
 	struct shmring_lease l;
 	uint32_t id;
@@ -291,8 +269,6 @@ TEST(an_ephemeral_branch_goes_with_its_last_consumer)
 	shmring_consumer_close(b);
 	CHECK_IS(shmring_find_branch(r, "e", &id), SHMRING_E_NO_BRANCH);
 	CHECK_IS(push_number(p, 0), SHMRING_OK); /* nothing gates any more */
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* --- coming and going while traffic flows -------------------------------------- */
@@ -406,5 +382,4 @@ TEST(guests_come_and_go_while_traffic_flows)
 	CHECK_IS(t.errors, 0);
 	CHECK_IS(shmring_claimed(r), t.target);
 	CHECK_IS(load_relaxed(&r->cursors->graph.active), 1);
-	ring_end(r);
 }

@@ -172,7 +172,7 @@ static void run_round(uint64_t round, uint64_t *seed)
 	__atomic_store_n(&scene->stop, true, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < 5; i++)
 		CHECK_IS(reap(children[i]), 0); /* by itself, and soon: run_tests() set an alarm */
-	ring_end(r);
+	end_all();
 }
 
 TEST(whatever_a_peer_writes_the_others_get_answers)

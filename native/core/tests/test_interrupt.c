@@ -169,8 +169,6 @@ TEST(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_b
 	CHECK_IS(too_long, 0);
 	before_a_sleep = NULL;
 	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- a signal whose handler was installed with SA_RESTART --------------------------------- */
@@ -210,12 +208,10 @@ static int wait_one_way(int way, shmring_producer *p, shmring_consumer *m, uint8
 	}
 }
 
-TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
+PRODUCER_TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
 {
 	const struct sigaction restarts = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
 	struct sigaction old;
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "full"), *empty;
 	struct sender s = {.to = pthread_self()};
 
@@ -232,14 +228,11 @@ TEST(a_sleep_is_ended_by_a_signal_whose_handler_restarts_calls)
 	pthread_join(s.thread, NULL);
 	without_end = false;
 	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
-	END(r, p, m, empty);
 }
 
 /* A sleep on several words the kernel starts again, and who polls is not told of a signal. */
-TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
+PRODUCER_TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	struct shmring_wait waits[] = {{.consumer = a}, {.consumer = b}};
 	const struct sigaction restarts = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
@@ -266,7 +259,6 @@ TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
 			false_time = 0;
 		}
 	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
-	END(r, p, a, b);
 }
 
 static uint32_t naps;
@@ -293,6 +285,4 @@ TEST(a_signal_ends_the_nap_of_a_wait_that_polls)
 	CHECK_IS(shmring_wait_any(&wait, 1, NULL, 0, INT64_MAX, SHMRING_WAIT_SLEEP), SHMRING_AGAIN);
 	CHECK_IS(naps, 2);
 	false_time = 0;
-	shmring_consumer_close(m);
-	ring_end(r);
 }

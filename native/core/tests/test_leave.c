@@ -83,7 +83,6 @@ TEST(ten_handles_that_close_wait_once)
 	CHECK_IS(shmring_recover(r, &found), SHMRING_OK); /* they have left as if dead */
 	CHECK(found >= HANDLES);
 	CHECK_IS(seats_in_use(r), 1);
-	ring_end(r);
 }
 
 /* As a binding does whose users have dropped leases. */
@@ -114,8 +113,6 @@ TEST(who_hands_back_waits_no_more_than_once)
 	CHECK(slept >= 5 * SECOND);
 	CHECK(slept < 6 * SECOND);
 	close(fd);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 TEST(threads_that_close_at_once_wait_together)
@@ -134,7 +131,6 @@ TEST(threads_that_close_at_once_wait_together)
 		pthread_join(thread[i], NULL);
 	CHECK(slept < 6 * SECOND);
 	close(fd);
-	ring_end(r);
 }
 
 TEST(who_could_not_join_does_not_wait_again_to_close)
@@ -154,7 +150,6 @@ TEST(who_could_not_join_does_not_wait_again_to_close)
 	close_handle(&h[1]);
 	CHECK(slept < 11 * SECOND);
 	close(fd);
-	ring_end(r);
 }
 
 TEST(once_the_lock_was_had_a_close_waits_again)
@@ -174,7 +169,6 @@ TEST(once_the_lock_was_had_a_close_waits_again)
 	CHECK(slept >= 5 * SECOND);
 	CHECK(slept < 6 * SECOND);
 	close(fd);
-	ring_end(r);
 }
 
 TEST(another_ring_is_another_matter)
@@ -201,5 +195,4 @@ TEST(another_ring_is_another_matter)
 	close(fd);
 	shmring_close(another);
 	unlink(other);
-	ring_end(r);
 }

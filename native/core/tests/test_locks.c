@@ -76,12 +76,11 @@ RING_TEST(who_has_lost_all_descriptors_lives_until_death)
 	uint64_t redelivered;
 
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
-	c->stays = true;
 	pid = puppet_start(c);
 	CHECK_IS(recover(r), 0);
 	CHECK(is_hole(r, c->lo));
 	CHECK_IS(drain(m, &redelivered), 0);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(recover(r), 2);
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	CHECK_IS(redelivered, 1 << 1);
@@ -123,11 +122,10 @@ RING_TEST(who_has_lost_all_descriptors_joins_and_leaves)
 	pid_t pid;
 
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
-	c->stays = true;
 	pid = puppet_start(c);
 	CHECK_IS(seats_in_use(r), 2); /* all of the other's have been given back */
 	CHECK_IS(recover(r), 0);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), 2);
 }
@@ -168,8 +166,6 @@ TEST(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again)
 	CHECK_IS(pop_number(m), 5);
 	CHECK_IS(pop_number(m), 5);
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 static int close_the_first_of_two(struct puppet *c)
@@ -192,15 +188,12 @@ TEST(of_two_handles_with_one_number_each_keeps_its_own)
 	shmring_consumer *m = consumer_of(r, "b");
 	pid_t pid;
 
-	c->stays = true;
 	pid = puppet_start(c);
 	CHECK_IS(recover(r), 0);
 	CHECK_IS(seats_in_use(r), 2);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(recover(r), 1);
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- where nobody can be asked --------------------------------------------------------------- */
@@ -253,8 +246,6 @@ TEST(nobody_is_evicted_where_nobody_can_be_asked)
 	CHECK_IS(seats_in_use(r), 1);
 	CHECK_IS(pop_number(m), 3);
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- who may only read --------------------------------------------------------------------- */
@@ -334,7 +325,6 @@ TEST(the_dead_are_found_under_a_readers_lock)
 	CHECK_IS(recover(r), 2);
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	reader_end(reader);
-	END(r, p, m);
 }
 
 TEST(a_seat_that_a_reader_has_locked_is_passed_over)
@@ -354,9 +344,6 @@ TEST(a_seat_that_a_reader_has_locked_is_passed_over)
 	reader_end(all);
 	p = producer_of(r);
 	CHECK(p->seat_index < 4);
-	shmring_producer_close(p);
-	shmring_producer_close(own);
-	ring_end(r);
 }
 
 TEST(who_bars_the_admin_lock_by_reading_is_named)
@@ -371,8 +358,6 @@ TEST(who_bars_the_admin_lock_by_reading_is_named)
 	CHECK(strstr(shmring_error_message(), who) != NULL);
 	reader_end(reader);
 	p = producer_of(r);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* --- who cannot leave in order ----------------------------------------------------------------- */
@@ -408,14 +393,13 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
 	CHECK_IS(shmring_take(shared, 1, 1, &l), SHMRING_OK);
-	c->stays = true;
 	pid = puppet_start(c);
 	/* At the same time: each waits for 5 s. */
 	NEED(pthread_create(&thread[0], NULL, close_producer, p) == 0);
 	NEED(pthread_create(&thread[1], NULL, abandon_consumer, shared) == 0);
 	shmring_consumer_close(alone);
 	NEED(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	/* All of its seats are dead ones; the handle is not. */
 	CHECK_IS(shmring_reapable(ring_path()), 0);
 	p = producer_of(r);
@@ -431,8 +415,6 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 	shmring_consumer_close(alone);
 	CHECK_IS(shmring_unsubscribe(r, "alone"), SHMRING_OK);
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- while it happens ---------------------------------------------------------------------- */

@@ -48,7 +48,6 @@ TEST(regions_begin_on_pages_and_memory_is_what_was_promised)
 	CHECK_IS((uintptr_t)r->slots % page, 0);
 	CHECK_IS((uintptr_t)&r->cursors->claim % CELL, 0);
 	CHECK(h->file_bytes <= h->slots * (SLOT_BYTES + CONTROL_BYTES) + 256 * 1024);
-	ring_end(r);
 }
 
 TEST(the_slots_are_mapped_twice_back_to_back)
@@ -65,7 +64,6 @@ TEST(the_slots_are_mapped_twice_back_to_back)
 	first[whole + 2 * SLOT_BYTES] = 7; /* through the second mapping */
 	CHECK_IS(first[2 * SLOT_BYTES], 7);
 	CHECK(shmring_slot(r, 1024) == shmring_slot(r, 0));
-	ring_end(r);
 }
 
 TEST(every_flipped_header_byte_is_noticed)
@@ -175,13 +173,13 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 	CHECK_IS(shmring_subscribe(r, "b", NULL, NULL), SHMRING_OK);
 	CHECK_IS(shmring_push(p, "hello", 5, KIND_BYTES, NULL), SHMRING_OK);
 	CHECK_IS(shmring_attach(ring_path(), SHMRING_FOREIGN_COPY, &copy), SHMRING_E_INVALID);
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	copy = ring_as(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY);
 	CHECK(!copy->copied); /* nobody but its owner may write */
 	shmring_close(copy);
 	leaver = ring_again(ring_path());
 	place = leaver->seat;
 	NEED(chmod(ring_path(), 0620) == 0);
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	copy = ring_as(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY);
 	CHECK(copy->copied);
 	CHECK_IS(shmring_participant_info(copy, place, &seat), SHMRING_OK);
 	shmring_close(leaver); /* and is not dead to who has a copy of it */
@@ -194,14 +192,10 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 		 SHMRING_E_NOT_A_RING);
 	CHECK_IS(shmring_reap(ring_path()), SHMRING_E_NOT_A_RING);
 	NEED(truncate(ring_path(), (off_t)r->header.file_bytes) == 0); /* so that it can be closed */
-	END(r, p);
 }
 
-TEST(a_copy_has_the_entries_of_what_is_held)
+RING_TEST(a_copy_has_the_entries_of_what_is_held)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t waiting = 0, filled = 0;
 	struct shmring_lease lease;
 	struct shmring_row row;
@@ -215,7 +209,7 @@ TEST(a_copy_has_the_entries_of_what_is_held)
 	}
 	push_n(p, 1000, 100); /* over the end of the table */
 	NEED(chmod(ring_path(), 0620) == 0);
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	copy = ring_as(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY);
 	CHECK(copy->copied);
 	CHECK_IS(shmring_count_waiting(copy, 0, &waiting), SHMRING_OK);
 	CHECK(waiting == 100);
@@ -224,8 +218,6 @@ TEST(a_copy_has_the_entries_of_what_is_held)
 		filled += row.filled && row.message_id >= 1000;
 	}
 	CHECK(filled == 100);
-	shmring_close(copy);
-	END(r, p, m);
 }
 
 TEST(a_copy_has_a_limit)
@@ -242,7 +234,7 @@ TEST(a_copy_has_a_limit)
 	h.crc = header_crc(&h);
 	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
 	NEED(ftruncate(fd, (off_t)h.file_bytes) == 0 && fchmod(fd, 0666) == 0);
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY, &copy) == SHMRING_OK);
+	copy = ring_as(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY);
 	CHECK(copy->copied);
 	CHECK_IS(shmring_table_row(copy, h.slots - 1, &row, NULL, 0), SHMRING_OK);
 	CHECK(!row.filled);
@@ -257,9 +249,9 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 	shmring_producer *p;
 	shmring_consumer *m;
 	shmring *ro = NULL;
-	shmring *r = ring_new();
 
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &ro) == SHMRING_OK);
+	(void)ring_new();
+	ro = ring_as(ring_path(), SHMRING_READ_ONLY);
 	CHECK_IS(shmring_participant_info(ro, 0, &seat), SHMRING_OK);
 	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
 	CHECK_IS(shmring_participant_info(ro, 1, &seat), SHMRING_UNAVAILABLE);
@@ -272,6 +264,4 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 	CHECK_IS(shmring_unfollow(ro, 0, 0), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_recover(ro, NULL), SHMRING_E_PERMISSION);
 	CHECK_IS(mprotect(ro->base, 4096, PROT_READ | PROT_WRITE), -1); /* opened O_RDONLY */
-	shmring_close(ro);
-	ring_end(r);
 }

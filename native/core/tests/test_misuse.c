@@ -1,14 +1,11 @@
 /* Calls that would break others' reading are refused, and nothing has changed. */
 #include "check.h"
 
-TEST(only_kinds_that_are_what_they_say_are_published)
+RING_TEST(only_kinds_that_are_what_they_say_are_published)
 {
 	static const uint8_t batch[24] = {0xff, 0xff, 0xff, 0xff, 16};
 	const uint8_t refused[] = {KIND_ABORTED, KIND_END, KIND_ARROW_BATCH, KIND_ARROW_STREAM, 5, 15};
 	struct shmring_part part = {1, 4, 0, 0};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease lease;
 
 	for (size_t i = 0; i < sizeof refused; i++) {
@@ -28,14 +25,12 @@ TEST(only_kinds_that_are_what_they_say_are_published)
 	CHECK_IS(shmring_push(p, batch, 23, SHMRING_KIND_ARROW_STREAM, NULL), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, batch, sizeof batch, SHMRING_KIND_ARROW_BATCH, NULL), SHMRING_E_INVALID);
 	CHECK_IS(shmring_claimed(r), 3);
-	END(r, p, m);
+	end_all();
 
 	r = ring_with(&(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
 	p = producer_of(r);
 	CHECK_IS(shmring_push(p, batch, sizeof batch, SHMRING_KIND_ARROW_BATCH, NULL), SHMRING_OK);
 	CHECK_IS(shmring_push(p, batch, 7, SHMRING_KIND_ARROW_BATCH, NULL), SHMRING_E_INVALID);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 RING_TEST(unknown_flags_and_wait_strategies_are_refused)
@@ -79,7 +74,6 @@ RING_TEST(a_release_of_what_is_not_held_changes_nothing)
 	newcomer = consumer_of(r, "late");
 	CHECK_IS(shmring_take(newcomer, 10, 1024, &lease), SHMRING_OK);
 	CHECK(lease.first == 11 && lease.end == 13);
-	shmring_consumer_close(newcomer);
 }
 
 RING_TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
@@ -119,5 +113,4 @@ TEST(words_are_cut_to_their_room_and_end_in_it)
 		shmring_explain_branch(r, SHMRING_MAX_BRANCHES, text, size);
 		CHECK(strnlen(text, sizeof text) < size);
 	}
-	ring_end(r);
 }

@@ -44,7 +44,6 @@ RING_TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	shmring_consumer_close(follower);
 	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);
 	check_works(r, m);
-	shmring_consumer_close(other);
 }
 
 RING_TEST(many_hand_back_into_few_seats)
@@ -66,11 +65,10 @@ RING_TEST(many_hand_back_into_few_seats)
 	CHECK_IS(seats_in_use(r), 2);
 }
 
-TEST(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left)
+RING_TEST_WITH(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left, .slots = 1024,
+	       .participants = 3)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 3});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
+	shmring_consumer *other = consumer_of(r, "b");
 	struct shmring_lease l;
 	uint64_t again;
 
@@ -95,7 +93,6 @@ TEST(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left)
 	CHECK_IS(drain(other, &again), 0x14);
 	CHECK_IS(again, 0x14);
 	CHECK_IS(branch_released(r, other->branch, false), 6);
-	END(r, p, other);
 }
 
 RING_TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
@@ -113,11 +110,9 @@ RING_TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refus
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
 }
 
-TEST(on_exclusive_drop_oldest_and_dropped_branches)
+PRODUCER_TEST(on_exclusive_drop_oldest_and_dropped_branches)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_with(r, "exclusive", &o), *dropping;
 	struct shmring_lease l;
 	uint64_t again, first, end;
@@ -151,7 +146,6 @@ TEST(on_exclusive_drop_oldest_and_dropped_branches)
 	CHECK_IS(shmring_take(dropping, 1, 1, &l), SHMRING_OVERRUN);
 	shmring_consumer_overrun(dropping, &first, &end);
 	CHECK(first == 6);
-	END(r, p, dropping);
 }
 
 TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
@@ -167,10 +161,6 @@ TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
 	CHECK_IS(shmring_consumer_hold(m), 0);
 	admin_leave(stopped);
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
-	shmring_consumer_close(m);
-	shmring_producer_close(p);
-	shmring_close(stopped);
-	ring_end(r);
 }
 
 RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
@@ -206,6 +196,7 @@ static shmring *ring_for_letters(struct shmring_options options)
 	snprintf(path, sizeof path, "%s.dead", ring_path());
 	NEED(shmring_create(path, &options, &r) == SHMRING_OK);
 	NEED(shmring_unlink(path, NULL, NULL, NULL) == SHMRING_OK);
+	opened(OPEN_RINGS, r);
 	return r;
 }
 
@@ -244,9 +235,6 @@ TEST(what_was_delivered_too_often_goes_into_the_other_ring_alone)
 	CHECK_IS(pop_number(letters), SHMRING_UNAVAILABLE);
 	shmring_consumer_close(letters);
 	check_works(r, m);
-	END(r, p, m);
-	shmring_producer_close(out);
-	shmring_close(to);
 }
 
 TEST(end_markers_and_damaged_messages_are_not_set_aside)
@@ -267,9 +255,6 @@ TEST(end_markers_and_damaged_messages_are_not_set_aside)
 	CHECK_IS(shmring_claimed(to), 0);
 	l = lease_of(m, 1);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	END(r, p, m);
-	shmring_producer_close(out);
-	shmring_close(to);
 }
 
 TEST(rings_that_cannot_have_them_are_refused)
@@ -286,9 +271,4 @@ TEST(rings_that_cannot_have_them_are_refused)
 	CHECK_IS(shmring_consumer_dead_letters(m, 0, fits), SHMRING_E_INVALID);
 	CHECK_IS(shmring_consumer_dead_letters(m, 256, fits), SHMRING_E_INVALID);
 	CHECK_IS(shmring_consumer_dead_letters(m, 255, fits), SHMRING_OK);
-	END(r, p, m);
-	shmring_producer_close(out);
-	shmring_producer_close(fits);
-	shmring_close(to);
-	shmring_close(same);
 }

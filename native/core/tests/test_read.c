@@ -87,14 +87,11 @@ RING_TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 
 /* One lease, released one by one. If a release looked at all that wait, this
  * would take so many minutes that the alarm ended it. */
-TEST(releases_in_any_order_cost_the_same)
+RING_TEST_WITH(releases_in_any_order_cost_the_same, .slots = 1 << 17)
 {
 	enum { N = 1 << 17, HALF = N / 2 };
 	static const uint32_t step[] = {2, N - 2, 7919 * 2};
 	struct shmring_lease l;
-	shmring *r = ring_with(&(struct shmring_options){.slots = N});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
 		uint64_t first = i * N, at = 1;
@@ -111,32 +108,22 @@ TEST(releases_in_any_order_cost_the_same)
 		CHECK_IS(m->deferred.used, 0);
 		CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 	}
-	END(r, p, m);
 }
 
-TEST(neighbouring_leases_need_one_entry)
+RING_TEST(neighbouring_leases_need_one_entry)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	push_n(p, 0, 500);
 	for (int i = 0; i < 500; i++)
 		lease_of(m, 1);
 	CHECK_IS(m->ranges_used, 1);
 	shmring_consumer_close(m);
 	CHECK_IS(branch_released(r, &r->cursors->branch[0], false), 500);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
-TEST(one_message_is_taken_and_read_in_one_step)
+RING_TEST_WITH(one_message_is_taken_and_read_in_one_step, .slots = 1024, .checksum = true)
 {
 	struct shmring_message message;
 	struct shmring_lease l[2], last;
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_take_one(m, &last, &message), SHMRING_UNAVAILABLE);
 	push_n(p, 0, 4);
@@ -151,7 +138,6 @@ TEST(one_message_is_taken_and_read_in_one_step)
 	CHECK_IS(message.message_id, 3);
 	CHECK_IS(shmring_release(m, 3, 4), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 0, 2), SHMRING_OK);
-	END(r, p, m);
 }
 
 RING_TEST(aborted_runs_are_stepped_over)
@@ -195,11 +181,9 @@ RING_TEST(a_take_stays_inside_its_bounds)
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_UNAVAILABLE);
 }
 
-TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
+PRODUCER_TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
 {
-	shmring *r = ring_new();
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = true};
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_with(r, "b", &o);
 	uint64_t expected = 0, seed = 11, lost = 0, got = 0;
 	struct shmring_participant_info seat;
@@ -233,17 +217,14 @@ TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
 	CHECK(lost > 0 && got > 0 && lost + got == expected);
 	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK_IS(seat.overrun, lost);
-	END(r, p, m);
 }
 
-TEST(what_a_consumer_of_a_branch_with_drop_oldest_holds_is_not_overwritten)
+PRODUCER_TEST(what_a_consumer_of_a_branch_with_drop_oldest_holds_is_not_overwritten)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
 	uint64_t at, n = 0, value;
-	shmring *r = ring_new();
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = true};
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_with(r, "b", &o);
 
 	push_n(p, 0, 100);
@@ -259,7 +240,6 @@ TEST(what_a_consumer_of_a_branch_with_drop_oldest_holds_is_not_overwritten)
 	CHECK_IS(n, 11);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
-	END(r, p, m);
 }
 
 RING_TEST(one_slot_messages_side_by_side_are_rows)
@@ -307,16 +287,13 @@ TEST(a_checksum_is_the_same_in_one_and_in_parts)
 	}
 }
 
-TEST(checksums_are_checked)
+RING_TEST_WITH(checksums_are_checked, .slots = 1024, .checksum = true)
 {
 	uint64_t at;
 	uint32_t lengths[3] = {0, 17, 300};
 	char rows[900];
 	struct shmring_lease l;
 	struct shmring_message message;
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_crc32c(0, "123456789", 9), 0xe3069283);
 	CHECK_IS(shmring_crc32c(shmring_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
@@ -336,7 +313,6 @@ TEST(checksums_are_checked)
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK); /* one may go on behind it */
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_E_DAMAGED);
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_UNAVAILABLE);
-	END(r, p, m);
 }
 
 TEST(time_is_kept_as_asked)
@@ -361,6 +337,6 @@ TEST(time_is_kept_as_asked)
 			CHECK_IS(message.time, 0);
 		else
 			CHECK(before <= message.time && message.time <= after);
-		END(r, p, m);
+		end_all();
 	}
 }

@@ -12,7 +12,6 @@ TEST(a_stopped_process_is_not_dead)
 
 	c->step = DIES_CLAIMED;
 	c->n = 2;
-	c->stays = true;
 	pid = puppet_start(c);
 	kill(pid, SIGSTOP);
 	for (int i = 0; i < 20; i++) {
@@ -27,12 +26,10 @@ TEST(a_stopped_process_is_not_dead)
 	}
 	CHECK(!is_published(r, 0));
 	kill(pid, SIGCONT);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(recover(r), 1);
 	CHECK(is_published(r, 0));
 	check_works(r, m);
-	shmring_consumer_close(m);
-	ring_end(r);
 }
 
 /* --- seats and branches run out ------------------------------------------------------------ */
@@ -55,25 +52,23 @@ TEST(seats_run_out_and_come_back)
 	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024, .participants = 4}, NULL) ==
 	     SHMRING_OK);
 	for (int round = 0; round < 3; round++) {
-		c->stays = true;
 		pid = puppet_start(c);
 		CHECK_IS(shmring_attach(ring_path(), 0, &r), SHMRING_E_LIMIT);
 		CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY, &r2), SHMRING_OK);
 		shmring_close(r2);
-		puppet_kill(c, pid);
+		puppet_kill(pid);
 		r = ring_again(ring_path()); /* finds no free seat and clears the dead away */
 		shmring_close(r);
 	}
 	unlink(ring_path());
 }
 
-TEST(a_handle_lends_its_seat_to_one_at_a_time)
+PRODUCER_TEST(a_handle_lends_its_seat_to_one_at_a_time)
 {
-	shmring *r = ring_new();
 	struct shmring_participant_info seat;
 	struct shmring_lease l;
 	uint32_t own = r->seat;
-	shmring_producer *p = producer_of(r), *other = producer_of(r);
+	shmring_producer *other = producer_of(r);
 	shmring_consumer *m;
 
 	CHECK_IS(p->seat_index, own);
@@ -101,7 +96,6 @@ TEST(a_handle_lends_its_seat_to_one_at_a_time)
 	shmring_consumer_close(m);
 	shmring_producer_close(other);
 	CHECK_IS(seats_in_use(r), 1);
-	ring_end(r);
 }
 
 static int close_the_handle_first(struct puppet *c)
@@ -115,22 +109,18 @@ static int close_the_handle_first(struct puppet *c)
 	return 0;
 }
 
-TEST(what_a_handle_leaves_open_is_like_the_dead_ones)
+RING_TEST(what_a_handle_leaves_open_is_like_the_dead_ones)
 {
 	struct puppet *c = puppet_new(close_the_handle_first);
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t again;
 	pid_t pid;
 
 	push_n(p, 0, 4);
-	c->stays = true;
 	pid = puppet_start(c);
 	CHECK_IS(recover(r), 1);
 	CHECK_IS(drain(m, &again), 0xf);
 	CHECK_IS(again, 0x3);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK_IS(recover(r), 0);
 	end_working(r, p, m);
 }
@@ -154,15 +144,13 @@ TEST(branches_run_out_and_come_back)
 	pid_t pid;
 
 	for (int round = 0; round < 2; round++) {
-		c->stays = true;
 		pid = puppet_start(c);
 		CHECK_IS(shmring_subscribe(r, "mine", NULL, NULL), SHMRING_E_LIMIT);
-		puppet_kill(c, pid);
+		puppet_kill(pid);
 		CHECK_IS(shmring_subscribe(r, "mine", NULL, NULL), SHMRING_OK);
 		CHECK_IS(shmring_unsubscribe(r, "mine"), SHMRING_OK);
 		recover(r);
 		CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
 		CHECK_IS(seats_in_use(r), 1);
 	}
-	ring_end(r);
 }

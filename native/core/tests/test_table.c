@@ -29,10 +29,8 @@ static void push_text(shmring_producer *p, const char *text)
 	CHECK_IS(shmring_push(p, text, strlen(text), KIND_BYTES, NULL), SHMRING_OK);
 }
 
-TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
+PRODUCER_TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	struct shmring_lease l;
 	struct shmring_row row = {0};
@@ -54,13 +52,11 @@ TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
 	rows(r, 0, &row, text);
 	CHECK_IS(row.reference_count, 2);
 	NEED(shmring_release(a, 0, 1) == SHMRING_OK);
-	END(r, p, a, b);
 }
 
-TEST(what_is_not_committed_or_was_given_up_is_no_row)
+PRODUCER_TEST(what_is_not_committed_or_was_given_up_is_no_row)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *q = producer_of(r);
+	shmring_producer *q = producer_of(r);
 	struct shmring_row row;
 	char text[SLOT_BYTES];
 
@@ -72,9 +68,6 @@ TEST(what_is_not_committed_or_was_given_up_is_no_row)
 	CHECK_IS(rows(r, 0, &row, text), 0);
 	CHECK_IS(shmring_publish_ones(p, 4, NULL, 8), SHMRING_OK);
 	CHECK_IS(rows(r, 0, &row, text), 5);
-	shmring_producer_close(p);
-	shmring_producer_close(q);
-	ring_end(r);
 }
 
 RING_TEST(what_may_be_overwritten_is_no_row)
@@ -99,16 +92,13 @@ TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
 	c->step = DIES_DONE;
 	c->n = 1;
 	puppet_die(c);
-	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &r) == SHMRING_OK);
+	r = ring_as(ring_path(), SHMRING_READ_ONLY);
 	CHECK_IS(rows(r, 0, &row, text), 1);
 	CHECK_IS(row.reference_count, 0);
-	ring_end(r);
 }
 
-TEST(a_damaged_entry_is_said_and_the_others_are_shown)
+PRODUCER_TEST(a_damaged_entry_is_said_and_the_others_are_shown)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	struct shmring_row row;
 	char text[SLOT_BYTES];
 
@@ -122,8 +112,6 @@ TEST(a_damaged_entry_is_said_and_the_others_are_shown)
 	CHECK(!row.filled && strstr(shmring_error_message(), "damaged"));
 	CHECK_IS(shmring_table_row(r, 2, &row, text, sizeof text), SHMRING_OK);
 	CHECK(row.filled);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 /* --- while a producer overwrites ----------------------------------------------------- */
@@ -158,10 +146,9 @@ TEST(a_row_is_never_torn_while_its_slot_is_overwritten)
 			for (size_t k = 0; k < sizeof words / sizeof *words; k++)
 				torn += words[k] != words[0];
 		}
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK(filled > 0);
 	CHECK_IS(torn, 0);
-	ring_end(r);
 }
 
 /* --- how much waits for a branch ----------------------------------------------------- */
@@ -174,10 +161,9 @@ static uint64_t waiting(const shmring *r, const shmring_consumer *m)
 	return messages;
 }
 
-TEST(what_waits_is_counted_in_messages)
+PRODUCER_TEST(what_waits_is_counted_in_messages)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r), *q = producer_of(r);
+	shmring_producer *q = producer_of(r);
 	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	char bytes[3 * SLOT_BYTES] = {0};
 	uint64_t none;
@@ -203,21 +189,15 @@ TEST(what_waits_is_counted_in_messages)
 	control_at(r, 20)->run = 0; /* damaged: whoever takes it reports it */
 	CHECK_IS(waiting(r, a), 9);
 	control_at(r, 20)->run = 1;
-	shmring_producer_close(q);
-	END(r, p, a, b);
 }
 
-TEST(beyond_65536_messages_what_waits_is_estimated)
+RING_TEST_WITH(beyond_65536_messages_what_waits_is_estimated, .slots = 1 << 18)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1 << 18});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
 	char bytes[2 * SLOT_BYTES] = {0};
 
 	for (int i = 0; i < 1 << 17; i++)
 		CHECK_IS(shmring_push(p, bytes, sizeof bytes, KIND_BYTES, NULL), SHMRING_OK);
 	CHECK_IS(waiting(r, m), 1 << 17); /* all of them are of one size */
-	END(r, p, m);
 }
 
 TEST(what_waits_is_counted_while_it_is_overwritten)
@@ -230,8 +210,6 @@ TEST(what_waits_is_counted_while_it_is_overwritten)
 
 	for (unsigned round = 0; round < 10000 * stress(); round++)
 		CHECK(waiting(r, m) <= r->capacity);
-	puppet_kill(c, pid);
+	puppet_kill(pid);
 	CHECK(waiting(r, m) > 0);
-	shmring_consumer_close(m);
-	ring_end(r);
 }

@@ -99,7 +99,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	traffic_verdict(t, r);
 	printf("  %" PRIu64 " laps\n", shmring_claimed(r) / o->slots);
 	traffic_free(t);
-	ring_end(r);
+	end_all();
 }
 
 /* First by processes, then by threads, which ThreadSanitizer slows: it knows nothing of full fences. */
@@ -182,7 +182,8 @@ static void *churn(void *argument)
 	snprintf(name, sizeof name, "%lx", (unsigned long)pthread_self());
 	for (unsigned i = 0; i < 150 * stress(); i++) {
 		shmring_producer *p = producer_of(r);
-		shmring_consumer *m = consumer_with(r, i % 2 ? name : "shared", NULL);
+		const struct shmring_branch_options o = {.ephemeral = i % 6 == 1, .drop_oldest = i % 4 == 1};
+		shmring_consumer *m = consumer_with(r, i % 2 ? name : "shared", i % 2 ? &o : NULL);
 
 		(void)shmring_push(p, name, sizeof name, KIND_BYTES, NULL);
 		(void)pop_number(m);
@@ -210,7 +211,6 @@ TEST(joins_and_leaves_from_all_sides)
 	pthread_join(looker, NULL);
 	for (uint32_t i = 1; i < 16; i++)
 		CHECK_IS(shmring_participant_info(r, i, &seat), SHMRING_UNAVAILABLE);
-	ring_end(r);
 }
 
 /* Two processes take seats by turns, each time in another role, while we look on. */
@@ -286,5 +286,4 @@ TEST(a_seat_that_changes_hands_is_never_told_as_a_mixture_of_two)
 		CHECK_IS(reap(children[i]), 0);
 	printf("  %" PRIu64 " times taken, %" PRIu64 " times free\n", told, free);
 	munmap(t, sizeof *t);
-	ring_end(r);
 }

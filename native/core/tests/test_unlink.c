@@ -2,11 +2,10 @@
 #include "folder.h"
 #include "core.h"
 
-TEST(only_the_ring_that_is_meant_is_unlinked)
+FOLDER_TEST(only_the_ring_that_is_meant_is_unlinked)
 {
 	shmring *first, *second;
 
-	folder_begin();
 	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_FOUND);
 	first = make(at, &small);
 	NEED(unlink(at) == 0);
@@ -15,9 +14,6 @@ TEST(only_the_ring_that_is_meant_is_unlinked)
 	CHECK(is_at(at, second));
 	CHECK_IS(shmring_unlink(at, second->header.uuid, NULL, NULL), SHMRING_OK);
 	CHECK(access(at, F_OK) != 0);
-	shmring_close(first);
-	shmring_close(second);
-	folder_end();
 }
 
 static int answer_of_remove;
@@ -32,17 +28,14 @@ static int replace_and_remove(const char *path, void *context)
 	return answer_of_remove;
 }
 
-TEST(the_lock_is_held_while_a_name_is_taken_away)
+FOLDER_TEST(the_lock_is_held_while_a_name_is_taken_away)
 {
-	shmring *r;
+	shmring *r = make(at, &small);
 
-	folder_begin();
-	r = make(at, &small);
 	answer_of_remove = SHMRING_E_PERMISSION;
 	CHECK_IS(shmring_unlink(at, NULL, replace_and_remove, r), SHMRING_E_PERMISSION);
 	CHECK(is_at(at, r));
 	shmring_close(r); /* with the lock, which is free again */
-	folder_end();
 }
 
 static int hold_the_ring(void *path)
@@ -54,14 +47,12 @@ static int hold_the_ring(void *path)
 	return 0;
 }
 
-TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
+FOLDER_TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 {
-	shmring *r;
+	shmring *r = make(at, &small);
 	int status;
 	pid_t pid;
 
-	folder_begin();
-	r = make(at, &small);
 	CHECK_IS(shmring_reap(at), 0); /* we live */
 	shmring_close(r);
 	CHECK_IS(shmring_reap(at), 0); /* closed in order */
@@ -75,14 +66,12 @@ TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 	CHECK_IS(shmring_reap(at), 1);
 	CHECK(access(at, F_OK) != 0);
 	CHECK_IS(shmring_reap(at), 0);
-	folder_end();
 }
 
-TEST(rubbish_behind_a_header_is_no_ring_of_the_dead)
+FOLDER_TEST(rubbish_behind_a_header_is_no_ring_of_the_dead)
 {
 	shmring *r, *other;
 
-	folder_begin();
 	r = make(at, &small);
 	other = ring_again(at);
 	memset(&r->seats[9], 0x5a, sizeof r->seats[9]);
@@ -93,15 +82,12 @@ TEST(rubbish_behind_a_header_is_no_ring_of_the_dead)
 	CHECK_IS(shmring_reap(at), SHMRING_E_DAMAGED);
 	CHECK(strstr(shmring_error_message(), "entries are damaged"));
 	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_OK);
-	folder_end();
 }
 
-TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
+FOLDER_TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
 {
-	shmring *r;
+	shmring *r = make(at, &(struct shmring_options){.slots = 1024, .temporary = true});
 
-	folder_begin();
-	r = make(at, &(struct shmring_options){.slots = 1024, .temporary = true});
 	CHECK_IS(shmring_reap(at), 0);
 	shmring_close(r);
 	r = ring_again(at);
@@ -111,10 +97,9 @@ TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
 	CHECK_IS(shmring_reapable(at), 1);
 	CHECK_IS(shmring_reap(at), 1);
 	CHECK(access(at, F_OK) != 0);
-	folder_end();
 }
 
-TEST(a_draft_is_known_by_its_name_and_its_header)
+FOLDER_TEST(a_draft_is_known_by_its_name_and_its_header)
 {
 	const char *foreign[] = {".shmring-new-", ".shmring-new-notes",
 				 ".shmring-new-01234567-89ab-cdef-0123-456789abcdef"};
@@ -122,7 +107,6 @@ TEST(a_draft_is_known_by_its_name_and_its_header)
 	uint8_t zeroes[8192] = {0};
 	shmring *r;
 
-	folder_begin();
 	for (size_t i = 0; i < 3; i++) {
 		snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
 		write_file(path, zeroes, sizeof zeroes);
@@ -134,7 +118,6 @@ TEST(a_draft_is_known_by_its_name_and_its_header)
 	shmring_close(r);
 	CHECK_IS(shmring_reap(path), 0);
 	CHECK(access(path, F_OK) == 0);
-	folder_end();
 }
 
 /* --- in use --------------------------------------------------------------------------- */
@@ -167,15 +150,13 @@ static bool says(const char *text, const char *what)
 	return found;
 }
 
-TEST(a_producer_on_a_full_ring_whose_file_was_removed_is_told_if_nobody_reads_it)
+FOLDER_TEST(a_producer_on_a_full_ring_whose_file_was_removed_is_told_if_nobody_reads_it)
 {
-	shmring *r;
+	shmring *r = make(at, &small);
 	shmring_producer *p;
 	shmring_consumer *m;
 	char text[600];
 
-	folder_begin();
-	r = make(at, &small);
 	p = producer_of(r);
 	m = consumer_of(r, "b");
 	push_n(p, 0, 1024);
@@ -194,17 +175,13 @@ TEST(a_producer_on_a_full_ring_whose_file_was_removed_is_told_if_nobody_reads_it
 		shmring_explain_full(r, text, sizeof text);
 		CHECK(says(text, "no consumer is attached"));
 	}
-	shmring_producer_close(p);
-	shmring_close(r);
-	folder_end();
 }
 
-TEST(a_ring_that_was_unlinked_on_purpose_is_used_on)
+FOLDER_TEST(a_ring_that_was_unlinked_on_purpose_is_used_on)
 {
 	shmring *r, *other;
 	shmring_consumer *m;
 
-	folder_begin();
 	r = make(at, &small);
 	m = consumer_of(r, "b");
 	answer_of_remove = SHMRING_OK;
@@ -214,8 +191,4 @@ TEST(a_ring_that_was_unlinked_on_purpose_is_used_on)
 	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
 	other = make(at, &small);
 	CHECK_IS(wait_and_take(m), SHMRING_UNAVAILABLE);
-	shmring_consumer_close(m);
-	shmring_close(r);
-	shmring_close(other);
-	folder_end();
 }

@@ -130,11 +130,7 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		took = clock_ns() - start;
 		printf("  strategy %d: %llu rounds, %.1f us each\n", strategy, (unsigned long long)ping.rounds,
 		       (double)took / 1e3 / (double)ping.rounds);
-		shmring_producer_close(ping.out);
-		shmring_producer_close(pong.out);
-		shmring_close(back);
-		unlink(path);
-		ring_end(there);
+		end_all();
 	}
 	store_relaxed(&endless, false);
 }
@@ -234,8 +230,7 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 		took = clock_ns() - start;
 		printf("  strategy %d: %llu messages, %.1f us each\n", c.strategy, (unsigned long long)c.total,
 		       (double)took / 1e3 / (double)c.total);
-		shmring_producer_close(p);
-		ring_end(r);
+		end_all();
 	}
 	store_relaxed(&endless, false);
 }
@@ -303,14 +298,10 @@ TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
 	shmring_consumer_close(m);
 	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
 	CHECK_IS(shmring_wait_released(r, a.branch, a.rounds + 1, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
-	shmring_producer_close(a.out);
-	ring_end(r);
 }
 
-TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
+PRODUCER_TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST}, latest = {.start = SHMRING_LATEST};
 	uint32_t branch, again;
 	uint64_t id;
@@ -332,8 +323,6 @@ TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
 		 SHMRING_OK);
 	CHECK_IS(again, branch);
 	CHECK_IS(WAITED(shmring_wait_released(r, branch, id + 1, soon, 0)), SHMRING_TIMEOUT);
-	shmring_producer_close(p);
-	ring_end(r);
 }
 
 TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
@@ -357,7 +346,7 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 		while (pop_number(m) >= 0)
 			;
 		pthread_join(threads[1], NULL);
-		END(r, p, m);
+		end_all();
 	}
 	store_relaxed(&endless, false);
 }
@@ -380,7 +369,7 @@ TEST(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_on
 		r->cursors->producers.futex = 1;
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 		CHECK_IS(r->cursors->producers.futex, 2);
-		END(r, p, m);
+		end_all();
 	}
 }
 

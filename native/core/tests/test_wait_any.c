@@ -97,7 +97,7 @@ static void check_answers(void)
 	NEED(shmring_unsubscribe(r, "b") == SHMRING_OK);
 	CHECK_IS(wait_for(&waits[2], 1, INT64_MAX, 0), SHMRING_OK);
 	CHECK_IS(pop_number(b), SHMRING_E_DROPPED);
-	END(r, p, a, b);
+	end_all();
 }
 
 TEST(it_says_which_of_them_have_something)
@@ -105,10 +105,8 @@ TEST(it_says_which_of_them_have_something)
 	check_answers();
 }
 
-TEST(what_is_no_wait_is_refused)
+PRODUCER_TEST(what_is_no_wait_is_refused)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "a");
 	struct shmring_wait both = {.consumer = m, .producer = p}, none = {0}, one = {.consumer = m};
 
@@ -117,7 +115,6 @@ TEST(what_is_no_wait_is_refused)
 	CHECK_IS(shmring_wait_any(&one, 0, NULL, 0, 0, 0), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_any(&one, 1, NULL, 0, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
 	shmring_consumer_decline(NULL);
-	END(r, p, m);
 }
 
 /* --- two threads wake each other over two rings ----------------------------------------- */
@@ -154,6 +151,7 @@ static shmring *ring_beside(const char *suffix)
 	snprintf(path, sizeof path, "%s.%s", ring_path(), suffix);
 	NEED(shmring_create(path, &(struct shmring_options){.slots = 1024}, &r) == SHMRING_OK);
 	NEED(shmring_unlink(path, NULL, NULL, NULL) == SHMRING_OK);
+	opened(OPEN_RINGS, r);
 	return r;
 }
 
@@ -174,13 +172,7 @@ static void check_ping_pong(uint64_t rounds)
 	pthread_create(&thread, NULL, play, &b);
 	play(&a);
 	pthread_join(thread, NULL);
-	shmring_consumer_close(a.in);
-	shmring_producer_close(b.out);
-	shmring_close(back);
-	shmring_consumer_close(a.idle);
-	shmring_consumer_close(b.idle);
-	shmring_close(quiet);
-	END(there, a.out, b.in);
+	end_all();
 }
 
 TEST(threads_wake_each_other_over_two_rings)
@@ -226,7 +218,7 @@ static void check_bell(void)
 		CHECK_IS(c.status, SHMRING_AGAIN);
 		CHECK_IS(shmring_wait_any(&c.wait, 1, &bell, 0, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
 	}
-	END(r, p, m);
+	end_all();
 }
 
 TEST(the_bell_ends_a_wait_at_any_instant)
@@ -306,10 +298,6 @@ TEST(the_dead_are_found_while_another_ring_is_busy)
 		NEED(shmring_wait_any(waits, 2, NULL, 0, INT64_MAX, SHMRING_WAIT_FUTEX) == SHMRING_OK);
 	while (!waits[0].ready);
 	CHECK_IS(pop_number(m), 7);
-	shmring_consumer_close(waits[1].consumer);
-	shmring_producer_close(q);
-	shmring_close(busy);
-	END(quiet, p, m);
 }
 
 /* --- who shares a branch -------------------------------------------------------------------------- */
@@ -323,10 +311,8 @@ static void *pop_one(void *argument)
 	return NULL;
 }
 
-TEST(who_declines_leaves_it_to_another_consumer)
+PRODUCER_TEST(who_declines_leaves_it_to_another_consumer)
 {
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "a"), *other = consumer_of(r, "a");
 
 	for (uint64_t i = 0; i < 200; i++) {
@@ -341,5 +327,4 @@ TEST(who_declines_leaves_it_to_another_consumer)
 		pthread_join(thread, NULL);
 		CHECK_IS(c.status, i);
 	}
-	END(r, p, m, other);
 }
