@@ -182,8 +182,10 @@ static int visit(void *argument)
 	(void)argument;
 	NEED(next);
 	for (;;) {
-		struct shmring_branch_options o = {.start = (uint8_t)(random_next(&seed) & 1), .ephemeral = true};
-		uint64_t left = 1000 + random_next(&seed) % 20000;
+		uint64_t kind = random_next(&seed) >> 20;
+		struct shmring_branch_options o = {
+		    .start = (uint8_t)(kind & 1), .ephemeral = true, .drop_oldest = kind & 2};
+		uint64_t left = 10 + random_next(&seed) % 400;
 		shmring_consumer *m;
 		char name[24];
 
@@ -194,8 +196,11 @@ static int visit(void *argument)
 			struct shmring_lease l;
 			struct shmring_message message;
 			struct body b;
+			int status = take(m, 100, &l);
 
-			if (take(m, 100, &l))
+			if (status == SHMRING_OVERRUN)
+				memset(next, 0, LIVES * sizeof *next);
+			if (status)
 				continue;
 			for (uint64_t at = l.first; shmring_read(r, &at, l.end, &message) == SHMRING_OK;) {
 				if (!is_whole(&message, &b))
