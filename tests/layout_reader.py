@@ -1,4 +1,4 @@
-"""A second reader of ring files, written from docs/layout.md and nothing else.
+"""A second reader of ring files, made of docs/layout.md, tables and all, and nothing else.
 
 It maps the file read-only, holds nothing, and disturbs nobody.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 NONE = 2**64 - 1
-MAGIC = b"\x89SHMRNG\n"
+MAGIC = int.from_bytes(b"\x89SHMRNG\n", "little")
 CONTROL_BYTES = 32
 SLOT_BYTES = 300
 CURSORS_BYTES = 25600
@@ -28,118 +29,25 @@ ROLES = ("attached", "producer", "consumer")
 
 Fields = dict[str, tuple[int, str]]  # offset, format
 
-HEADER: Fields = {
-    "magic": (0, "8s"),
-    "major": (8, "H"),
-    "minor": (10, "H"),
-    "crc": (12, "I"),
-    "slots": (16, "Q"),
-    "slot_bytes": (24, "I"),
-    "control_bytes": (28, "I"),
-    "seats": (32, "I"),
-    "seat_bytes": (36, "I"),
-    "branches": (40, "I"),
-    "page_bytes": (44, "I"),
-    "schema_offset": (48, "Q"),
-    "schema_bytes": (56, "Q"),
-    "schema_crc": (64, "I"),
-    "options": (68, "I"),
-    "cursors_offset": (72, "Q"),
-    "seats_offset": (80, "Q"),
-    "control_offset": (88, "Q"),
-    "slots_offset": (96, "Q"),
-    "file_bytes": (104, "Q"),
-    "first_sequence": (112, "Q"),
-    "created_ns": (120, "Q"),
-    "uuid": (128, "16s"),
-    "owner_uid": (144, "I"),
-    "mode": (148, "I"),
-}
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "layout.md").read_text()
+# What is not one number, and not bytes.
+WORDS = {"d.consumers": "4Q", "range": f"{2 * LEASES}Q"}
+NUMBERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def fields_of(struct_name: str) -> Fields:
+    """What the table under "### struct <name>" says."""
+    section = PAGE.split(f"### struct {struct_name}\n")[1].split("\n#")[0]
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| `([\w.]+)` \|", section, re.MULTILINE)
+    return {
+        name: (int(at), WORDS.get(name) or NUMBERS.get(int(nbytes)) or f"{nbytes}s")
+        for at, nbytes, name in rows
+    }
+
+
+STRUCTS = {name: fields_of(name) for name in ("header", "control", "cursors", "branch", "seat")}
+HEADER, CONTROL, CURSORS, BRANCH, SEAT = STRUCTS.values()
 HEADER_BYTES = 152
-
-CURSORS: Fields = {
-    "claim.v": (0, "Q"),
-    "floor.v": (128, "Q"),
-    "floor_next.v": (256, "Q"),
-    "graph.active": (384, "Q"),
-    "graph.roots": (392, "Q"),
-    "graph.single_producer": (400, "I"),
-    "graph.changes": (404, "I"),
-    "graph.adopter": (408, "I"),
-    "asleep.v": (512, "Q"),
-    "producers.futex": (640, "I"),
-    "producers.wanted": (648, "Q"),
-    "look.v": (768, "Q"),
-    "unlinked.v": (896, "I"),
-    "branch": (1024, f"{BRANCHES * BRANCH_BYTES}s"),
-}
-
-BRANCH: Fields = {
-    "d.state": (0, "I"),
-    "d.options": (4, "I"),
-    "d.upstream": (8, "Q"),
-    "d.followers": (16, "Q"),
-    "d.consumers": (24, "4Q"),
-    "d.orphans": (56, "I"),
-    "d.moves": (60, "I"),
-    "d.name": (64, "48s"),
-    "d.first": (112, "Q"),
-    "taken.v": (128, "Q"),
-    "taken.ended": (136, "Q"),
-    "taken.ends": (144, "Q"),
-    "futex.v": (256, "I"),
-}
-
-# CHANGE: a new counter of participants
-SEAT: Fields = {
-    "id.state": (0, "I"),
-    "id.role": (4, "I"),
-    "id.branch": (8, "I"),
-    "id.pid": (12, "I"),
-    "id.start_time": (16, "Q"),
-    "id.joined_ns": (24, "Q"),
-    "id.name": (32, "56s"),
-    "intent.lo": (128, "Q"),
-    "intent.n": (136, "Q"),
-    "lease.hold": (256, "Q"),
-    "lease.take_lo": (264, "Q"),
-    "lease.take_end": (272, "Q"),
-    "lease.adopt_from": (280, "Q"),
-    "lease.adopt_lo": (288, "Q"),
-    "lease.adopt_hi": (296, "Q"),
-    "counters.messages": (384, "Q"),
-    "counters.bytes": (392, "Q"),
-    "counters.full_waits": (400, "Q"),
-    "counters.empty_waits": (408, "Q"),
-    "counters.contended": (416, "Q"),
-    "counters.recovered": (424, "Q"),
-    "counters.overrun": (432, "Q"),
-    "counters.dropped": (440, "Q"),
-    "later.redelivered": (456, "Q"),
-    "later.synced_ns": (464, "Q"),
-    "waits": (448, "I"),
-    "range": (512, f"{2 * LEASES}Q"),
-}
-
-CONTROL: Fields = {
-    "published": (0, "Q"),
-    "time": (8, "Q"),
-    "length": (16, "I"),
-    "crc": (20, "I"),
-    "run": (24, "I"),
-    "seat": (28, "B"),
-    "kind": (29, "B"),
-    "flags": (30, "B"),
-    "shift": (31, "B"),
-}
-
-STRUCTS: dict[str, Fields] = {
-    "header": HEADER,
-    "control": CONTROL,
-    "cursors": CURSORS,
-    "branch": BRANCH,
-    "seat": SEAT,
-}
 
 
 def crc32c(data: bytes) -> int:
