@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,53 +82,6 @@ def test_sample_during_which_the_cores_moved_is_taken_again(
     row = measured(harness, monkeypatch, [0.0] * 9, line=lambda: next(ways))
     assert (row.values, row.repeated, row.disturbed) == ([2.0], 1, 0)
     assert row.also() == {"ns a line": 405.0}
-
-
-@pytest.mark.parametrize("works", [0, 1])
-def test_sample_counts_without_the_way_of_a_line_that_cannot_be_measured(
-    harness: Any, monkeypatch: pytest.MonkeyPatch, works: int
-) -> None:
-    asked: list[None] = []
-
-    def line() -> float:
-        asked.append(None)
-        if len(asked) > works:
-            raise RuntimeError("the probe was ended")
-        return 100.0
-
-    row = measured(harness, monkeypatch, [0.5, 0.0], line=line)
-    assert (row.values, row.repeated, row.disturbed) == ([2.0], 1, 0)
-    assert (len(asked), row.problem, row.also()) == (works + 1, None, {})
-
-
-def test_way_of_a_line_is_not_measured_on_one_core(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from benchmarks import native
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    monkeypatch.setattr(subprocess, "run", lambda *words, **more: pytest.fail("was started"))
-    with pytest.raises(harness.Unavailable, match="two cores"):
-        native.line()
-
-
-def test_programs_in_c_that_cannot_be_built_are_tried_once(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from benchmarks import native
-
-    tried: list[object] = []
-
-    def run(words: object, **more: object) -> subprocess.CompletedProcess[str]:
-        tried.append(words)
-        return subprocess.CompletedProcess([], 1, "", "no compiler")
-
-    monkeypatch.setattr(native.shutil, "which", lambda name: name)
-    monkeypatch.setattr(subprocess, "run", run)
-    for _ in range(2):
-        with pytest.raises(harness.Unavailable, match="no compiler"):
-            native.build()
-    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("received", [(300, 2), (600, 7), (0, 0)])
@@ -227,50 +179,3 @@ def test_threads_of_the_kernel_on_other_cores_hide_nobody(harness: Any, machine:
     machine.busy(100)
     machine.process(30, parent=2, ticks=100, flags=KERNEL, core=ELSEWHERE)
     assert begun.foreign() > 0
-
-
-def test_cpu_of_a_thread_counts_from_the_first_look_or_from_its_begin(harness: Any) -> None:
-    from benchmarks.spark_cpu import CpuUse
-
-    tasks, compiler = "of tasks", "of the compiler"
-    before = CpuUse(9.0, 1.0, {1: (tasks, 4.0), 2: (compiler, 1.0), 3: (compiler, 2.0)})
-    after = CpuUse(14.0, 1.5, {1: (tasks, 5.5), 4: (tasks, 0.25), 2: (compiler, 1.75)})
-    used = after.since(before)  # thread 3 has ended: its time is only in the sum
-    assert used == {"": 5.0, tasks: 1.75, compiler: 0.75, "of workers": 0.5}
-
-
-def test_question_run_anew_takes_the_place_of_the_old_one(harness: Any) -> None:
-    from benchmarks import report
-
-    def run(*questions: str, machine: str) -> dict[str, Any]:
-        return {"machine": machine, "questions": [{"name": q, "of": machine} for q in questions]}
-
-    both = report.merged(run("a", "c", machine="x"), run("c", "b", machine="y"), ["a", "b", "c"])
-    assert both["machine"] == "x"
-    assert [(q["name"], q["of"]) for q in both["questions"]] == [("a", "x"), ("b", "y"), ("c", "y")]
-
-
-def test_bars_are_drawn_on_their_page_once_every_row_was_measured(
-    harness: Any, tmp_path: Path
-) -> None:
-    from benchmarks import report
-
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- bars -->\nold\n<!-- /bars -->\nafter\n")
-    rows = [{"name": "a", "unit": "GB/s", "median": 2.0}, {"name": "b", "median": None}]
-    run = {"questions": [{"rows": rows}]}
-    with pytest.raises(ValueError, match="stays as it is: not measured in this run: ours"):
-        report.write_bars(page, run, "rows", {"theirs": "a", "ours": "b"})
-    rows[1]["median"] = 4.0
-    report.write_bars(page, run, "rows", {"theirs": "a", "ours": "b"})
-    assert page.read_text().splitlines() == [
-        *("before", "<!-- bars -->", "```text", "rows, GB/s", f"theirs     2 {'#' * 20}"),
-        *(f"ours       4 {'#' * 40}", "```", "<!-- /bars -->", "after"),
-    ]
-
-
-def test_bars_of_spark_are_rows_of_its_question(harness: Any) -> None:
-    from benchmarks import spark_sidecar
-
-    question = spark_sidecar.question(harness.Settings(rounds=1, seconds=0.1, quick=True))
-    assert all(question.row(name) for name in spark_sidecar.BARS.values())
