@@ -92,16 +92,14 @@ def test_ring_has_a_name_or_a_path(tmp_path):
         shmring.attach(b"a")
 
 
-@pytest.mark.parametrize("bad", ["", "x" * 48, "a\0b"])
-def test_impossible_branch_name_is_a_value_error(ring, bad):
-    with pytest.raises(ValueError, match="branch's name"):
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [("", ValueError), ("x" * 48, ValueError), ("a\0b", ValueError), (7, TypeError)],
+)
+def test_impossible_branch_name_is_refused(ring, bad, kind):
+    with pytest.raises(kind, match="branch's name"):
         ring.consumer(bad)
     assert ring.branches() == []
-
-
-def test_branch_name_that_is_no_str_is_a_type_error(ring):
-    with pytest.raises(TypeError, match="branch's name"):
-        ring.consumer(7)
 
 
 def test_branch_that_follows_an_unknown_one_is_refused_and_not_made(ring):
@@ -161,12 +159,9 @@ def test_message_that_is_not_bytes_is_a_type_error(ring, data):
     with ring.producer() as out:
         with pytest.raises(TypeError, match="a message is bytes"):
             out.push(data)
+        with pytest.raises(TypeError, match=r"encode\(\)"):
+            out.push("text")
         assert ring.claimed == 0
-
-
-def test_text_is_told_how_to_become_bytes(ring):
-    with ring.producer() as out, pytest.raises(TypeError, match=r"encode\(\)"):
-        out.push("text")
 
 
 def test_message_that_is_not_contiguous_is_refused(ring):
@@ -336,8 +331,9 @@ def test_closed_producer_says_so(ring):
         lambda: out.done(0),
         lambda: out.slot(0),
     ):
-        with pytest.raises(shmring.Closed, match=f'producer of ring "{ring.name}" was closed'):
+        with pytest.raises(shmring.Closed, match=f'producer of ring "{ring.name}" was closed') as e:
             call()
+        assert isinstance(e.value, ValueError)
 
 
 def test_closed_consumer_says_so(ring):
@@ -392,10 +388,3 @@ def test_argument_that_closes_the_handle_while_it_is_read(ring):
     ):
         with pytest.raises(shmring.Closed):
             call(ring.producer(), ring.consumer("a"))
-
-
-def test_closed_errors_are_value_errors_too(ring):
-    out = ring.producer()
-    out.close()
-    with pytest.raises(ValueError, match="closed"):
-        out.push(b"x")

@@ -11,41 +11,7 @@ from blocks import blocks_of
 
 import shmring
 
-SOURCE = Path(__file__).with_name("sidecar.c")
 ROOT = Path(__file__).parent.parent
-
-
-def build(folder: Path) -> Path:
-    library = Path(shmring.get_library())
-    program = folder / "sidecar"
-    subprocess.run(
-        [
-            *("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(program)),
-            *("-I", shmring.get_include(), str(library), f"-Wl,-rpath,{library.parent}"),
-        ],
-        check=True,
-    )
-    return program
-
-
-def test_a_c_sidecar_answers_python(tmp_path: Path, name: str) -> None:
-    program = build(tmp_path)
-    with (
-        shmring.create(f"{name}-requests", slots=1024, temporary=True) as requests,
-        shmring.create(f"{name}-answers", slots=1024, temporary=True) as answers,
-        answers.consumer("python", start="earliest") as inbox,
-        requests.producer() as out,
-    ):
-        words = [b"alpha", b"beta", b"", b"x" * 300]
-        for word in words:
-            out.push(word)
-        out.push_end()
-        process = subprocess.run(
-            [program, requests.path, answers.path], capture_output=True, timeout=120, check=False
-        )
-        assert process.stderr == b""
-        assert process.returncode == 0
-        assert [inbox.pop(timeout=1) for _ in words] == [word.upper() for word in words]
 
 
 def test_the_extension_has_its_own_core_and_lends_it_to_nobody() -> None:

@@ -293,21 +293,3 @@ def test_one_thread_waits_for_all_rings_and_ends(name, run, until):
 
     run(main())
     until(lambda: not threads())
-
-
-def test_loops_in_several_threads_share_a_ring(ring, thread):
-    joined = threading.Barrier(4)
-
-    async def consume():
-        with ring.consumer("a") as inp:
-            joined.wait()  # who joins behind the end is not told of it
-            return [data async for data in inp]
-
-    readers = [thread(lambda: asyncio.run(consume())) for _ in range(3)]
-    joined.wait()
-    with ring.producer() as out:
-        for i in range(3000):
-            out.push(b"%d" % i)
-        out.push_end()
-    found = [data for reader in readers for data in reader.outcome()]
-    assert sorted(found) == sorted(b"%d" % i for i in range(3000))

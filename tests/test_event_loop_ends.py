@@ -8,7 +8,7 @@ import random
 
 import event_loops
 import pytest
-from event_loops import LOOPS, threads, waiting, waits
+from event_loops import LOOPS, threads, waits
 
 import shmring
 
@@ -211,31 +211,6 @@ def test_echo_over_two_rings(name, run, child, loop):
     run(main())
 
 
-def test_five_hundred_consumers_on_one_loop(name, run):
-    async def main():
-        rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(10)]
-        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(50)]
-        outputs = [ring.producer() for ring in rings]
-
-        async def count(inp):
-            return [data async for data in inp]
-
-        readers = [asyncio.create_task(count(inp)) for inp in inputs]
-        for i in range(20):
-            for out in outputs:
-                await out.put(b"%d" % i)
-            while waiting() < len(inputs):
-                await asyncio.sleep(0.001)
-        for out in outputs:
-            await out.put_end()
-        expected = [b"%d" % i for i in range(20)]
-        assert all(found == expected for found in await asyncio.gather(*readers))
-        for ring in rings:
-            ring.close()
-
-    run(main())
-
-
 # --- loops that close, processes that fork --------------------------------------------------------
 
 
@@ -259,22 +234,6 @@ def test_a_loop_may_close_while_tasks_wait(ring, until):
         assert inp.pop(timeout=0) == b"x"
         inp.close()
         del left
-
-
-def test_one_loop_after_the_other(ring):
-    inp = ring.consumer("a")
-
-    async def take():
-        reader = asyncio.create_task(inp.get())
-        await waits(reader)
-        with ring.producer() as out:
-            out.push(b"x")
-        return await reader
-
-    for _ in range(5):
-        for factory in LOOPS.values():
-            with asyncio.Runner(loop_factory=factory) as runner:
-                assert runner.run(take()) == b"x"
 
 
 def test_a_child_has_loops_of_its_own(ring, run):

@@ -160,32 +160,6 @@ def test_child_that_ends_normally_disturbs_nobody(name, child):
     assert name not in shmring.rings()
 
 
-def test_parent_that_forked_while_it_attached_is_found_dead_although_its_children_live(
-    name, child, until
-):
-    code = """
-        import os, sys, threading, time, shmring
-        rings = []
-        attaching = threading.Thread(target=lambda: rings.append(shmring.attach(sys.argv[1])))
-        attaching.start()
-        while attaching.is_alive():
-            if os.fork() == 0:
-                os.read(0, 1)
-                os._exit(0)
-            time.sleep(0.001)
-        rings[0].producer("parent")
-        print("attached")
-        time.sleep(60)
-    """
-    # So large that the attaching thread spends most of its time mapping it.
-    with shmring.create(name, slots=1 << 17, prefault=True, temporary=True) as ring:
-        parent = child(code, name)
-        assert parent.line() == "attached"
-        parent.kill()
-        assert ring.recover() > 0
-        assert {participant["pid"] for participant in ring.participants()} == {os.getpid()}
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_thread_that_copied_when_its_process_forked_is_not_waited_for_in_the_child(name, in_child):
     message = bytes(64 << 20)

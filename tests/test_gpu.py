@@ -93,13 +93,6 @@ def test_a_ring_that_is_read_only_is_pinned_so(stand_in, pinned):
         assert stand_in.calls.last_flags() == 9
 
 
-def test_an_exception_unpins(gpu, name):
-    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
-        with pytest.raises(KeyError), ring.pin():
-            raise KeyError
-        assert not ring.pinned
-
-
 def test_closing_unpins_before_the_memory_goes_and_the_address_can_be_pinned_again(gpu, name):
     for _ in range(3):
         with shmring.create(name, slots=SLOTS, temporary=True) as ring:
@@ -437,21 +430,11 @@ def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, pinned):
 def test_slices_and_batches_of_other_memory_and_without_rows(gpu):
     nested = pa.array([[[k], [k + 1]] for k in range(1000)], pa.large_list(pa.list_(pa.int32())))
     batch = pa.record_batch({**COLUMNS, "lists": LISTS, "nested": nested})
-    for part in (batch, batch.slice(10, 100), batch.slice(0, 0)):
+    for part in (batch, batch.slice(10, 100), batch.slice(1), batch.slice(0, 0)):
         tensors = to_torch(part)
         gpu.finish()
         for name, column in zip(part.schema.names, part.columns, strict=True):
             assert host(tensors[name]).tolist() == column.to_pylist()
-
-
-def test_columns_of_a_slice_are_aligned_on_the_device(gpu, pinned):
-    batch = pa.record_batch({"a": pa.array(range(99), pa.int32()), "b": list(range(99))})
-    with pinned.arrow_reader("a") as reader, pinned.arrow_writer(batch.schema) as writer:
-        writer.write(batch)
-        tensors = to_torch(next(iter(reader)).slice(1))
-    gpu.finish()
-    for name in ("a", "b"):
-        assert host(tensors[name]).tolist() == list(range(1, 99))
 
 
 def test_what_is_no_tensor_of_numbers_is_refused(gpu):

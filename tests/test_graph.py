@@ -136,15 +136,6 @@ def test_sequence_sees_the_end_marker(ring):
         assert inp.next() == UNAVAILABLE
 
 
-def test_sequence_of_a_branch_with_drop_oldest_says_what_it_lost(ring):
-    with ring.consumer("a", drop_oldest=True), ring.producer() as out, ring.sequence("a") as inp:
-        for _ in range(2 * ring.slots):
-            out.push(b"x", timeout=0)
-        with pytest.raises(shmring.Overrun) as overrun:
-            inp.next()
-        assert inp.next() == overrun.value.last + 1
-
-
 def test_slot_views_stay_mapped_after_everything_was_closed(name):
     ring = shmring.create(name, slots=1024, temporary=True)
     out, inp = ring.sequence(), ring.sequence("a")
@@ -177,20 +168,6 @@ def test_a_consumer_is_no_name_to_follow(ring):
         with pytest.raises(TypeError, match="give 'a'"):
             ring.consumer("b", after=inp)
         assert inp.pop(timeout=0) == b"stays"
-
-
-def test_fan_out_after_a_fan_out(ring):
-    out, a, b, c, d = ring.sequence(), *(ring.sequence(n) for n in "abcd")
-    out.then(FanOut.to(a).and_(b)).then(FanOut.to(c).and_(d)).then(out)
-    after = {branch["name"]: branch["after"] for branch in ring.branches()}
-    assert after == {"a": [], "b": [], "c": ["a", "b"], "d": ["a", "b"]}
-
-
-def test_fan_out_takes_chains_by_their_last(ring):
-    out, a, b, c, d = ring.sequence(), *(ring.sequence(n) for n in "abcd")
-    out.then(a).then(FanOut.to(b.then(c)).and_(d)).then(out)
-    after = {branch["name"]: branch["after"] for branch in ring.branches()}
-    assert after == {"a": [], "b": ["a"], "c": ["b"], "d": ["a"]}
 
 
 def test_newcomer_joins_a_fan_out_while_traffic_flows(ring):
@@ -298,14 +275,6 @@ def test_threads_that_join_a_fan_out_at_once_lose_nobody(ring, thread):
         assert after(ring, "last") == set()
         for consumer in consumers:
             consumer.close()
-
-
-def test_branch_that_is_followed_once_more_goes_on_following_the_others(ring):
-    a, b, c = (ring.sequence(n) for n in "abc")
-    a.then(c)
-    b.then(c)
-    b.then(c)
-    assert after(ring, "c") == {"a", "b"}
 
 
 def test_second_builder_of_the_same_graph_changes_nothing(ring):

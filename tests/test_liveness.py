@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from closed_streams import LOG
 
 import shmring
-
-
-@pytest.mark.parametrize("times", [2000, pytest.param(20_000, marks=pytest.mark.long)])
-def test_participant_that_leaves_is_never_seen_dead(ring, child, times):
-    """Its seat's byte is unlocked while others read the seat."""
-    code = """
-        import sys, shmring
-        with shmring.attach(sys.argv[1]) as ring:
-            print("attached", flush=True)
-            for _ in range(int(sys.argv[2])):
-                with ring.producer("a"), ring.producer("b"):
-                    pass
-    """
-    leaving = [child(code, ring.name, times) for _ in range(2)]
-    for each in leaving:
-        assert each.line() == "attached"
-    while any(each.process.poll() is None for each in leaving):
-        assert all(participant["alive"] for participant in ring.participants())
-    for each in leaving:
-        each.end()
-
 
 LOGGING = f"""{LOG}
     import shmring

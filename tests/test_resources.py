@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -314,59 +313,6 @@ def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, ch
 
 
 # --- gc ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_two_gcs_never_take_a_ring_from_those_who_make_and_use_it(name, child):
-    sweep = """
-        import sys
-        import shmring
-        print("sweeping", flush=True)
-        while not sys.stdin.closed and not __import__("select").select([sys.stdin], [], [], 0)[0]:
-            shmring.gc(sys.argv[1])
-    """
-    die = """
-        import os, signal, sys
-        import shmring
-        ring = shmring.open_or_create(sys.argv[1], slots=1024)
-        ring.producer().push(b"orphan")
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    sweepers = [child(sweep, name) for _ in range(2)]
-    for sweeper in sweepers:
-        sweeper.line()
-    victims = [child(die, name) for _ in range(3)]
-    turns = made = met = 0
-    deadline = time.monotonic() + 600
-    while (made < 100 or met < 100) and time.monotonic() < deadline:
-        try:
-            ring = shmring.create(name, slots=1024)
-            made += 1
-        except shmring.RingExists:
-            try:
-                ring = shmring.attach(name)
-                met += 1
-            except shmring.RingNotFound:
-                continue  # swept away between the two
-        turns += 1
-        with ring:
-            uuid = ring.info.uuid
-            with shmring.attach(name) as again, again.producer() as out, ring.consumer("a") as inp:
-                assert again.info.uuid == uuid
-                out.push(b"alive")
-                while inp.pop(timeout=120) != b"alive":
-                    pass  # a victim's
-            if turns % 2:
-                shmring.unlink(name)
-    for process in victims:
-        process.process.wait(120)
-    for sweeper in sweepers:
-        sweeper.say()
-        sweeper.end()
-    assert made >= 100
-    assert met >= 100
-    if name in shmring.rings():
-        shmring.unlink(name)
 
 
 # --- namespaces -------------------------------------------------------------------------------

@@ -278,38 +278,6 @@ def test_schema_is_kept_for_late_readers(name):
         assert ring.schema is None
 
 
-def test_recover_clears_the_dead_away(ring, child):
-    code = """
-        import sys, shmring
-        ring = shmring.attach(sys.argv[1])
-        out = ring.producer("victim")
-        print("ready")
-        sys.stdin.readline()
-    """
-    victim = child(code, ring.name)
-    victim.line()
-    victim.kill()
-    dead = {participant["name"]: participant["alive"] for participant in ring.participants()}
-    assert dead["victim"] is False
-    assert ring.recover() == 1  # its producer had its ring's participant
-    assert "victim" not in {participant["name"] for participant in ring.participants()}
-
-
-def test_gc_unlinks_a_ring_whose_participants_all_died(name, child):
-    code = """
-        import sys, shmring
-        ring = shmring.create(sys.argv[1], slots=1024)
-        print("ready")
-        sys.stdin.readline()
-    """
-    victim = child(code, name)
-    victim.line()
-    assert shmring.gc(name) == []
-    victim.kill()
-    assert shmring.gc(name) == [name]
-    assert shmring.gc(name) == []
-
-
 @pytest.mark.alone
 def test_gc_passes_over_what_it_cannot_read(name):
     rubbish = Path(f"/dev/shm/shmring.{name}")

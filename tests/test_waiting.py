@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from layout_reader import LayoutReader
 
@@ -48,23 +46,6 @@ def test_it_waits_for_room_and_for_messages(rings):
     assert shmring.wait([inp, out], 0.01) == []
     rings[1].consumer("a").lease_many(1024).release()
     assert shmring.wait([inp, out]) == [out]
-
-
-def test_timeout_is_kept(rings):
-    inputs = [ring.consumer("a") for ring in rings]
-    start = time.monotonic()
-    assert shmring.wait(inputs, 0.12) == []
-    assert time.monotonic() - start >= 0.12
-
-
-def test_a_thread_that_waits_for_several_is_woken_by_each(rings, thread, until, participant):
-    inputs = [ring.consumer("a", name="c") for ring in rings]
-    outputs = [ring.producer() for ring in rings]
-    for inp, out in zip(inputs, outputs, strict=True):
-        waiter = thread(shmring.wait, inputs)
-        out.push(b"x")
-        assert waiter.outcome() == [inp]
-        assert inp.pop(timeout=0) == b"x"
 
 
 def test_a_dropped_branch_ends_the_wait(rings, thread):
