@@ -107,19 +107,14 @@ static inline void end_working(shmring *r, shmring_producer *p, shmring_consumer
 /* --- what they do -------------------------------------------------------------- */
 
 enum {
-	DIES_OPENED,
-	DIES_INTENT, /* written, the claim word not moved */
 	DIES_CLAIMED,
 	DIES_FILLED, /* a batch whose later rows carry their numbers */
-	DIES_FILLED_HALF,
-	DIES_PUBLISHED, /* the intent still stands */
 	DIES_DONE,
-	PRODUCER_STEPS
 };
 
-static inline void fill_rows(shmring *r, uint64_t lo, uint64_t n, uint64_t from, uint8_t seat)
+static inline void fill_rows(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 {
-	for (uint64_t i = n; i-- > from;) {
+	for (uint64_t i = n; i-- > 0;) {
 		struct control *c = control_at(r, lo + i);
 
 		memcpy(slot_at(r, lo + i), "garbage", 8);
@@ -137,27 +132,16 @@ static inline void fill_rows(shmring *r, uint64_t lo, uint64_t n, uint64_t from,
 
 static inline int produce_and_die(struct puppet *c)
 {
-	c->p = producer_of(c->r);
-	if (c->step == DIES_OPENED)
-		return 0;
-	if (c->step == DIES_INTENT) {
-		c->p->seat->intent.n = c->n;
-		c->p->seat->intent.lo = shmring_claimed(c->r);
-		return 0;
-	}
-	c->lo = (uint64_t)shmring_next(c->p, (uint32_t)c->n);
-	if (c->step == DIES_FILLED || c->step == DIES_FILLED_HALF)
-		fill_rows(c->r, c->lo, c->n, c->step == DIES_FILLED ? 0 : c->n / 2, (uint8_t)c->p->seat_index);
-	if (c->step == DIES_PUBLISHED || c->step == DIES_DONE) {
-		uint64_t number = 1;
+	uint64_t number = 1;
 
-		memcpy(shmring_slot(c->r, c->lo), &number, sizeof number);
-		if (shmring_publish(c->p, 8, KIND_BYTES, 0))
-			return 1;
-		if (c->step == DIES_PUBLISHED)
-			c->p->seat->intent.lo = c->lo;
-	}
-	return 0;
+	c->p = producer_of(c->r);
+	c->lo = (uint64_t)shmring_next(c->p, (uint32_t)c->n);
+	if (c->step == DIES_FILLED)
+		fill_rows(c->r, c->lo, c->n, (uint8_t)c->p->seat_index);
+	if (c->step != DIES_DONE)
+		return 0;
+	memcpy(shmring_slot(c->r, c->lo), &number, sizeof number);
+	return shmring_publish(c->p, 8, KIND_BYTES, 0);
 }
 
 static inline int take_and_die(struct puppet *c)
@@ -168,8 +152,6 @@ static inline int take_and_die(struct puppet *c)
 	for (uint64_t i = 0; i < c->n; i++)
 		if (shmring_take(c->m, 2, 2, &l))
 			return 1;
-	if (c->step) /* gave back the middle of what it had */
-		return shmring_release(c->m, 2, 4);
 	return 0;
 }
 

@@ -240,26 +240,6 @@ RING_TEST(threads_that_share_the_only_consumer_wake_each_other)
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 }
 
-RING_TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
-{
-	struct sleeper other;
-	struct shmring_lease l;
-
-	other = (struct sleeper){.m = consumer_of(r, "b")};
-	put_to_sleep(&other, 1, 1);
-	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
-	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
-	m->woken = true;
-	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
-	CHECK(!load_relaxed(&other.m->woken));
-	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
-	pthread_join(other.thread, NULL);
-	CHECK_IS(other.status, SHMRING_OK);
-	CHECK_IS(pop_number(other.m), 2);
-	CHECK(!other.m->woken && !m->woken);
-	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-}
-
 struct waiter_thread {
 	shmring_consumer *m;
 	pthread_t thread;

@@ -240,45 +240,6 @@ PRODUCER_TEST(who_passes_markers_on_gets_them_as_messages)
 	CHECK_IS(pop_number(passing), SHMRING_ENDED); /* the other one came to it first */
 }
 
-static int die_with_one(void *path)
-{
-	shmring *r = ring_again(path);
-	shmring_consumer *m = consumer_of(r, "b");
-	struct shmring_lease l;
-
-	NEED(shmring_take(m, 1, 1, &l) == SHMRING_OK);
-	raise(SIGKILL);
-	return 1;
-}
-
-RING_TEST(what_the_dead_held_comes_before_the_end)
-{
-	shmring_consumer *other = consumer_of(r, "b");
-
-	push_n(p, 0, 2);
-	push_end(p);
-	NEED(reap(spawn(die_with_one, (void *)ring_path())) == -SIGKILL);
-	CHECK_IS(pop_number(m), 1);
-	CHECK_IS(pop_number(m), 0); /* nobody had noticed the death yet */
-	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	CHECK_IS(pop_number(other), SHMRING_ENDED);
-}
-
-/* Who found the marker died before it had moved the branch past it. */
-RING_TEST(an_end_that_was_found_and_not_passed)
-{
-	shmring_consumer *other = consumer_of(r, "b"), *late;
-
-	push_end(p);
-	m->branch->taken.ended = 1 << 8 | 1; /* and before it had counted it in full */
-	late = consumer_of(r, "b");
-	push_n(p, 1, 1);
-	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	CHECK_IS(m->branch->taken.v >> 8, 1);
-	CHECK_IS(pop_number(late), 1);
-	CHECK_IS(pop_number(other), SHMRING_ENDED);
-}
-
 TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)
 {
 	static const struct shmring_branch_options options[] = {{.exclusive = true},

@@ -191,36 +191,6 @@ PRODUCER_TEST(where_a_newcomer_starts)
 	CHECK_IS(pop_number(m), 111);
 }
 
-/* From now on: nothing that was published before, though the branch has to stand at an open claim. */
-TEST(latest_beside_open_claims_delivers_nothing_older)
-{
-	for (int drop_oldest = 0; drop_oldest < 2; drop_oldest++) {
-		const struct shmring_branch_options o = {.start = SHMRING_LATEST, .drop_oldest = drop_oldest};
-		shmring *r = ring_new();
-		shmring_producer *p = producer_of(r), *slow = producer_of(r), *last = producer_of(r);
-		struct shmring_branch_info info;
-		shmring_consumer *m;
-
-		push_n(p, 0, 3);
-		CHECK_IS(shmring_next(slow, 2), 3);
-		push_n(p, 5, 100);
-		CHECK_IS(shmring_next(last, 1), 105);
-		m = consumer_with(r, "b", &o);
-		CHECK_IS(shmring_branch_info(r, 0, &info), SHMRING_OK);
-		CHECK_IS(info.position, 105); /* what it delivers next, wherever it stands */
-		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		CHECK_IS(shmring_publish(slow, 8, 0, 0), SHMRING_OK);
-		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		memcpy(shmring_slot(r, 105), &(uint64_t){105}, 8);
-		CHECK_IS(shmring_publish(last, 8, 0, 0), SHMRING_OK);
-		CHECK_IS(pop_number(m), 105); /* was claimed before, and published later */
-		push_n(p, 106, 1);
-		CHECK_IS(pop_number(m), 106);
-		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		end_all();
-	}
-}
-
 RING_TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
 {
 	struct shmring_lease l, other;

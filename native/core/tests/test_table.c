@@ -61,7 +61,7 @@ PRODUCER_TEST(what_is_not_committed_or_was_given_up_is_no_row)
 	char text[SLOT_BYTES];
 
 	CHECK_IS(shmring_next(p, 5), 0);
-	fill_rows(r, 0, 5, 0, (uint8_t)p->seat_index); /* all but the store that publishes */
+	fill_rows(r, 0, 5, (uint8_t)p->seat_index); /* all but the store that publishes */
 	CHECK_IS(shmring_next(q, 2), 5);
 	CHECK_IS(rows(r, 0, &row, text), 0);
 	CHECK_IS(shmring_abort(q), SHMRING_OK);
