@@ -1,10 +1,11 @@
-/* Stray writes between the calls of one process, word by word: each call gets an answer,
- * and what a seat says of its owner's own leases makes no difference to him. */
+/* Stray writes, word by word: between the calls of one process, and by another one in the middle
+ * of calls. Each call gets an answer: nobody crashes, reads outside the map or hangs. What a seat
+ * says of its owner's own leases makes no difference to him. */
 #include "check.h"
 
 #include <sys/resource.h>
 
-enum { ROUNDS = 500, STEPS = 400, HELD = 64 };
+enum { ROUNDS = 500, STEPS = 400, HELD = 64, PEERS = 4 };
 
 /* --- one word -------------------------------------------------------------------- */
 
@@ -260,6 +261,36 @@ static void look_round(struct life *v)
 	}
 }
 
+static void take_a_step(struct life *v)
+{
+	size_t i = below(v, v->m[2] ? 3 : 2);
+
+	switch (below(v, 8)) {
+	case 0:
+	case 1:
+		push_some(v);
+		break;
+	case 2:
+	case 3:
+		take_some(v, i);
+		break;
+	case 4:
+	case 5:
+	case 6:
+		let_go(v, i);
+		break;
+	default:
+		look_round(v);
+	}
+}
+
+static void scribble(struct life *v)
+{
+	uint64_t *word = any_word(v);
+
+	*word = any_value(v, *word);
+}
+
 /* After some steps a word. Each second life ends by closing, the others as by a kill. */
 static int live(void *seed)
 {
@@ -281,30 +312,9 @@ static int live(void *seed)
 	v.m[1] = consumer_with(v.r, "b", &o);
 	v.m[2] = consumer_with(v.other, "b", &o);
 	for (int step = 0; step < STEPS; step++) {
-		size_t i = below(&v, v.m[2] ? 3 : 2);
-		uint64_t *word;
-
-		switch (below(&v, 8)) {
-		case 0:
-		case 1:
-			push_some(&v);
-			break;
-		case 2:
-		case 3:
-			take_some(&v, i);
-			break;
-		case 4:
-		case 5:
-		case 6:
-			let_go(&v, i);
-			break;
-		default:
-			look_round(&v);
-		}
-		if (below(&v, pause) == 0) {
-			word = any_word(&v);
-			*word = any_value(&v, *word);
-		}
+		take_a_step(&v);
+		if (below(&v, pause) == 0)
+			scribble(&v);
 	}
 	if (number & 1)
 		_exit(0);
@@ -329,4 +339,66 @@ TEST(whatever_word_is_overwritten_each_call_gets_an_answer)
 			printf("  SHMRING_SEED=%llu: %d\n", (unsigned long long)seed, code);
 		CHECK_IS(code, 0);
 	}
+}
+
+/* --- by a peer, while others are in the middle of their calls ------------------------------ */
+
+static struct {
+	char path[64];
+	uint64_t answers; /* of all children, of this round */
+	uint32_t stop;
+} *scene;
+
+static int live_on(void *unused)
+{
+	struct life v = {.seed = (uint64_t)getpid() * UINT64_C(0x9e3779b97f4a7c15) + 1};
+
+	(void)unused;
+	if (shmring_attach(scene->path, 0, &v.r) || shmring_attach(scene->path, 0, &v.other) ||
+	    shmring_producer_open(v.r, "p", &v.p) || shmring_join(v.r, "b", NULL, "m", &v.m[0]) ||
+	    shmring_join(v.r, "f", NULL, "m", &v.m[1]))
+		return 0;
+	while (!load_acquire(&scene->stop)) {
+		for (int step = 0; step < 20; step++)
+			take_a_step(&v);
+		(void)shmring_wait_message(v.m[0], clock_ns() + 2000000, SHMRING_WAIT_DEFAULT);
+		(void)shmring_wait_space(v.p, 1, clock_ns() + 2000000, SHMRING_WAIT_DEFAULT);
+		__atomic_fetch_add(&scene->answers, 1, __ATOMIC_RELAXED);
+	}
+	return 0;
+}
+
+static void scribble_for_a_while(uint64_t round)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = round % 3 == 2};
+	struct life v = {.seed = round + 20261121};
+	pid_t peers[PEERS];
+	int64_t end;
+	uint32_t id;
+
+	v.r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 16, .checksum = round & 1});
+	snprintf(scene->path, sizeof scene->path, "%s", ring_path());
+	scene->answers = scene->stop = 0;
+	NEED(shmring_subscribe(v.r, "b", &o, &id) == SHMRING_OK);
+	o.upstream = UINT64_C(1) << id;
+	NEED(shmring_subscribe(v.r, "f", &o, &id) == SHMRING_OK);
+	for (int i = 0; i < PEERS; i++)
+		peers[i] = spawn(live_on, NULL);
+	while (load_relaxed(&scene->answers) < 100) /* all are at work */
+		nap_ms(1);
+	for (end = clock_ns() + 60000000; clock_ns() < end; nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL))
+		for (int i = 0; i < 20; i++)
+			scribble(&v);
+	store_release(&scene->stop, 1);
+	for (int i = 0; i < PEERS; i++)
+		CHECK_IS(reap(peers[i]), 0); /* by itself, and soon: run_tests() set an alarm */
+	end_all();
+}
+
+TEST(whatever_a_peer_writes_the_others_get_answers)
+{
+	scene = shared_memory(sizeof *scene);
+	for (uint64_t round = 0; round < 40 * stress(); round++)
+		scribble_for_a_while(round);
+	munmap(scene, sizeof *scene);
 }
