@@ -94,16 +94,6 @@ static inline void check_works(shmring *r, shmring_consumer *m)
 	shmring_producer_close(p);
 }
 
-/* Nothing is left of the dead, and the ring works. */
-static inline void end_working(shmring *r, shmring_producer *p, shmring_consumer *m)
-{
-	shmring_producer_close(p);
-	check_works(r, m);
-	shmring_consumer_close(m);
-	CHECK_IS(seats_in_use(r), 1);
-	end_all();
-}
-
 /* --- what they do -------------------------------------------------------------- */
 
 enum {

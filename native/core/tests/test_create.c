@@ -157,9 +157,8 @@ static pid_t stopped_maker(void)
 
 FOLDER_TEST(a_killed_maker_leaves_nothing)
 {
-	pid_t pid;
+	pid_t pid = stopped_maker();
 
-	pid = stopped_maker();
 	kill(pid, SIGKILL);
 	CHECK_IS(reap(pid), -SIGKILL);
 	CHECK_IS(files_in_folder(NULL, 0), 0);

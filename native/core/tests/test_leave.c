@@ -35,21 +35,33 @@ struct handle {
 	shmring_consumer *m;
 };
 
-static int lock_admin(void)
+/* Closed, it is free again. */
+static int lock_admin(const char *path)
 {
-	int fd = open(ring_path(), O_RDWR);
+	int fd = open(path, O_RDWR);
 
 	NEED(fd >= 0 && lock_byte(fd, ADMIN_LOCK_OFFSET));
+	slept = 0;
 	return fd;
 }
 
-static void open_handles(struct handle *h, size_t n)
+static void check_waited_once(void)
 {
+	CHECK(slept >= 5 * SECOND);
+	CHECK(slept < 6 * SECOND);
+}
+
+/* On a new ring. */
+static shmring *open_handles(struct handle *h, size_t n)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+
 	for (size_t i = 0; i < n; i++) {
 		h[i].r = ring_again(ring_path());
 		h[i].p = producer_of(h[i].r);
 		h[i].m = consumer_of(h[i].r, "b");
 	}
+	return r;
 }
 
 static void close_handle(struct handle *h)
@@ -67,18 +79,13 @@ static void *close_in_thread(void *h)
 
 TEST(ten_handles_that_close_wait_once)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
 	struct handle h[HANDLES];
+	shmring *r = open_handles(h, HANDLES);
 	unsigned found = 0;
-	int fd;
-
-	open_handles(h, HANDLES);
-	fd = lock_admin();
-	slept = 0;
+	int fd = lock_admin(ring_path());
 	for (int i = 0; i < HANDLES; i++)
 		close_handle(&h[i]);
-	CHECK(slept >= 5 * SECOND);
-	CHECK(slept < 6 * SECOND);
+	check_waited_once();
 	close(fd);
 	CHECK_IS(shmring_recover(r, &found), SHMRING_OK); /* they have left as if dead */
 	CHECK(found >= HANDLES);
@@ -88,18 +95,14 @@ TEST(ten_handles_that_close_wait_once)
 /* As a binding does whose users have dropped leases. */
 TEST(who_hands_back_waits_no_more_than_once)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
-	shmring_producer *p = producer_of(r);
 	struct handle h[HANDLES];
 	struct shmring_lease l[HANDLES];
 	int fd;
 
-	open_handles(h, HANDLES);
-	push_n(p, 0, HANDLES);
+	push_n(producer_of(open_handles(h, HANDLES)), 0, HANDLES);
 	for (int i = 0; i < HANDLES; i++)
 		l[i] = lease_of(h[i].m, 1);
-	fd = lock_admin();
-	slept = 0;
+	fd = lock_admin(ring_path());
 	for (int i = 0; i < HANDLES; i++) {
 		int64_t since = clock_ns();
 
@@ -110,21 +113,18 @@ TEST(who_hands_back_waits_no_more_than_once)
 		h[i].m = NULL;
 		close_handle(&h[i]);
 	}
-	CHECK(slept >= 5 * SECOND);
-	CHECK(slept < 6 * SECOND);
+	check_waited_once();
 	close(fd);
 }
 
 TEST(threads_that_close_at_once_wait_together)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
 	struct handle h[HANDLES];
 	pthread_t thread[HANDLES];
 	int fd;
 
-	open_handles(h, HANDLES);
-	fd = lock_admin();
-	slept = 0;
+	(void)open_handles(h, HANDLES);
+	fd = lock_admin(ring_path());
 	for (int i = 0; i < HANDLES; i++)
 		NEED(pthread_create(&thread[i], NULL, close_in_thread, &h[i]) == 0);
 	for (int i = 0; i < HANDLES; i++)
@@ -135,14 +135,12 @@ TEST(threads_that_close_at_once_wait_together)
 
 TEST(who_could_not_join_does_not_wait_again_to_close)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
 	struct handle h[2];
 	shmring_producer *p;
 	int fd;
 
-	open_handles(h, 2);
-	fd = lock_admin();
-	slept = 0;
+	(void)open_handles(h, 2);
+	fd = lock_admin(ring_path());
 	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
 	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
 	CHECK(slept >= 10 * SECOND); /* who wants in waits each time: its holder may go on */
@@ -154,45 +152,37 @@ TEST(who_could_not_join_does_not_wait_again_to_close)
 
 TEST(once_the_lock_was_had_a_close_waits_again)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
 	struct handle h[3];
 	int fd;
 
-	open_handles(h, 3);
-	fd = lock_admin();
+	(void)open_handles(h, 3);
+	fd = lock_admin(ring_path());
 	close_handle(&h[0]);
 	close(fd);
 	close_handle(&h[1]); /* in order */
-	fd = lock_admin();
-	slept = 0;
+	fd = lock_admin(ring_path());
 	close_handle(&h[2]);
-	CHECK(slept >= 5 * SECOND);
-	CHECK(slept < 6 * SECOND);
+	check_waited_once();
 	close(fd);
 }
 
 TEST(another_ring_is_another_matter)
 {
-	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
 	char other[80];
-	shmring *another = NULL;
 	shmring_producer *p;
 	struct handle h;
 	int fd, other_fd;
 
 	snprintf(other, sizeof other, "%s.other", ring_path());
-	NEED(shmring_create(other, &(struct shmring_options){.slots = 1024}, &another) == SHMRING_OK);
-	p = producer_of(another);
-	open_handles(&h, 1);
-	fd = lock_admin();
+	NEED(shmring_create(other, &(struct shmring_options){.slots = 1024}, NULL) == SHMRING_OK);
+	p = producer_of(ring_again(other));
+	(void)open_handles(&h, 1);
+	fd = lock_admin(ring_path());
 	close_handle(&h);
-	other_fd = open(other, O_RDWR);
-	NEED(other_fd >= 0 && lock_byte(other_fd, ADMIN_LOCK_OFFSET));
-	slept = 0;
+	other_fd = lock_admin(other);
 	shmring_producer_close(p);
 	CHECK(slept >= 5 * SECOND);
 	close(other_fd);
 	close(fd);
-	shmring_close(another);
 	unlink(other);
 }

@@ -186,9 +186,8 @@ TEST(of_two_handles_with_one_number_each_keeps_its_own)
 	struct puppet *c = puppet_new(close_the_first_of_two);
 	shmring *r = ring_new();
 	shmring_consumer *m = consumer_of(r, "b");
-	pid_t pid;
+	pid_t pid = puppet_start(c);
 
-	pid = puppet_start(c);
 	CHECK_IS(recover(r), 0);
 	CHECK_IS(seats_in_use(r), 2);
 	puppet_kill(pid);

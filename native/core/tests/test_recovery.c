@@ -122,7 +122,10 @@ RING_TEST(what_a_handle_leaves_open_is_like_the_dead_ones)
 	CHECK_IS(again, 0x3);
 	puppet_kill(pid);
 	CHECK_IS(recover(r), 0);
-	end_working(r, p, m);
+	shmring_producer_close(p);
+	check_works(r, m);
+	shmring_consumer_close(m);
+	CHECK_IS(seats_in_use(r), 1);
 }
 
 static int make_all_branches(struct puppet *c)

@@ -111,7 +111,6 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		shmring *there = ring_new(), *back = NULL;
 		struct side ping = {.ring = NULL, .in = "b", .begins = true}, pong = {.in = "b"};
 		pthread_t threads[2];
-		int64_t start = clock_ns(), took;
 		struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 
 		snprintf(path, sizeof path, "%s.back", ring_path());
@@ -127,9 +126,6 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		pthread_create(&threads[1], NULL, play, &pong);
 		pthread_join(threads[0], NULL);
 		pthread_join(threads[1], NULL);
-		took = clock_ns() - start;
-		printf("  strategy %d: %llu rounds, %.1f us each\n", strategy, (unsigned long long)ping.rounds,
-		       (double)took / 1e3 / (double)ping.rounds);
 		end_all();
 	}
 	store_relaxed(&endless, false);
