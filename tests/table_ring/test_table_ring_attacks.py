@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
-from statements import execute
+from statements import execute, refused
 
 from shmring.errors import ClaimOpen, Contended, Empty, ForkedHandle, PermissionRefused
 from shmring.table_ring import Claim, TableRing
@@ -211,17 +211,8 @@ def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> No
         )
         with TableRing.attach(reader) as other:
             assert other.table()["message"].to_pylist() == [b"0", None, None]
-            for call in (
-                other.positions,
-                lambda: other.push(b"1", timeout=0),
-                lambda: other.push_many([b"1", b"2"], timeout=0),
-                lambda: other.pop(timeout=0),
-                lambda: other.pop_many(timeout=0),
-                lambda: other.claim(timeout=0).__enter__(),
-                lambda: other.subscribe("more"),
-            ):
-                with pytest.raises(PermissionRefused, match="lists the grants"):
-                    call()
+            calls = "positions push push_many pop pop_many claim subscribe"
+            refused(other, calls, PermissionRefused, "lists the grants")
         assert ring.positions() == (1, {"main": 0})
         assert ring.pop(timeout=0) == b"0"
     execute(url, "DROP OWNED BY reader", "DROP ROLE reader")

@@ -1,4 +1,4 @@
-"""Claims of a TableRing, its Arrow batches, and numbers that nobody used."""
+"""Claims, Arrow batches, unused numbers; beside sessions that stall, die or are removed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Generator
 from typing import Any
 
+import psycopg
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
-from postgres import Postgres
-from statements import execute
+from postgres import Postgres, connect
+from statements import execute, refused
 
 from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
 from shmring.table_ring import SubscriberDropped, TableRing
@@ -81,9 +82,7 @@ def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
     with TableRing(url, slots=5) as ring:
         ring.push(b"0")
         with ring.claim():
-            for call in (lambda: ring.push(b"x"), ring.pop, ring.positions, ring.table):
-                with pytest.raises(ClaimOpen, match="open claim"):
-                    call()
+            refused(ring, "push pop positions table", ClaimOpen, "open claim")
         assert ring.push(b"1") == 1
 
 
@@ -92,7 +91,7 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
 ) -> None:
     with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
         ring.push(b"0")
-        turns = ring._turns
+        turns = ring
         end_claim = turns._end_claim
 
         def refused(_limit: int) -> None:
@@ -107,7 +106,7 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
                 thread(claims.enter_context, ring.claim(timeout=0)).outcome()
             end_claim(taken)
 
-        monkeypatch.setattr(turns._backend, "begin_claim", refused)
+        monkeypatch.setattr(ring._backend, "begin_claim", refused)
         with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
             pass
         with ring.claim(timeout=0) as claim:
@@ -188,15 +187,15 @@ def run(connection: sa.Connection, call: str) -> Any:
     return connection.execute(sa.text(f"SELECT {call}")).scalar_one()
 
 
-PUSH = "lost_push_one('never', 0, 0)"
-POP = "lost_pop_one(0, 1, 'lost_pop_0'::regclass, 0)"
+PUSH_LOST = "lost_push_one('never', 0, 0)"
+POP_LOST = "lost_pop_one(0, 1, 'lost_pop_0'::regclass, 0)"
 
 
 def test_number_of_a_push_that_was_undone_is_used_again(clean: Postgres) -> None:
     with TableRing(clean.url, name="lost", slots=3) as ring:
         ring.push(b"0")
         with transaction(clean) as dying:
-            assert run(dying, PUSH) == 1
+            assert run(dying, PUSH_LOST) == 1
             assert ring.pop(timeout=0) == b"0"
         assert ring.positions() == (1, {"main": 1})
         assert ring.push(b"1") == 1
@@ -214,7 +213,7 @@ def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) ->
             ring.pop(timeout=0)
         for lap in range(3):
             with transaction(clean) as dying:
-                number = run(dying, PUSH)
+                number = run(dying, PUSH_LOST)
                 assert ring.push(b"%d" % lap) == number + 1
             assert ring.pop(timeout=0) == b"%d" % lap
             assert audit.pop_many(timeout=0) == [b"%d" % lap]
@@ -228,7 +227,7 @@ def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> N
     with TableRing(clean.url, name="lost", slots=1000) as ring:
         ring.push_many([b"%d" % n for n in range(900)])
         with transaction(clean) as dying:
-            assert bytes(run(dying, POP)) == b"0"
+            assert bytes(run(dying, POP_LOST)) == b"0"
             assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
         assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
         assert ring.pop(timeout=60) == b"0"
@@ -303,8 +302,8 @@ def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -
         with failing(), ring.claim(1):
             raise Failed
         with transaction(clean) as dying:
-            assert bytes(run(dying, POP)) == b"0"
-            assert run(dying, POP) is None
+            assert bytes(run(dying, POP_LOST)) == b"0"
+            assert run(dying, POP_LOST) is None
         ring.push(b"1")
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
 
@@ -328,3 +327,160 @@ def test_head_start_ends_when_no_more_messages_fit(clean: Postgres) -> None:
         with pytest.raises(Full):
             ring.push(b"3", timeout=0)
         assert late.pop(timeout=0) == b"0"
+
+
+GATE = 77
+# A session whose path begins with `stalling` has looked for a message, and goes on to its number
+# when the gate opens.
+STALLING = (
+    "CREATE SCHEMA stalling",
+    f"""
+    CREATE FUNCTION stalling.pg_try_advisory_xact_lock_shared(ring integer, which integer)
+    RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_catalog.pg_advisory_lock({GATE}), pg_catalog.pg_advisory_unlock({GATE});
+        RETURN pg_catalog.pg_try_advisory_xact_lock_shared(ring, which);
+    END $$""",
+)
+STALLED = b"SELECT count(*) FROM pg_locks WHERE objid = %d AND NOT granted" % GATE
+WAITING = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
+ME = "0, 'shmring_pop_0'::regclass"
+POP = "SELECT public.shmring_pop_one(0, 1, 'public.shmring_pop_0'::regclass, 0)"
+# As a handle pops that has just seen no claims.
+POP_UNCLAIMED = POP.replace(", 0)", ", 0, false)")
+
+
+@pytest.fixture(scope="module")
+def stalling(server: Postgres) -> Generator[None]:
+    execute(server.url, *STALLING)
+    yield
+    execute(server.url, "DROP SCHEMA stalling CASCADE")
+
+
+@pytest.fixture
+def ring(server: Postgres, stalling: None) -> Generator[TableRing]:
+    with TableRing.create(server.url, slots=5, subscribers=["main", "audit"]) as made:
+        yield made
+    TableRing.drop(server.url)
+
+
+def value(session: psycopg.Connection[Any], query: str) -> Any:
+    found = session.execute(query.encode()).fetchone()
+    assert found is not None
+    return found[0]
+
+
+def rest(ring: TableRing) -> list[bytes]:
+    """Pop one by one until a handle that has just come, and so searches everything, finds none."""
+    found: list[bytes] = []
+    with TableRing.attach(ring.url) as late, contextlib.suppress(Empty):
+        while True:
+            found.append(late.pop(timeout=0))
+    return found
+
+
+def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
+    server: Postgres, ring: TableRing, thread: RunThread, until: Until
+) -> None:
+    ring.push_many([b"0", b"1", b"2"])
+    with connect(server) as gate, connect(server) as late:
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        late.execute("SET search_path = stalling, pg_catalog, public")
+        popping = thread(value, late, POP_UNCLAIMED)
+        until(lambda: gate.execute(STALLED).fetchone() == (1,))
+        with failing(), ring.claim(1) as claim:
+            assert list(claim) == [b"0"]
+            gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+            assert popping.outcome() == b"1"
+            raise Failed
+    assert rest(ring) == [b"0", b"2"]
+
+
+STEPS = {
+    "claimed": [f"SELECT shmring_claim({ME}, 2)"],
+    "undone": ["BEGIN", f"SELECT shmring_claim({ME}, 2)"],
+    "opened": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", f"SELECT * FROM shmring_open({ME}, 2)"],
+    "settled": [
+        f"SELECT shmring_claim({ME}, 2)",
+        "BEGIN",
+        f"SELECT shmring_settle(0, o.claim, o.message_id) FROM shmring_open({ME}, 1) o",
+    ],
+    "taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP],
+    "all taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP, POP, POP],
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_session_that_ends_in_a_claim_leaves_all_messages_to_others(
+    server: Postgres, ring: TableRing, step: str
+) -> None:
+    for _ in range(2):  # the second time in the next lap
+        ring.push_many([b"0", b"1", b"2"])
+        with connect(server) as admin, connect(server) as dying:
+            for statement in STEPS[step]:
+                dying.execute(statement.encode())
+            pid = dying.info.backend_pid
+            assert value(admin, f"SELECT pg_terminate_backend({pid}, 60000)")
+            assert sorted(rest(ring)) == [b"0", b"1", b"2"]
+            assert rest(ring) == []
+        with TableRing.attach(ring.url, subscriber="audit") as audit:
+            assert audit.pop_many(timeout=0) == [b"0", b"1", b"2"]
+
+
+def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many([b"0", b"1"])
+    with failing(), ring.claim(1):
+        raise Failed
+    with TableRing.attach(ring.url, subscriber="audit") as audit:
+        audit.unsubscribe("main")
+        audit.subscribe("main")
+        assert audit.pop_many() == [b"0", b"1"]
+        ring.push(b"2")
+        assert rest(ring) == [b"2"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
+    ring: TableRing, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    def replace() -> None:
+        monkeypatch.undo()
+        with TableRing.attach(ring.url, subscriber="audit") as audit:
+            audit.unsubscribe("main")
+            audit.subscribe("heir")  # gets the bit
+            audit.push(b"1")
+        with TableRing.attach(ring.url, subscriber="heir") as heir, failing(), heir.claim():
+            raise Failed
+
+    backend = ring._backend
+    begin = backend._begin
+    ring.push(b"0")
+    if late:  # the claim is made, and is opened next
+        monkeypatch.setattr(backend, "_begin", lambda: (replace(), begin()))
+    else:
+        replace()
+    with pytest.raises(SubscriberDropped), ring.claim(timeout=0):
+        pass
+    with TableRing.attach(ring.url, subscriber="heir") as heir:
+        assert heir.pop(timeout=0) == b"1"
+
+
+def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
+    server: Postgres, ring: TableRing, thread: RunThread, until: Until
+) -> None:
+    ring.push(b"0")
+    # Of the two only the pop looks for deadlocks.
+    leaving = TableRing.attach(f"{server.url}&options=-cdeadlock_timeout%3D1h", subscriber="audit")
+    with connect(server) as gate, connect(server) as late, leaving:
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        late.execute("SET deadlock_timeout = '1ms'")
+        late.execute("SET search_path = stalling, pg_catalog, public")
+        popping = thread(value, late, POP_UNCLAIMED)
+        until(lambda: gate.execute(STALLED).fetchone() == (1,))
+        removing = thread(leaving.unsubscribe, "main")
+        until(lambda: gate.execute(WAITING).fetchone() == (1,))
+        gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+        assert popping.outcome() == b"0"
+        removing.outcome()

@@ -38,7 +38,7 @@ def test_interrupt_of_a_change_that_waits_for_a_claim(
         other.push_many([b"0", b"1"])
         claim.enter_context(other.claim())
         # Written in C: the main thread sees the signal only when BEGIN has returned.
-        ring._turns._backend._driver.set_trace_callback(statements.put)
+        ring._backend._driver.set_trace_callback(statements.put)
         interrupting = thread(interrupt)
         with pytest.raises(KeyboardInterrupt):
             getattr(ring, change)("a" if change == "subscribe" else "b")
@@ -55,7 +55,7 @@ def test_interrupt_of_a_statement_in_a_claim(tmp_path: Path) -> None:
     kill = ctypes.CDLL(None)["raise"]
     with TableRing(url, slots=9) as ring, TableRing(url) as other:
         other.push_many([b"0", b"1"])
-        ring._turns._backend._driver.create_function("interrupt", 1, kill)
+        ring._backend._driver.create_function("interrupt", 1, kill)
         with pytest.raises(KeyboardInterrupt), ring.claim() as claim:
             claim.connection.execute(sa.text(f"SELECT interrupt({signal.SIGINT:d})"))
         assert other.push(b"2", timeout=0) == 2

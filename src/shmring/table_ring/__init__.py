@@ -13,8 +13,7 @@ from shmring.table_ring.backend import (  # noqa: E402
     SubscriberDropped,
     SubscriberNotFound,
 )
-from shmring.table_ring.ring import TableRing  # noqa: E402
-from shmring.table_ring.turns import Claim, TableRingStats  # noqa: E402
+from shmring.table_ring.ring import Claim, TableRing, TableRingStats  # noqa: E402
 
 __all__ = [
     "Claim",

@@ -22,6 +22,7 @@ from sqlalchemy import event, exc
 from shmring.arguments import seconds_of
 from shmring.errors import (
     Contended,
+    Damaged,
     NoSpace,
     PermissionRefused,
     RingNotFound,
@@ -138,6 +139,36 @@ class Peek:
     holders: int | None = None
     known: int = 0
     returned: bool = False
+
+    def check_slot(self, which: Which, name: str) -> None:
+        """Raise if the slot is missing, or its holders are not subscribers of the ring."""
+        if self.reference_count is None or self.holders is None:
+            raise Damaged(
+                f"table ring {name!r} lost a row: the slot of the next {which} is missing"
+                f" from table {name}; if the ring is unlogged and its server crashed, attach"
+                " again"
+            )
+        holders = self.holders & (1 << 64) - 1
+        if self.reference_count != holders.bit_count() or self.holders & ~self.known:
+            raise Damaged(
+                f"table {name} says of the slot of number {self.number} that"
+                f" {self.reference_count} subscribers hold the message, and names"
+                f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
+                f" {self.known & (1 << 64) - 1:#x}); another program wrote to the table"
+            )
+
+    def check_message(self, name: str, layout: Layout) -> None:
+        """Raise if a message waits and its slot holds another number."""
+        assert self.number is not None
+        # A later lap: others moved on between the reads of cursor and slot: the caller looks again.
+        ahead = (self.message_id or 0) - self.number
+        passed = ahead > 0 and ahead % layout.slots == 0
+        if self.message_id != self.number and not passed:
+            raise Damaged(
+                f"table ring {name!r}: message {self.number} should be in slot"
+                f" {layout.place(self.number)}, which holds {self.message_id}; another program"
+                " wrote to the table"
+            )
 
 
 class Backend(ABC):
@@ -314,7 +345,7 @@ class Backend(ABC):
         """Remove a subscriber, and its reference to each message that it has not popped."""
 
         def change(connection: sa.Connection) -> None:
-            holder = self.tables.bit(connection, name, lock=True)
+            holder = self.tables.lock(connection, name)
             if holder is None:
                 raise SubscriberNotFound(
                     f"table ring {self.tables.name!r} has no subscriber {name!r}"

@@ -3,25 +3,15 @@
 A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
-    sequences: the number of the next push, and of each subscriber's next pop. A sequence is no row:
-    it leaves no old versions behind, even while a session holds an old snapshot
+    sequences: the number of the next push, and of each subscriber's next pop
 ``orders_claims``
     a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
     open claim, locked by its transaction, or a claim that was given up, for the next pop
 the functions of the `.sql` files
     each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls has no meaning; its name contains the version and the layout. PostgreSQL looks for this
-    name when it reads the client's statement, and again when the functions are replaced, or the
-    ring is dropped and made again in another size
+    calls has no meaning; its name contains the version and the layout
 
-A call that pushes or pops one message takes its number from the sequence and makes one guarded
-UPDATE of the number's slot; until the end of the transaction it shares the cursor's advisory lock.
-Calls for several messages, and calls that repair a cursor, hold this lock alone: then no other call
-is between a number and its UPDATE, and the slots are right. A number below the highest pushed one
-that is in no slot will never come, and is passed over; numbers above it are taken back. A sequence
-is not undone with its transaction and may jump after a crash of the server, so it can be ahead of
-the slots. It is behind them only where logical replication copied the rows, but no sequences: a pop
-passes over a message that has lost the subscriber's bit.
+docs/table-ring-design.md says how they use the sequences, and which locks they take.
 """
 
 from __future__ import annotations
@@ -282,14 +272,23 @@ class PostgresRing(Backend):
 
     def exist(self, connection: sa.Connection) -> bool:
         # The search path of another session may lead elsewhere, and so may this one's when a table
-        # of this name is made: from now on statements name the ring's schema.
-        schema, self._schema, found = self._find_schema()
-        self.tables = Tables(
-            self.tables.name,
-            cursor_rows=self.cursor_rows,
-            unlogged=self.tables.unlogged,
-            schema=schema,
-        )
+        # of this name is made: from now on statements name the ring's schema. If the ring does not
+        # exist, this is the schema in which it would be made, if there is one.
+        name = self.tables.name
+        schema, self._schema, found = self._call(
+            "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
+            " UNION ALL SELECT current_schema(), false)"
+            " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
+            (f"{name}_ring",),
+        )[0]
+        if set("'$") & set(schema or ""):
+            raise ValueError(
+                f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
+                " quotation mark or a dollar sign; set another search_path"
+            )
+        self.tables = Tables(name, cursor_rows=False, unlogged=self.tables.unlogged, schema=schema)
         return found
 
     def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
@@ -330,7 +329,7 @@ class PostgresRing(Backend):
                 .where(slots.c.slot == layout.place(push - 1))
                 .values(message_id=push - 1)
             )
-        for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
+        for holder in self.tables.bits(connection).values():
             self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
@@ -417,27 +416,6 @@ class PostgresRing(Backend):
         self._run(f"CREATE SEQUENCE {name} MINVALUE 0 START 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
 
-    def _find_schema(self) -> tuple[str | None, str, bool]:
-        """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
-
-        If the ring does not exist, this is the schema in which it would be made, if there is one.
-        """
-        name = self.tables.name
-        schema, quoted, found = self._call(
-            "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
-            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
-            " UNION ALL SELECT current_schema(), false)"
-            " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
-            (f"{name}_ring",),
-        )[0]
-        if set("'$") & set(schema or ""):
-            raise ValueError(
-                f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
-                " quotation mark or a dollar sign; set another search_path"
-            )
-        return schema, quoted, found
-
     def _check_parts(self) -> None:
         """Raise if a part of the ring is missing, or another version made its functions."""
         name, ring = self.tables.name, self._named()
@@ -456,16 +434,14 @@ class PostgresRing(Backend):
                 f" this is {ring}; {renew} makes them again"
             )
         tables = [ring, *(f"{ring}_{part}" for part in ("subscribers", "claims", "push"))]
-        if lost := self._missing("to_regclass", tables):
-            raise Damaged(f"table ring {name!r} lost {lost}; TableRing.drop, create again")
-        if lost := self._missing("to_regproc", function_names(ring)):
-            raise Damaged(
-                f"table ring {name!r} lost the functions {lost}; {renew} makes them again"
-            )
-
-    def _missing(self, find: str, names: Sequence[str]) -> str:
-        query = f"SELECT n FROM unnest(%s::text[]) n WHERE {find}(n) IS NULL"
-        return ", ".join(sorted(name for (name,) in self._call(query, (list(names),))))
+        for find, names, mend in (
+            ("to_regclass", tables, "TableRing.drop, create again"),
+            ("to_regproc", function_names(ring), f"{renew} makes them again"),
+        ):
+            query = f"SELECT n FROM unnest(%s::text[]) n WHERE {find}(n) IS NULL ORDER BY n"
+            if lost := ", ".join(part for (part,) in self._call(query, (names,))):
+                what = "the functions " * (find == "to_regproc")
+                raise Damaged(f"table ring {name!r} lost {what}{lost}; {mend}")
 
     @property
     def _key(self) -> int:

@@ -188,8 +188,7 @@ class PostgresBackend(PostgresRing):
             if not self._is_removed(error, cursor):
                 raise
             return Peek(push=0, number=None)
-        push, number, message_id, reference_count, holders, known, returned = row
-        return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
+        return Peek(*row)
 
     def waiting(self, peek: Peek) -> int:
         # Some of the numbers between may belong to no message.

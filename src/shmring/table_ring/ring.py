@@ -11,44 +11,107 @@ timeouts and exceptions of the ring in memory. docs/table-ring-design.md explain
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.arguments import at_least_one, integer
+from shmring.arguments import at_least_one
 from shmring.closing import Closing
-from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
-from shmring.table_ring.backend import Backend, Durability, SubscriberNotFound
-from shmring.table_ring.schema import (
-    MAX_SLOTS,
-    MESSAGE_BYTES,
-    Layout,
-    check_name,
-    check_subscribers,
-    stride_for,
+from shmring.errors import (
+    ClaimOpen,
+    Closed,
+    Damaged,
+    Empty,
+    ForkedHandle,
+    Full,
+    MessageTooLarge,
+    ShmringError,
 )
-from shmring.table_ring.turns import Claim, TableRingStats, Turns, to_batch
+from shmring.forks import lineage
+from shmring.table_ring.backend import (
+    Backend,
+    Deadline,
+    Durability,
+    Message,
+    Peek,
+    Searches,
+    SubscriberDropped,
+    Which,
+)
+from shmring.table_ring.inputs import (
+    Making,
+    change_ring,
+    choose_subscriber,
+    create_or_read,
+    locate,
+    message,
+    messages,
+    shown,
+)
+from shmring.table_ring.schema import check_subscribers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+M = TypeVar("M", bytes, Message)
 
-@dataclass
-class Making:
-    """The options with which a ring is created."""
 
-    slots: int
-    subscribers: Sequence[str]
-    scattered: bool
-    unlogged: bool
-    must_create: bool
+@dataclass(frozen=True)
+class TableRingStats:
+    """Counters of one connection since it was opened.
 
-    def __post_init__(self) -> None:
-        integer("slots", self.slots, 1, MAX_SLOTS)
-        self.subscribers = check_subscribers(self.subscribers)
+    Attributes
+    ----------
+    pushed, pushed_bytes : messages published, and their bytes
+    popped, popped_bytes : messages taken, and their bytes
+    full_waits, empty_waits : calls that found the ring full or empty at least once
+    retries : attempts after the first one of a call
+    """
+
+    pushed: int = 0
+    pushed_bytes: int = 0
+    popped: int = 0
+    popped_bytes: int = 0
+    full_waits: int = 0
+    empty_waits: int = 0
+    retries: int = 0
+
+
+class Claim:
+    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
+
+    Attributes
+    ----------
+    connection : the transaction that pops the messages. Everything else that is written through it
+        is committed with the pop, or undone with it
+    message_ids : the messages' numbers
+    """
+
+    def __init__(self, connection: sa.Connection, messages: Sequence[Message]) -> None:
+        self.connection = connection
+        self.message_ids = [number for number, _, _ in messages]
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (data for _, _, data in self._messages)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self._messages[index][2]
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the messages as an Arrow batch: message_id, time, message."""
+        return to_batch(self._messages)
 
 
 class TableRing(Closing):
@@ -178,7 +241,18 @@ class TableRing(Closing):
         except BaseException:
             backend.close()
             raise
-        self._turns = Turns(backend, self.layout, self.subscriber, head_start)
+        self._backend = backend
+        self._head_start = head_start
+        self._closed = False
+        self._pid, self._forks = os.getpid(), lineage.forks
+        # Lent to one thread at a time; a thread that waits does not keep it.
+        self._lock = threading.Lock()
+        self._claim_open = False
+        # Waits of other threads that ended while a claim was open.
+        self._waited: list[tuple[Which, float]] = []
+        # The thread that holds the lock counts.
+        self._counters: Counter[str] = Counter()
+        self._searches = Searches()
 
     @property
     def slots(self) -> int:
@@ -202,7 +276,7 @@ class TableRing(Closing):
         Full : no slot became free in time; nothing was published and no number was used up
         MessageTooLarge : `data` is longer than 300 bytes
         """
-        return self._turns.push([message(data)], timeout)
+        return self._push([message(data)], timeout)
 
     def push_many(self, rows: Iterable[Any], *, timeout: float | None = None) -> int:
         """Publish each row as one message, all of them in one transaction.
@@ -222,7 +296,7 @@ class TableRing(Closing):
         Full : fewer than n slots became free in time; nothing was published
         MessageTooLarge : a row is longer than 300 bytes, or n rows can never fit this ring
         """
-        return self._turns.push(messages(rows), timeout)
+        return self._push(messages(rows), timeout)
 
     def pop(self, *, timeout: float | None = None) -> bytes:
         """Take the subscriber's next message.
@@ -241,7 +315,7 @@ class TableRing(Closing):
             data = backend.pop_one(seconds)
             return [] if data is None else [data]
 
-        return self._turns.pop(attempt, timeout)[0]
+        return self._pop(attempt, timeout)[0]
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -257,12 +331,12 @@ class TableRing(Closing):
         SubscriberDropped : the subscriber was removed
         """
         most = self._limit(limit)
-        return list(self._turns.pop(lambda backend, left: backend.pop_many(most, left), timeout))
+        return list(self._pop(lambda backend, left: backend.pop_many(most, left), timeout))
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
         most = self._limit(limit)
-        rows = self._turns.pop(lambda backend, left: backend.pop_rows(most, left), timeout)
+        rows = self._pop(lambda backend, left: backend.pop_rows(most, left), timeout)
         return to_batch(rows)
 
     def claim(
@@ -289,7 +363,7 @@ class TableRing(Closing):
         SubscriberDropped : the subscriber was removed
         ClaimOpen : every other use of this handle within the block raises this
         """
-        return self._turns.claim(self._limit(limit), timeout)
+        return self._claim(self._limit(limit), timeout)
 
     def _limit(self, limit: int) -> int:
         return min(at_least_one("limit", limit), self.slots)
@@ -303,7 +377,7 @@ class TableRing(Closing):
         LimitReached : the ring has 64 subscribers already
         """
         check_subscribers([name])
-        with self._turns.use() as backend:
+        with self._use() as backend:
             backend.subscribe(name)
 
     def unsubscribe(self, name: str) -> None:
@@ -314,12 +388,12 @@ class TableRing(Closing):
         SubscriberNotFound : the ring has no subscriber of this name
         ValueError : it is the last subscriber; without it, nothing would hold the messages
         """
-        with self._turns.use() as backend:
+        with self._use() as backend:
             backend.unsubscribe(name)
 
     def positions(self) -> tuple[int, dict[str, int]]:
         """Return the number of the next push, and of each subscriber's next pop."""
-        with self._turns.use() as backend:
+        with self._use() as backend:
             push, pops = backend.positions()
         if not pops:
             raise Damaged(f"table ring {self.name!r} lost its cursors; TableRing.drop it")
@@ -327,7 +401,8 @@ class TableRing(Closing):
 
     def stats(self) -> TableRingStats:
         """Return the counters of this connection."""
-        return self._turns.stats()
+        with self._lock:
+            return TableRingStats(**self._counters)
 
     def table(self) -> pa.Table:
         """Return all slots in order as a pyarrow Table, all read at one moment.
@@ -337,7 +412,7 @@ class TableRing(Closing):
         """
         import pyarrow as pa
 
-        with self._turns.use() as backend:
+        with self._use() as backend:
             columns = backend.tables.slots.c
             held = columns.reference_count > 0  # a free slot's old message is not shown
             query = sa.select(
@@ -361,156 +436,209 @@ class TableRing(Closing):
 
     def close(self) -> None:
         """Close the connection; the ring stays. A second call does nothing."""
-        self._turns.close()
+        if self._forks != lineage.forks:
+            return  # the connection is the parent's
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._backend.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._turns.closed else f"subscriber {self.subscriber!r}"
+        state = "closed" if self._closed else f"subscriber {self.subscriber!r}"
         return f"<TableRing {self.name!r} in {shown(self.url)}, {self.slots} slots, {state}>"
 
+    @contextlib.contextmanager
+    def _use(self, *, claiming: bool = False) -> Generator[Backend]:
+        """Lend the connection to one thread."""
+        # This comes before the lock, which a thread of the parent may have held.
+        if self._forks != lineage.forks:
+            raise ForkedHandle(
+                f"this handle of table ring {self.name!r} was opened by process {self._pid};"
+                " a database connection does not survive a fork, attach again in the child"
+            )
+        with self._lock:
+            if self._closed:
+                raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")
+            if self._claim_open and not claiming:
+                raise ClaimOpen(
+                    f"this handle of table ring {self.name!r} has an open claim, a transaction of"
+                    " its connection; end the claim first, or attach another handle"
+                )
+            yield self._backend
 
-def message(data: bytes | bytearray | memoryview, which: str = "message") -> bytes:
-    if type(data) is bytes and len(data) <= MESSAGE_BYTES:
-        return data
-    if not isinstance(data, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a message is bytes, not {type(data).__name__}; encode it first")
-    if memoryview(data).nbytes > MESSAGE_BYTES:
-        raise MessageTooLarge(
-            f"{which} of {memoryview(data).nbytes} bytes; a row of the table holds at most"
-            f" {MESSAGE_BYTES}, send parts or a reference"
-        )
-    return bytes(data)
+    def _push(self, rows: list[bytes], timeout: float | None) -> int:
+        """Publish all rows, or raise Full."""
+        deadline = Deadline(timeout)
+        if len(rows) > self.layout.slots:
+            raise MessageTooLarge(
+                f"{len(rows)} rows can never fit table ring {self.name!r} of"
+                f" {self.layout.slots} slots; push fewer at a time"
+            )
+        while (first := self._try_push(rows, deadline.remaining)) is None:
+            # Another connection may have been faster: look before waiting.
+            if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
+                raise Full(
+                    f"table ring {self.name!r}: {len(rows)} of {self.layout.slots} slots did not"
+                    f" become free within {timeout} s; the slowest subscriber holds them"
+                )
+        return first
 
+    def _try_push(self, rows: list[bytes], timeout: float) -> int | None:
+        with self._use() as backend:
+            first = backend.push(rows, time.time_ns(), timeout)
+            if first is not None:
+                self._counters["pushed"] += len(rows)
+                self._counters["pushed_bytes"] += sum(map(len, rows))
+            return first
 
-def messages(rows: Any) -> list[bytes]:
-    if isinstance(rows, (bytes, bytearray, str)):
-        raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
-    if hasattr(rows, "schema") and hasattr(rows, "column"):  # an Arrow batch or table
-        if "message" not in rows.schema.names:
-            raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
-        rows = rows.column("message")
-    dtype = getattr(rows, "dtype", None)
-    if dtype is not None:  # a numpy array; its rows, not its items, are the messages
-        shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
-        if str(dtype) != "uint8" or len(shape) != 2:
-            raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
-        rows = [row.tobytes() for row in rows]
-    elif hasattr(rows, "to_pylist"):
-        rows = rows.to_pylist()
-    found = list(cast("Iterable[Any]", rows))
-    if not found:
-        raise ValueError("push_many needs at least one row")
-    if set(map(type, found)) == {bytes} and max(map(len, found)) <= MESSAGE_BYTES:
+    def _has_room(self, count: int) -> bool:
+        with self._use() as backend:
+            peek = backend.peek("push", count - 1)
+        peek.check_slot("push", self.name)
+        return peek.reference_count == 0
+
+    def _pop(
+        self,
+        attempt: Callable[[Backend, float], Sequence[M]],
+        timeout: float | None,
+        *,
+        popped: bool = True,
+    ) -> Sequence[M]:
+        """Return the messages that an attempt takes, or raise Empty; count them if `popped`.
+
+        `attempt` gets the connection and the seconds that are left.
+        """
+        deadline = Deadline(timeout)
+        while not (found := self._try_pop(attempt, deadline.remaining, popped)):
+            if not self._wait("pop", self._has_messages, deadline):
+                needed = f", or fewer than head_start {self._head_start}"
+                raise Empty(
+                    f"table ring {self.name!r}: no message for subscriber"
+                    f" {self.subscriber!r}{needed if self._head_start else ''} in time"
+                )
+            self._head_start = 0
         return found
-    return [message(row, f"row {n}") for n, row in enumerate(found)]
 
+    def _try_pop(
+        self, attempt: Callable[[Backend, float], Sequence[M]], timeout: float, popped: bool
+    ) -> Sequence[M]:
+        if self._head_start:
+            return []
+        with self._use() as backend:
+            found = attempt(backend, timeout)
+            if found:
+                self._searches.found()
+                if popped:
+                    self._count(found)
+            return found
 
-def locate(url: str | sa.URL, name: str, *, missing: bool = False) -> tuple[type[Backend], sa.URL]:
-    """Return the backend for a database, and the URL with the driver that is used.
+    @contextlib.contextmanager
+    def _claim(self, limit: int, timeout: float | None) -> Generator[Claim]:
+        """Take messages that are popped when the block ends, or given back."""
+        begun = False
 
-    `missing`: the ring may be missing; otherwise RingNotFound if there is no such database.
-    """
-    check_name(name)
-    try:
-        found = sa.make_url(url)
-    except exc.ArgumentError:
-        raise ValueError(
-            f"{url!r} is no database URL; write sqlite:///file or postgresql://user@host/database"
-        ) from None
-    match found.drivername:
-        case "sqlite" | "sqlite+pysqlite":
-            from shmring.table_ring.sqlite import SqliteBackend as backend
-        case "postgres" | "postgresql" | "postgresql+psycopg":
+        def begin(backend: Backend, _timeout: float) -> list[Message]:
+            nonlocal begun
+            # A signal's exception may come at any time from here on. Undoing takes the lock again;
+            # until then no other thread may begin a claim, which it would undo.
+            begun = self._claim_open = True
+            found = backend.begin_claim(limit)
+            self._claim_open = begun = bool(found)
+            return found
+
+        try:
+            rows = self._pop(begin, timeout, popped=False)
+            yield Claim(self._backend.connection, rows)
+        except BaseException:
+            if begun:
+                # A lost connection has undone the transaction already.
+                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
+                    self._end_claim([])
+            raise
+        self._end_claim(rows)
+
+    def _end_claim(self, taken: Sequence[Message]) -> None:
+        with self._use(claiming=True) as backend:
             try:
-                from shmring.table_ring.postgresql import PostgresBackend as backend
-            except ImportError as error:
-                raise MissingExtra(
-                    "a table ring on PostgreSQL needs psycopg 3, which cannot be imported here"
-                    f" ({error}): pip install 'shmring[postgresql]'"
-                ) from error
-        case other:
-            raise ValueError(f"no table ring on {other!r}; use sqlite:///file or postgresql://...")
-    where = backend.address(found)
-    if not missing and not backend.may_exist(where):
-        raise RingNotFound(not_found(where, name))
-    return backend, where
+                backend.end_claim(keep=bool(taken))
+                self._count(taken)
+            finally:
+                # Not before: a push of another thread would be undone with the claim.
+                self._claim_open = False
+                while self._waited:
+                    backend.unlisten(*self._waited.pop())
 
+    def _count(self, taken: Sequence[bytes | Message]) -> None:
+        self._counters["popped"] += len(taken)
+        sizes = [len(found if isinstance(found, bytes) else found[2]) for found in taken]
+        self._counters["popped_bytes"] += sum(sizes)
 
-def not_found(url: sa.URL, name: str) -> str:
-    return (
-        f"no table ring {name!r} in {shown(url)}; create it with"
-        f" TableRing(url, name={name!r}, slots=...)"
-    )
-
-
-def shown(url: sa.URL) -> str:
-    return url.render_as_string(hide_password=True)
-
-
-def create_or_read(backend: Backend, making: Making | None) -> Layout:
-    """Return the ring's layout; create the ring if it is missing and `making` is given."""
-    url, name = backend.connection.engine.url, backend.tables.name
-
-    def open_ring(connection: sa.Connection) -> Layout:
-        exists = backend.exist(connection)
-        if making is not None and not exists:
-            backend.lock_creation()
-            exists = backend.exist(connection)
-        if not exists:
-            if making is None:
-                raise RingNotFound(not_found(url, name))
-            layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
-            backend.create(connection, layout, making.subscribers)
-            return layout
-        if making and making.must_create:
-            raise RingExists(
-                f"table ring {name!r} is there already in {shown(url)};"
-                " TableRing.attach opens it, TableRing.drop deletes it"
+    def _has_messages(self) -> bool:
+        with self._use() as backend:
+            peek = backend.peek("pop", whole=self._searches.due())
+        if peek.number is None:
+            raise SubscriberDropped(
+                f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed;"
+                " subscribe it again and attach"
             )
-        layout = backend.tables.read(connection)
-        if making and making.slots != layout.slots:
-            raise ValueError(
-                f"table ring {name!r} has {layout.slots} slots, not {making.slots};"
-                " leave `slots` out to attach"
-            )
-        backend.adopt(connection, layout)
-        return layout
+        peek.check_slot("pop", self.name)
+        waiting = peek.push - peek.number
+        if waiting > 0:
+            peek.check_message(self.name, self.layout)
+        return peek.returned or self._has_head_start(peek, waiting)
 
-    return backend.transact(open_ring)
+    def _has_head_start(self, peek: Peek, numbers: int) -> bool:
+        if not self._head_start or not self._head_start <= numbers < self.layout.slots:
+            # After a whole lap of numbers pushes wait, however few messages the ring has.
+            return numbers >= max(1, self._head_start)
+        with self._use() as backend:
+            return backend.waiting(peek) >= self._head_start
+
+    def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        """Return True as soon as `ready()` does, False when the time is over."""
+        if not ready():
+            if not deadline.waits:
+                with self._lock:
+                    self._counters["full_waits" if which == "push" else "empty_waits"] += 1
+            if not self._wait_told(which, ready, deadline):
+                return False
+        with self._lock:
+            self._counters["retries"] += 1
+        return deadline.again()
+
+    def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        with self._use() as backend:
+            longest = backend.listen(which)
+        try:
+            # A push or pop before we listened has notified nobody.
+            while True:
+                with self._use():
+                    told = backend.told()
+                if ready():
+                    return True
+                sleep = functools.partial(backend.sleep, told=told)
+                if not deadline.wait(sleep, backend.first_wait, longest):
+                    return False
+        finally:
+            # On a lost or closed connection there is nothing to end.
+            with (
+                contextlib.suppress(ShmringError, exc.DBAPIError),
+                self._use(claiming=True),
+            ):
+                if self._claim_open:
+                    self._waited.append((which, longest))
+                else:
+                    backend.unlisten(which, longest)
 
 
-def choose_subscriber(backend: Backend, wanted: str | None) -> str:
-    """Let a connection pop as a subscriber of the ring, and return the subscriber's name."""
-    name, column = backend.tables.name, backend.tables.subscribers.c
-    rows = backend.rows(sa.select(column.name, column.holder))
-    holders: dict[str, int] = {row[0]: row[1] for row in rows}
-    if not holders:
-        raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
-    chosen = wanted
-    if chosen is None:
-        # A handle that only pushes need not name one.
-        chosen = "main" if "main" in holders else min(holders)
-    if chosen not in holders:
-        raise SubscriberNotFound(
-            f"table ring {name!r} has no subscriber {chosen!r}, only"
-            f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({chosen!r})"
-        )
-    if backend.serve(chosen, holders[chosen]):
-        return chosen
-    return choose_subscriber(backend, wanted)  # it was removed meanwhile
+def to_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Convert messages that were popped with their numbers and times."""
+    import pyarrow as pa
 
-
-def change_ring(
-    url: str | sa.URL, name: str, change: Callable[[Backend, sa.Connection], None]
-) -> None:
-    """Change a ring as a whole within a transaction, or raise RingNotFound."""
-    kind, where = locate(url, name)
-    backend = kind(where, name, "sync", False)
-
-    def change_it(connection: sa.Connection) -> None:
-        backend.lock_creation()
-        if not backend.exist(connection):
-            raise RingNotFound(not_found(where, name))
-        change(backend, connection)
-
-    with contextlib.closing(backend):
-        backend.transact(change_it)
+    numbers, times, data = zip(*messages, strict=True)
+    columns = {
+        "message_id": pa.array(numbers, pa.int64()),
+        "time": pa.array(times, pa.timestamp("ns", "UTC")),
+        "message": pa.array(data, pa.binary()),
+    }
+    return pa.table(columns).to_batches()[0]

@@ -10,12 +10,9 @@ A ring called ``orders`` has three tables, whatever the database:
 ``orders_subscribers``
     one row for each subscriber: its ``name`` and its bit, ``holder``
 
-A slot keeps the number of its last message, so the slots alone show which number is next.
 `holders` has a bit for each subscriber that has not popped the message, and `reference_count` is
 the number of these bits: a slot is free when both are 0. A backend may need more to hand out the
 next numbers.
-
-Message n is in slot ``place(n, ...)``.
 """
 
 from __future__ import annotations
@@ -40,15 +37,6 @@ MAX_SUBSCRIBERS = 64
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-
-
-def place(number: int, slots: int, stride: int) -> int:
-    """Return the slot that holds a number.
-
-    Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
-    `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
-    """
-    return number % slots * stride % slots
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
@@ -94,10 +82,15 @@ class Layout:
     stride: int
 
     def place(self, number: int) -> int:
-        return place(number, self.slots, self.stride)
+        """Return the slot that holds a number.
+
+        Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
+        `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
+        """
+        return number % self.slots * self.stride % self.slots
 
     def place_sql(self, number: str) -> str:
-        """Return the SQL that computes :func:`place` of a number given as SQL."""
+        """Return the SQL that computes :meth:`place` of a number given as SQL."""
         # Without scattering there is nothing to multiply; each step costs the database a little.
         scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
         return f"({number} % {self.slots}{scatter})"
@@ -218,36 +211,36 @@ class Tables:
             )
         return Layout(row.slots, row.stride)
 
-    def bit(self, connection: sa.Connection, subscriber: str, *, lock: bool = False) -> int | None:
-        """Return a subscriber's bit of `holders`, or None if there is no such subscriber.
-
-        `lock`: wait for others that are removing the subscriber, and keep them from it.
-        """
-        query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == subscriber)
-        if lock:
-            query = query.with_for_update()
-        return connection.execute(query).scalar_one_or_none()
+    def bits(self, connection: sa.Connection) -> dict[str, int]:
+        """Return each subscriber's bit of `holders`."""
+        columns = self.subscribers.c
+        rows = connection.execute(sa.select(columns.name, columns.holder))
+        return {row.name: row.holder for row in rows}
 
     def add(self, connection: sa.Connection, name: str, start: int) -> int:
         """Add a subscriber in a transaction that blocks pushes, and return its bit."""
-        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
-        if self.bit(connection, name) is not None:
+        bits = self.bits(connection)
+        if name in bits:
             raise ValueError(f"table ring {self.slots.name!r} has a subscriber {name!r} already")
-        if len(taken) >= MAX_SUBSCRIBERS:
+        if len(bits) >= MAX_SUBSCRIBERS:
             raise LimitReached(
-                f"table ring {self.slots.name!r} has {len(taken)} subscribers, the most there can"
+                f"table ring {self.slots.name!r} has {len(bits)} subscribers, the most there can"
                 " be; remove one with ring.unsubscribe(name)"
             )
-        bit = min(set(range(MAX_SUBSCRIBERS)) - taken)
+        bit = min(set(range(MAX_SUBSCRIBERS)) - set(bits.values()))
         position = {"position": start} if self._cursor_rows else {}
         connection.execute(self.subscribers.insert(), {"name": name, "holder": bit, **position})
-        self._tell(connection, taken | {bit})
+        self._tell(connection)
         return bit
+
+    def lock(self, connection: sa.Connection, name: str) -> int | None:
+        """Keep others from removing a subscriber; return its bit, or None if it is not there."""
+        query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == name)
+        return connection.execute(query.with_for_update()).scalar_one_or_none()
 
     def remove(self, connection: sa.Connection, name: str, holder: int) -> None:
         """Remove a subscriber and its references to messages, in such a transaction."""
-        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
-        if len(taken) == 1:
+        if len(self.bits(connection)) == 1:
             raise ValueError(
                 f"{name!r} is the last subscriber of table ring {self.slots.name!r}; drop the"
                 " ring, or subscribe another first"
@@ -262,9 +255,10 @@ class Tables:
             )
         )
         connection.execute(self.subscribers.delete().where(self.subscribers.c.name == name))
-        self._tell(connection, taken - {holder})
+        self._tell(connection)
 
-    def _tell(self, connection: sa.Connection, bits: set[int]) -> None:
+    def _tell(self, connection: sa.Connection) -> None:
+        bits = self.bits(connection).values()
         holders = signed(sum(1 << bit for bit in bits))
         connection.execute(self.ring.update(), {"subscribers": len(bits), "holders": holders})
 
