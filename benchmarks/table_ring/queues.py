@@ -228,7 +228,7 @@ def _steps(queue: str) -> dict[str, tuple[str, str]]:
     ring = (
         ("shmring_push_one(one, 1, 50)", "PERFORM shmring_look_push(0)"),
         (
-            "shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, 50, false)",
+            "shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, 50)",
             f"PERFORM shmring_look_pop('main', {me}, false)",
         ),
     )

@@ -68,13 +68,15 @@ BEGIN
         RETURN;
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
-    number := pg_sequence_last_value(pops);
+    number := {ring}_next(pops);
     IF whole OR number > push OR {ring}_left(place, number - 1)
         OR number < push AND NOT {ring}_left(place, number)
+        OR number = pg_sequence_last_value(pops) -- as a dump may have it
+            AND EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
     THEN
         push := (SELECT l.push FROM {ring}_look_push(0) l);
         PERFORM pg_advisory_xact_lock({key}, place);
-        number := least(pg_sequence_last_value(pops), push);
+        number := least({ring}_next(pops), push);
         -- Whatever the subscriber has not popped is of the last lap: it holds its slot.
         SELECT array_agg(k ORDER BY k) INTO missed
         FROM generate_series(number - CASE WHEN whole THEN {slots} ELSE {NEAR} END, number - 1) k
@@ -93,7 +95,9 @@ BEGIN
                 AND NOT (s.message_id = number AND s.holders & mine <> 0)) LOOP
             number := number + 1;
         END LOOP;
-        PERFORM setval(pops, number);
+        PERFORM setval(pops, number | CASE WHEN pg_sequence_last_value(pops) >= {CLAIMED}
+            OR EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
+            THEN {CLAIMED} ELSE 0 END);
     END IF;
     SELECT s.message_id, s.reference_count, s.holders INTO message_id, reference_count, holders
     FROM {ring} s WHERE s.slot = {ring}_slot(number);
@@ -113,7 +117,7 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     idle integer := least({IDLE}, timeout);
 BEGIN
-    WHILE pg_sequence_last_value(pops) >= pg_sequence_last_value('{ring}_push'::regclass) LOOP
+    WHILE {ring}_next(pops) >= pg_sequence_last_value('{ring}_push'::regclass) LOOP
         IF idle <= 0 THEN
             RETURN false;
         END IF;
@@ -124,11 +128,10 @@ BEGIN
 END $$;
 
 -- Pop a message; NULL if none came within `timeout` milliseconds. Mostly, only the first three
--- statements run. The caller says whether the subscriber has claims, which costs less within its own
--- statement, and gives the bit, because PostgreSQL prepares each operator anew in each transaction.
+-- statements run. The caller gives the bit, because PostgreSQL prepares each operator anew in each
+-- transaction.
 CREATE OR REPLACE FUNCTION {ring}_pop_one(
-    holder integer, mine bigint, pops regclass, timeout integer,
-    claimed boolean DEFAULT true, {mark} boolean DEFAULT NULL)
+    holder integer, mine bigint, pops regclass, timeout integer, {mark} boolean DEFAULT NULL)
 RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
@@ -138,7 +141,7 @@ DECLARE
 BEGIN
     number := CASE
         WHEN pg_sequence_last_value(pops) < pg_sequence_last_value('{ring}_push'::regclass)
-            AND NOT claimed AND pg_try_advisory_xact_lock_shared({key}, holder)
+            AND pg_try_advisory_xact_lock_shared({key}, holder)
         THEN nextval(pops) - 1 END;
     LOOP
         UPDATE {ring} s SET reference_count = s.reference_count - 1::smallint,
@@ -153,9 +156,9 @@ BEGIN
             PERFORM pg_notify('{name}', '');
             RETURN data;
         END IF;
-        IF number IS NULL THEN -- there are claims, or no messages, or somebody looks
-            IF claimed THEN
-                SELECT r.message INTO data FROM {ring}_resume(holder, pops, 1) r;
+        IF number IS NULL THEN -- there may be claims, or there are no messages, or somebody looks
+            IF pg_sequence_last_value(pops) >= {CLAIMED} THEN
+                SELECT r.message INTO data FROM {ring}_resume(holder, pops, 1, {mark}) r;
                 IF FOUND THEN
                     RETURN data;
                 END IF;
@@ -164,6 +167,9 @@ BEGIN
                 RETURN NULL;
             END IF;
             PERFORM pg_advisory_xact_lock_shared({key}, holder);
+        ELSIF number >= {CLAIMED} THEN -- a claim was added before we had the lock
+            number := number - {CLAIMED};
+            CONTINUE;
         ELSE
             SELECT s.message_id INTO held FROM {ring} s WHERE s.slot = {ring}_slot(number);
             IF NOT FOUND OR (held - number) % {slots} <> 0 THEN
@@ -180,7 +186,7 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        IF pg_sequence_last_value(pops) >= pg_sequence_last_value('{ring}_push'::regclass) THEN
+        IF {ring}_next(pops) >= pg_sequence_last_value('{ring}_push'::regclass) THEN
             RETURN NULL;
         END IF;
         number := nextval(pops) - 1;
@@ -198,10 +204,8 @@ DECLARE
     first bigint;
     after bigint;
 BEGIN
-    IF EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder)
-        AND pg_sequence_last_value(pops) IS NOT NULL
-    THEN
-        RETURN QUERY SELECT * FROM {ring}_resume(holder, pops, most);
+    IF pg_sequence_last_value(pops) >= {CLAIMED} THEN
+        RETURN QUERY SELECT * FROM {ring}_resume(holder, pops, most, {mark});
         IF FOUND THEN
             RETURN;
         END IF;
@@ -211,7 +215,7 @@ BEGIN
     END IF;
     PERFORM pg_advisory_xact_lock({key}, holder);
     LOOP
-        first := pg_sequence_last_value(pops);
+        first := {ring}_next(pops);
         after := {ring}_end(holder, first,
             least(first + most, pg_sequence_last_value('{ring}_push'::regclass)));
         EXIT WHEN first < after;
@@ -227,7 +231,7 @@ BEGIN
     WHERE s.slot BETWEEN r.low AND r.high AND s.message_id = r.number + (s.slot - r.low)
         AND s.holders & mine <> 0
     RETURNING s.message_id, s.time, s.message;
-    PERFORM setval(pops, after);
+    PERFORM setval(pops, after | (pg_sequence_last_value(pops) & {CLAIMED}));
     IF NOT pg_try_advisory_xact_lock_shared({key}, {AWAIT_SLOT}) THEN
         PERFORM pg_notify('{name}', '');
     END IF;
@@ -273,16 +277,16 @@ BEGIN
     IF FOUND THEN
         RETURN true;
     END IF;
-    number := pg_sequence_last_value(pops);
+    number := {ring}_next(pops);
     PERFORM pg_advisory_xact_lock({key}, holder);
-    number := pg_sequence_last_value(pops);
+    number := {ring}_next(pops);
     after := {ring}_end(holder, number,
         least(number + most, pg_sequence_last_value('{ring}_push'::regclass)));
     IF (number < after) IS NOT TRUE THEN
         RETURN false;
     END IF;
     INSERT INTO {ring}_claims (subscriber, first, count) VALUES (holder, number, after - number);
-    PERFORM setval(pops, after);
+    PERFORM setval(pops, after | {CLAIMED});
     RETURN true;
 END $$;
 
@@ -348,6 +352,15 @@ BEGIN
     IF claimed.claim IS NOT NULL THEN
         PERFORM {ring}_settle(holder, claimed.claim, claimed.last);
         RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);
+    ELSIF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder)
+        -- In a longer transaction others would wait for the lock, and a claim that was popped before
+        -- may come back.
+        AND {mark} AND pg_try_advisory_xact_lock({key}, holder)
+    THEN
+        -- Whoever adds a claim holds the lock until the commit: a new snapshot sees it.
+        IF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder) THEN
+            PERFORM setval(pops, {ring}_next(pops));
+        END IF;
     END IF;
 END $$;
 

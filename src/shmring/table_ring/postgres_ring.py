@@ -9,7 +9,7 @@ A ring called ``orders`` has, beside its tables:
     open claim, locked by its transaction, or a claim that was given up, for the next pop
 the functions of the `.sql` files
     each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls has no meaning; its name contains the version and the layout
+    calls says that the call has its transaction alone; its name contains the version and the layout
 
 docs/table-ring-design.md says how they use the sequences, and which locks they take.
 """
@@ -40,13 +40,16 @@ Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
 # To be raised with every change of a body.
-VERSION = 17
+VERSION = 18
 
 # SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
 
 # Advisory locks of a ring: the second key. That of a subscriber's cursor is its holder, below 64.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
+
+# What a subscriber's sequence has in addition while the subscriber may have claims.
+CLAIMED = 1 << 62
 
 # How far below a cursor to search for messages that were taken and not popped: more than there are
 # connections. The look that reads the whole table finds those further back.
@@ -128,7 +131,7 @@ def fill_in(script: str, ring: str, layout: Layout, subscribed: int, holders: in
     values |= {"slots": layout.slots, "stride": layout.stride, "place": layout.place_sql("number")}
     values |= {"subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
     values |= {"mark": mark_of(layout), "NEAR": NEAR, "IDLE": IDLE, "PUSH": PUSH}
-    values |= {"AWAIT_MESSAGE": AWAIT_MESSAGE, "AWAIT_SLOT": AWAIT_SLOT}
+    values |= {"AWAIT_MESSAGE": AWAIT_MESSAGE, "AWAIT_SLOT": AWAIT_SLOT, "CLAIMED": CLAIMED}
     return script.format_map(values | {"FOREIGN": FOREIGN, "FULL_WITHIN": FULL_WITHIN})
 
 

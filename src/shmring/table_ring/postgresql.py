@@ -59,7 +59,7 @@ class PostgresBackend(PostgresRing):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         named = self._named
-        mark = self._mark = f"{mark_of(layout)} => NULL"
+        mark = self._mark = f"{mark_of(layout)} => true"
         self._push_one = f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
         self._push_many = f"SELECT {named('_push_many')}($1, $2, {mark})"
         self._sync = (
@@ -79,8 +79,7 @@ class PostgresBackend(PostgresRing):
         me = f"{holder}, {pops}"
         self._me = subscriber, holder, cursor
         one = f"{holder}, '{mask(holder)}', {pops}, $1"
-        claimed = f"EXISTS (SELECT FROM {named('_claims')} WHERE subscriber = {holder})"
-        self._pop_one = f"SELECT {named('_pop_one')}({one}, {claimed}, {mark})"
+        self._pop_one = f"SELECT {named('_pop_one')}({one}, {mark})"
         several = f"FROM {named('_pop_many')}({me}, $1, $2, {mark})"
         self._pop_many = f"SELECT message_id, message {several}"
         self._pop_rows = f"SELECT message_id, time, message {several}"

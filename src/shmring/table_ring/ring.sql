@@ -24,4 +24,9 @@ RETURNS TABLE (number bigint, low bigint, high bigint) LANGUAGE sql IMMUTABLE AS
     SELECT first - first % {slots} + {slots}, 0, first % {slots} + after - first - 1 - {slots}
     WHERE {stride} = 1 AND first % {slots} + after - first > {slots} $$;
 
+-- A subscriber's next number. While it may have claims, its sequence is ahead of all pushes by {CLAIMED}:
+-- so the comparison that tells a pop of messages also tells it of claims.
+CREATE OR REPLACE FUNCTION {ring}_next(pops regclass) RETURNS bigint LANGUAGE sql AS $$
+    SELECT pg_sequence_last_value(pops) & ~{CLAIMED} $$;
+
 UPDATE {ring}_ring SET functions = '{made}';
