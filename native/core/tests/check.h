@@ -128,12 +128,6 @@ static inline void run_in_a_child(void)
 	_exit(child < 0 ? 99 : WEXITSTATUS(status));
 }
 
-/* A test that hangs is a failed test. */
-static inline void set_alarm(void)
-{
-	alarm(600 * stress());
-}
-
 static inline const char *ring_path(void)
 {
 	static char path[64];
@@ -200,7 +194,7 @@ static inline int run_tests(void)
 	int passed = 0, failed = 0;
 
 	run_in_a_child();
-	set_alarm();
+	alarm(600 * stress()); /* a test that hangs is a failed test */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t line = 0; line < sizeof check_tests / sizeof *check_tests; line++) {
 		if (!check_tests[line].run)

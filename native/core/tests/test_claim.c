@@ -1,6 +1,5 @@
 /* Producers: claims, runs, and what is refused. */
 #include "check.h"
-#include "contention.h"
 
 static uint8_t bytes[4 * 1024 * SLOT_BYTES];
 
@@ -142,13 +141,9 @@ static void fill_from(const char *where)
 	close(fd);
 }
 
-TEST(a_claim_is_filled_from_a_file)
+TEST(a_claim_is_filled_from_a_file_of_this_and_of_another_file_system)
 {
 	fill_from("/dev/shm");
-}
-
-TEST(a_claim_is_filled_from_a_file_of_another_file_system)
-{
 	fill_from(".");
 }
 
