@@ -1,9 +1,9 @@
 package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
-import io.shmring.spark.read.ReadMetrics;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.RingReader;
 import io.shmring.spark.read.RingReads.RingBatch;
 import io.shmring.spark.read.RingReads;
 import io.shmring.spark.stream.BranchStream;
@@ -91,7 +91,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
                   + " schema out, select the columns behind it, and cast them",
               String.join("\", \"", rings), schema.treeString(), given.treeString()));
     }
-    return new ShmringScanBuilder(ReadOptions.of(with(query)));
+    return new ShmringScan(schema, ReadOptions.of(with(query)), reads);
   }
 
   @Override
@@ -111,13 +111,14 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     return new CaseInsensitiveStringMap(all);
   }
 
-  /** Leaves out the columns that the query does not use. */
-  private final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
-    private final ReadOptions read;
-    private int[] columns = IntStream.range(0, schema.length()).toArray();
+  /** A read of some columns of some rings. */
+  static final class ShmringScan implements SupportsPushDownRequiredColumns, Scan {
+    private final RingReads reads;
+    private ReadPlan plan;
 
-    ShmringScanBuilder(ReadOptions read) {
-      this.read = read;
+    ShmringScan(StructType schema, ReadOptions options, RingReads reads) {
+      this.reads = reads;
+      this.plan = new ReadPlan(schema, IntStream.range(0, schema.length()).toArray(), options);
     }
 
     /** Leaves out whole columns only: a struct keeps all its fields, whichever Spark wants. */
@@ -125,27 +126,17 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     public void pruneColumns(StructType required) {
       Set<String> names =
           Arrays.stream(required.fields()).map(StructField::name).collect(Collectors.toSet());
-      StructField[] fields = schema.fields();
-      columns =
+      StructField[] fields = plan.schema().fields();
+      int[] columns =
           IntStream.range(0, fields.length)
               .filter(i -> names.contains(fields[i].name()))
               .toArray();
+      plan = new ReadPlan(plan.schema(), columns, options());
     }
 
     @Override
     public Scan build() {
-      return new ShmringScan(new ReadPlan(schema, columns, read), reads);
-    }
-  }
-
-  /** A read of some columns of some rings. */
-  static final class ShmringScan implements Scan {
-    private final ReadPlan plan;
-    private final RingReads reads;
-
-    ShmringScan(ReadPlan plan, RingReads reads) {
-      this.plan = plan;
-      this.reads = reads;
+      return this;
     }
 
     @Override
@@ -177,7 +168,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
 
     @Override
     public CustomMetric[] supportedCustomMetrics() {
-      return ReadMetrics.supported();
+      return RingReader.supportedMetrics();
     }
   }
 }

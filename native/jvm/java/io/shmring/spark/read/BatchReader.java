@@ -29,7 +29,7 @@ import org.slf4j.LoggerFactory;
  * <p>Messages of a named branch are released when the task has succeeded, if the options want that:
  * a task that fails hands them back, and its next attempt reads all of them again.
  */
-final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
+final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(BatchReader.class);
   private static final BranchOptions TURN =
       BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
@@ -48,13 +48,10 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
   private long left;
   private boolean finished;
 
-  /**
-   * @param ring closed at the end of the task
-   */
-  BatchReader(RingPartition partition, ReadOptions options, TaskRing ring) {
-    super(ring);
+  BatchReader(RingPartition partition, ReadPlan plan) {
+    super(partition.place(), plan);
     this.partition = partition;
-    this.options = options;
+    this.options = plan.options();
     this.left = options.maxMessages();
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     try {
@@ -72,11 +69,11 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
     BranchOptions branch = options.branchOptions();
     String who = "spark task " + task.taskAttemptId();
     if (options.branch().isEmpty()) {
-      return new TaskRing.OwnBranch(ring.ring(), branch, who).consumer();
+      return new OwnBranch(ring, branch, who).consumer();
     }
     turn = takeTurn();
     try {
-      Consumer joined = ring.ring().consumer(options.branch(), branch, who);
+      Consumer joined = ring.consumer(options.branch(), branch, who);
       if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
         Internals.hearEnds(joined, partition.ends());
       }
@@ -102,7 +99,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
   }
 
   private void read(Lease lease) {
-    List<Message> messages = ring.next(lease.iterator());
+    List<Message> messages = next(lease.iterator());
     left -= messages.size();
     finished = left <= 0 || lease.end() >= end;
     if (messages.isEmpty()) { // the end marker, which is leased alone
@@ -110,9 +107,9 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
       release(lease, untilSuccess);
     } else if (options.zeroCopy()) {
       mapped.incrementAndGet();
-      found = ring.columns().map(messages, whenUnused(lease, mapped, untilSuccess));
+      found = columns.map(messages, whenUnused(lease, mapped, untilSuccess));
     } else {
-      found = ring.columns().copy(messages);
+      found = columns.copy(messages);
       release(lease, untilSuccess);
     }
   }
@@ -135,7 +132,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
   private Optional<Lease> take() throws IOException {
     long waited = 0;
     Backoff collections = new Backoff(SLICE_MILLIS);
-    int count = (int) Math.min(ring.columns().messagesPerBatch(), left);
+    int count = (int) Math.min(columns.messagesPerBatch(), left);
     try {
       while (true) {
         long left =
@@ -152,7 +149,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
         if (lease.isPresent() || !options.untilEnd()) {
           return lease;
         }
-        ring.metrics().waited();
+        waited();
         waited += SLICE_MILLIS;
         if (mapped.get() > 0 && collections.isDue(waited)) {
           System.gc(); // the producers may wait for batches that are garbage already
@@ -173,7 +170,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
       throw new IOException(
           String.format(
               "ring \"%s\": no message and no end marker in %.1f s: %s",
-              ring.ring().name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
+              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
     }
   }
 
@@ -223,7 +220,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
   private Consumer awaitTurn() {
     while (true) {
       try {
-        return ring.ring().consumer(
+        return ring.consumer(
             "spark-read-" + partition.read(), TURN, "spark attempt " + task.taskAttemptId());
       } catch (RingException error) {
         if (error.status() != Status.SECOND_CONSUMER) {
@@ -233,7 +230,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
       if (!hasAwaitedTurn) {
         LOG.info(
             "ring \"{}\": another attempt of this task reads branch \"{}\"; waiting for its end",
-            ring.ring().name(),
+            ring.name(),
             options.branch());
       }
       hasAwaitedTurn = true;
@@ -277,7 +274,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
             "ring \"%s\": branch \"%s\" %s since this DataFrame was first run, and this is"
                 + " attempt %d:"
                 + " rows would be missing from its result. %s%s",
-            ring.ring().name(),
+            ring.name(),
             options.branch(),
             moved,
             partition.launch(),
@@ -286,7 +283,7 @@ final class BatchReader extends TaskRing.RingReader<ColumnarBatch> {
   }
 
   private long released() {
-    return ring.ring().branch(options.branch()).map(BranchInfo::released).orElse(Long.MAX_VALUE);
+    return ring.branch(options.branch()).map(BranchInfo::released).orElse(Long.MAX_VALUE);
   }
 
   /** When to do something costly during a wait: each pause is twice as long as the one before. */

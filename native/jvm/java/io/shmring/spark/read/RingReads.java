@@ -74,7 +74,7 @@ public final class RingReads {
       implements ReadPlan.ColumnarPartition {
     @Override
     public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
-      return new BatchReader(this, plan.options(), new TaskRing(place, plan));
+      return new BatchReader(this, plan);
     }
   }
 
@@ -105,9 +105,6 @@ public final class RingReads {
     private final ReadOptions options;
     private final RingReads reads;
 
-    /**
-     * @param reads of the DataFrame so far
-     */
     public RingBatch(ReadPlan plan, RingReads reads) {
       this.plan = plan;
       this.options = plan.options();

@@ -9,9 +9,7 @@ import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan.ColumnarPartition;
 import io.shmring.spark.read.ReadPlan;
-import io.shmring.spark.read.TaskRing.OwnBranch;
-import io.shmring.spark.read.TaskRing.RingReader;
-import io.shmring.spark.read.TaskRing;
+import io.shmring.spark.read.RingReader;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
@@ -26,11 +24,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
 
-  /**
-   * @param ring closed with this reader
-   */
-  RangeReader(RangePartition partition, ReadOptions options, TaskRing ring) {
-    super(ring);
+  RangeReader(RangePartition partition, ReadPlan plan) {
+    super(partition.place(), plan);
+    ReadOptions options = plan.options();
     this.zeroCopy = options.zeroCopy() && !partition.dropOldest(); // vectors may outlive the task
     try {
       this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
@@ -41,7 +37,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     try {
       long first = own.map(OwnBranch::first).orElse(partition.first());
       checkFirst(first, partition, options);
-      this.range = ring.ring().range(first, Math.max(first, partition.end()));
+      this.range = ring.range(first, Math.max(first, partition.end()));
       this.messages = range.iterator();
     } catch (RuntimeException error) {
       own.ifPresent(OwnBranch::close);
@@ -52,7 +48,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
 
   private OwnBranch own(long first) {
     return new OwnBranch(
-        ring.ring(),
+        ring,
         BranchOptions.at(first),
         "spark task " + TaskContext.get().taskAttemptId());
   }
@@ -65,17 +61,17 @@ final class RangeReader extends RingReader<ColumnarBatch> {
           String.format(
               "ring \"%s\": the messages %d to %d are gone: the stream's branch drops the oldest. Go on"
                   + " behind the gap with .option(\"failOnDataLoss\", \"false\")",
-              ring.ring().name(), partition.first(), first - 1));
+              ring.name(), partition.first(), first - 1));
     }
   }
 
   @Override
   public boolean next() {
-    List<Message> read = ring.next(messages);
+    List<Message> read = next(messages);
     if (read.isEmpty()) {
       return false;
     }
-    found = zeroCopy ? ring.columns().map(read, () -> {}) : ring.columns().copy(read);
+    found = zeroCopy ? columns.map(read, () -> {}) : columns.copy(read);
     range.confirm(read.get(0).id());
     return true;
   }
@@ -97,7 +93,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
       implements ColumnarPartition {
     @Override
     public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
-      return new RangeReader(this, plan.options(), new TaskRing(place, plan));
+      return new RangeReader(this, plan);
     }
   }
 }

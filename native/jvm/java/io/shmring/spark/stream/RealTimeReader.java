@@ -8,9 +8,7 @@ import io.shmring.Message;
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadPlan.RowPartition;
 import io.shmring.spark.read.ReadPlan;
-import io.shmring.spark.read.TaskRing.OwnBranch;
-import io.shmring.spark.read.TaskRing.RingReader;
-import io.shmring.spark.read.TaskRing;
+import io.shmring.spark.read.RingReader;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.io.IOException;
 import java.time.Duration;
@@ -39,13 +37,13 @@ final class RealTimeReader extends RingReader<InternalRow>
   private long skip; // rows behind the start that the batch before has handed out
 
   RealTimeReader(RealTimePartition partition, ReadPlan plan) {
-    super(new TaskRing(partition.place(), plan));
+    super(partition.place(), plan);
     this.start = partition.start();
     this.first = start.sequence();
     this.end = start.sequence();
     try {
       BranchOptions begin = BranchOptions.at(start.sequence());
-      this.consumer = new OwnBranch(ring.ring(), begin, "spark real-time task").consumer();
+      this.consumer = new OwnBranch(ring, begin, "spark real-time task").consumer();
       Internals.takeEnds(consumer); // they are stepped over
     } catch (RuntimeException error) {
       ring.close();
@@ -95,35 +93,35 @@ final class RealTimeReader extends RingReader<InternalRow>
     try {
       taken =
           consumer.poll(
-              ring.columns().messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
+              columns.messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new IOException("the task was interrupted while it waited for a message", error);
     }
     if (taken.isEmpty()) {
-      ring.metrics().waited();
+      waited();
       return false;
     }
     try (Lease lease = taken.get()) {
-      List<Message> messages = ring.next(lease.iterator());
+      List<Message> messages = next(lease.iterator());
       end = lease.end();
       rows =
           messages.isEmpty()
               ? Collections.emptyIterator()
-              : ring.columns().copy(messages).rowIterator();
+              : columns.copy(messages).rowIterator();
     }
     return true;
   }
 
   @Override
   public PartitionOffset getOffset() {
-    UUID uuid = ring.ring().info().uuid();
+    UUID uuid = ring.info().uuid();
     if (skip > 0) {
-      return new RealTimeOffset(ring.ring().name(), start);
+      return new RealTimeOffset(ring.name(), start);
     }
     Position position =
         rows.hasNext() ? new Position(uuid, first, read) : new Position(uuid, end);
-    return new RealTimeOffset(ring.ring().name(), position);
+    return new RealTimeOffset(ring.name(), position);
   }
 
   @Override

@@ -9,7 +9,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
-import io.shmring.spark.read.TaskRing.OwnBranch;
+import io.shmring.spark.read.RingReader.OwnBranch;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
 import java.util.Optional;

@@ -21,6 +21,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.WriteChannel;
@@ -37,35 +38,47 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
-/** Stages the rows of one task in its own file. */
-final class PartWriter implements DataWriter<InternalRow> {
+/** Stages the rows of one task as messages, one behind the other in a file of its own. */
+abstract class PartWriter implements DataWriter<InternalRow> {
   private final Path path;
-  private final FileChannel file;
-  private final RowEncoder encoder;
+  final FileChannel file;
   private long rows;
+  private int[] lengths = new int[16];
+  private int[] aligns = new int[16];
+  private int count;
 
-  PartWriter(PartWriterFactory factory, String name) {
-    this.path = Path.of(factory.folder(), name);
-    try (Ring ring =
-        factory.place().attachReadOnly(factory.options().hostWaitMillis())) {
-      this.file = FileChannel.open(path, CREATE_NEW, WRITE);
-      this.encoder = RowEncoder.of(ring, factory.schema(), factory.options(), file);
-    } catch (IOException error) {
-      throw new UncheckedIOException("cannot stage rows in " + path, error);
-    }
+  private PartWriter(Path path, FileChannel file) {
+    this.path = path;
+    this.file = file;
   }
 
   @Override
   public void write(InternalRow row) throws IOException {
     rows++;
-    encoder.write(row);
+    encode(row);
+  }
+
+  abstract void encode(InternalRow row) throws IOException;
+
+  /** Writes the rows that do not fill a message yet. */
+  abstract void flush() throws IOException;
+
+  void add(int length, int align) {
+    if (count == lengths.length) {
+      lengths = Arrays.copyOf(lengths, count * 2);
+      aligns = Arrays.copyOf(aligns, count * 2);
+    }
+    lengths[count] = length;
+    aligns[count] = align;
+    count++;
   }
 
   @Override
   public WriterCommitMessage commit() throws IOException {
-    encoder.flush();
+    flush();
     file.close();
-    return encoder.staged(path.toString(), rows);
+    return new RingJob.StagedFile(
+        path.toString(), rows, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
   }
 
   @Override
@@ -76,7 +89,6 @@ final class PartWriter implements DataWriter<InternalRow> {
 
   @Override
   public void close() throws IOException {
-    encoder.close();
     file.close();
   }
 
@@ -91,7 +103,16 @@ final class PartWriter implements DataWriter<InternalRow> {
       implements DataWriterFactory, StreamingDataWriterFactory {
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long task) {
-      return new PartWriter(this, partition + "-" + task);
+      Path path = Path.of(folder, partition + "-" + task);
+      try (Ring ring = place.attachReadOnly(options.hostWaitMillis())) {
+        FileChannel file = FileChannel.open(path, CREATE_NEW, WRITE);
+        Optional<RingSchema> arrow = RingSchema.of(ring);
+        return arrow.isPresent()
+            ? new ArrowRows(path, file, ring, arrow.get(), options)
+            : new ByteRows(path, file, schema);
+      } catch (IOException error) {
+        throw new UncheckedIOException("cannot stage rows in " + path, error);
+      }
     }
 
     @Override
@@ -100,57 +121,20 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Makes messages of rows, one behind the other in a file. */
-  abstract static class RowEncoder implements AutoCloseable {
-    private int[] lengths = new int[16];
-    private int[] aligns = new int[16];
-    private int count;
-
-    static RowEncoder of(Ring ring, StructType rows, WriteOptions options, FileChannel file) {
-      return RingSchema.of(ring)
-          .map(schema -> (RowEncoder) new ArrowRows(ring, schema, options, file))
-          .orElseGet(() -> new ByteRows(rows, file));
-    }
-
-    abstract void write(InternalRow row) throws IOException;
-
-    /** Writes the rows that do not fill a message yet. */
-    abstract void flush() throws IOException;
-
-    @Override
-    public abstract void close();
-
-    void add(int length, int align) {
-      if (count == lengths.length) {
-        lengths = Arrays.copyOf(lengths, count * 2);
-        aligns = Arrays.copyOf(aligns, count * 2);
-      }
-      lengths[count] = length;
-      aligns[count] = align;
-      count++;
-    }
-
-    RingJob.StagedFile staged(String path, long rows) {
-      return new RingJob.StagedFile(
-          path, rows, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
-    }
-  }
-
   /** Rows whose one column is the message: binary, or text as UTF-8. */
-  static final class ByteRows extends PartWriter.RowEncoder {
+  static final class ByteRows extends PartWriter {
     private static final int BUFFER = 1 << 18;
 
-    private final FileChannel file;
     private final boolean text;
     private final ByteBuffer buffer = ByteBuffer.allocateDirect(BUFFER);
 
-    ByteRows(StructType rows, FileChannel file) {
-      this.file = file;
+    ByteRows(Path path, FileChannel file, StructType rows) {
+      super(path, file);
       this.text = rows.fields()[0].dataType().equals(DataTypes.StringType);
     }
 
     @Override
-    void write(InternalRow row) throws IOException {
+    void encode(InternalRow row) throws IOException {
       if (row.isNullAt(0)) {
         throw new IllegalArgumentException("a message cannot be null");
       }
@@ -178,16 +162,12 @@ final class PartWriter implements DataWriter<InternalRow> {
         file.write(bytes);
       }
     }
-
-    @Override
-    public void close() {}
   }
 
   /** Rows as Arrow record batches of the ring's schema. */
-  static final class ArrowRows extends PartWriter.RowEncoder {
+  static final class ArrowRows extends PartWriter {
     private final Ring ring;
     private final WriteOptions options;
-    private final FileChannel file;
     private final Pieces pieces = new Pieces();
     private final BufferAllocator allocator;
     private final VectorSchemaRoot root;
@@ -195,10 +175,11 @@ final class PartWriter implements DataWriter<InternalRow> {
     private int rows;
     private long bytes;
 
-    ArrowRows(Ring ring, RingSchema schema, WriteOptions options, FileChannel file) {
+    ArrowRows(
+        Path path, FileChannel file, Ring ring, RingSchema schema, WriteOptions options) {
+      super(path, file);
       this.ring = ring;
       this.options = options;
-      this.file = file;
       this.allocator =
           ArrowUtils.rootAllocator().newChildAllocator("shmring writer", 0, Long.MAX_VALUE);
       this.root = VectorSchemaRoot.create(schema.plain(), allocator);
@@ -206,7 +187,7 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     @Override
-    void write(InternalRow row) throws IOException {
+    void encode(InternalRow row) throws IOException {
       writer.write(row);
       rows++;
       bytes += row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : 8L * row.numFields();
@@ -251,9 +232,10 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
 
     @Override
-    public void close() {
+    public void close() throws IOException {
       root.close();
       allocator.close();
+      super.close();
     }
 
     /**

@@ -1,0 +1,130 @@
+package io.shmring.spark.read;
+
+import io.shmring.BranchInfo;
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Message;
+import io.shmring.Ring;
+import io.shmring.spark.columns.RingColumns;
+import io.shmring.spark.job.RingMetric;
+import io.shmring.spark.job.RingMetric.Value;
+import io.shmring.spark.job.RingPlace;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.UUID;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+
+/**
+ * A task's reader of a ring: attaches, makes columns of messages, and counts them for Spark's UI.
+ *
+ * @param <T> columns of several messages, or one row
+ */
+public abstract class RingReader<T> implements PartitionReader<T> {
+  private static final String MESSAGES = "ringMessages";
+  private static final String BYTES = "ringBytes";
+  private static final String WAITS = "ringWaits";
+
+  protected final Ring ring; // closed by the subclass
+  protected final RingColumns columns;
+  protected T found;
+  private long messages;
+  private long bytes;
+  private long waits;
+
+  protected RingReader(RingPlace place, ReadPlan plan) {
+    ring = place.attach(plan.options().hostWaitMillis());
+    try {
+      columns = RingColumns.of(ring, plan.schema(), plan.columns());
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+  }
+
+  /** Takes the messages of the next batch, and counts them; end markers are stepped over. */
+  protected final List<Message> next(Iterator<Message> from) {
+    List<Message> taken = new ArrayList<>();
+    while (taken.size() < columns.messagesPerBatch() && from.hasNext()) {
+      Message message = from.next();
+      if (!message.isEnd()) {
+        taken.add(message);
+        bytes += message.length();
+      }
+    }
+    messages += taken.size();
+    return taken;
+  }
+
+  protected final void waited() {
+    waits++;
+  }
+
+  @Override
+  public final T get() {
+    return found;
+  }
+
+  @Override
+  public final CustomTaskMetric[] currentMetricsValues() {
+    return new CustomTaskMetric[] {
+      new Value(MESSAGES, messages), new Value(BYTES, bytes), new Value(WAITS, waits)
+    };
+  }
+
+  public static CustomMetric[] supportedMetrics() {
+    return new CustomMetric[] {new Messages(), new Bytes(), new Waits()};
+  }
+
+  public static final class Messages extends RingMetric {
+    public Messages() {
+      super(MESSAGES, "messages taken from rings");
+    }
+  }
+
+  public static final class Bytes extends RingMetric {
+    public Bytes() {
+      super(BYTES, "bytes of messages taken from rings");
+    }
+  }
+
+  public static final class Waits extends RingMetric {
+    public Waits() {
+      super(WAITS, "waits for an empty ring");
+    }
+  }
+
+  /**
+   * A branch that one reader makes for itself; it is dropped with the reader, and nobody else joins
+   * it.
+   */
+  public static final class OwnBranch implements AutoCloseable {
+    private final String name = "spark-" + UUID.randomUUID();
+    private final Consumer consumer;
+
+    /**
+     * @param start the branch holds messages from there on, except those that are overwritten
+     *     already
+     */
+    public OwnBranch(Ring ring, BranchOptions start, String who) {
+      this.consumer = ring.consumer(name, start.asExclusive().asEphemeral(), who);
+    }
+
+    /** Its only consumer. */
+    public Consumer consumer() {
+      return consumer;
+    }
+
+    /** The first sequence that it holds. */
+    public long first() {
+      return consumer.ring().branch(name).map(BranchInfo::position).orElseThrow();
+    }
+
+    @Override
+    public void close() {
+      consumer.close();
+    }
+  }
+}
