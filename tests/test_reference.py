@@ -42,7 +42,7 @@ def test_page_of_spark_has_every_option() -> None:
 
 
 def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
-    config = JAVA / "plugin" / "AttendantConfig.java"
+    config = JAVA / "Attendant.java"
     sets = in_java(r"OF_SIDECAR =\s+Set\.of\(([^)]*)\)", config)
     keys = {key for found in sets for key in re.findall(r'"(\w+)"', found)}
     known = {f"spark.shmring.sidecar.NAME.{key}" for key in keys}
@@ -57,7 +57,7 @@ def test_page_of_metrics_has_every_metric_and_counter() -> None:
     metrics |= in_java(r'all\.put\("(\w+)"', JAVA / "request/SidecarTask.java")
     assert first_column("metrics.md", "metric") == metrics
     assert first_column("metrics.md", "counter") == set(Counters.__annotations__)
-    lists = in_java(r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "plugin/AttendantConfig.java")
+    lists = in_java(r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "Attendant.java")
     gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
     page = first_column("metrics.md", "gauge")
     assert {gauge.rpartition(".")[2] for gauge in page} == gauges

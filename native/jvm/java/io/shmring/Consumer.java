@@ -58,7 +58,7 @@ public final class Consumer extends Handle implements AutoCloseable {
    * @throws EndOfStreamException if the stream has ended
    */
   public Lease take() throws InterruptedException {
-    return poll(1, Long.MAX_VALUE, Deadline.NEVER).orElseThrow();
+    return poll(1, Long.MAX_VALUE, NEVER).orElseThrow();
   }
 
   /**
@@ -80,14 +80,14 @@ public final class Consumer extends Handle implements AutoCloseable {
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
       throws InterruptedException {
-    return poll(maxMessages, maxSlots, Deadline.in(timeout));
+    return poll(maxMessages, maxSlots, deadline(timeout));
   }
 
   private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)
       throws InterruptedException {
     long before = ends;
     while (true) {
-      Deadline.checkInterrupt();
+      checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
@@ -169,10 +169,10 @@ public final class Consumer extends Handle implements AutoCloseable {
   /** Drains, too, but waits for the first message; returns zero if none came in time. */
   public int drain(MessageHandler handler, int limit, Duration timeout)
       throws InterruptedException {
-    long deadline = Deadline.in(timeout);
+    long deadline = deadline(timeout);
     long before = ends;
     while (true) {
-      Deadline.checkInterrupt();
+      checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());

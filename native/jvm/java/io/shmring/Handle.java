@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.time.Duration;
 import java.util.function.LongConsumer;
 
 /**
@@ -11,6 +12,8 @@ import java.util.function.LongConsumer;
  * before the ring can be unmapped.
  */
 abstract class Handle {
+  static final long NEVER = Long.MAX_VALUE;
+
   final Ring ring;
   final long ringHandle; // stays for as long as this is open
   final WaitStrategy wait;
@@ -70,6 +73,29 @@ abstract class Handle {
         }
         ring.release();
       }
+    }
+  }
+
+  /** A moment on CLOCK_MONOTONIC, which System.nanoTime() reads on Linux. */
+  static long deadline(Duration timeout) {
+    long now = System.nanoTime();
+    long nanos = nanos(timeout);
+    return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
+  }
+
+  /** Converts to nanoseconds; a duration that does not fit becomes NEVER, or as long ago. */
+  static long nanos(Duration duration) {
+    try {
+      return duration.toNanos();
+    } catch (ArithmeticException error) {
+      return duration.isNegative() ? -NEVER : NEVER;
+    }
+  }
+
+  /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so this is called often enough. */
+  static void checkInterrupt() throws InterruptedException {
+    if (Thread.interrupted()) {
+      throw new InterruptedException("interrupted while waiting for a ring");
     }
   }
 }

@@ -26,18 +26,18 @@ public final class Producer extends Handle implements AutoCloseable {
 
   /** Waits for room and publishes a message; returns its id. */
   public long push(byte[] data) throws InterruptedException {
-    return push(data, Kind.BYTES, Deadline.NEVER);
+    return push(data, Kind.BYTES, NEVER);
   }
 
   /** Publishes a message; returns empty if there was no room in time. Zero does not wait. */
   public OptionalLong push(byte[] data, Duration timeout) throws InterruptedException {
-    long sequence = push(data, Kind.BYTES, Deadline.in(timeout));
+    long sequence = push(data, Kind.BYTES, deadline(timeout));
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
   }
 
   /** Publishes the end marker: it ends the stream for every consumer of every branch. */
   public long end() throws InterruptedException {
-    return push(NOTHING, Kind.END, Deadline.NEVER);
+    return push(NOTHING, Kind.END, NEVER);
   }
 
   private long push(byte[] data, int kind, long deadline) throws InterruptedException {
@@ -76,13 +76,13 @@ public final class Producer extends Handle implements AutoCloseable {
    * @return the first message's id; the others follow it one by one
    */
   public long pushMany(int count, MessageWriter writer) throws InterruptedException {
-    return pushMany(count, writer, Deadline.NEVER);
+    return pushMany(count, writer, NEVER);
   }
 
   /** Pushes as many, too; returns empty, and publishes nothing, if there was no room in time. */
   public OptionalLong pushMany(int count, MessageWriter writer, Duration timeout)
       throws InterruptedException {
-    long sequence = pushMany(count, writer, Deadline.in(timeout));
+    long sequence = pushMany(count, writer, deadline(timeout));
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
   }
 
@@ -167,12 +167,12 @@ public final class Producer extends Handle implements AutoCloseable {
 
   /** Waits for room and claims it for a message of `length` bytes. */
   public Claim claim(long length) throws InterruptedException {
-    return claim(length, -1, Deadline.NEVER).orElseThrow();
+    return claim(length, -1, NEVER).orElseThrow();
   }
 
   /** Claims room for a message; returns empty if there was no room in time. */
   public Optional<Claim> claim(long length, Duration timeout) throws InterruptedException {
-    return claim(length, -1, Deadline.in(timeout));
+    return claim(length, -1, deadline(timeout));
   }
 
   /**
@@ -184,7 +184,7 @@ public final class Producer extends Handle implements AutoCloseable {
     if (align < 0 || align % 4 != 0) {
       throw new RingException(Status.INVALID, "align must be a multiple of 4, not " + align);
     }
-    return claim(length, align, Deadline.in(timeout));
+    return claim(length, align, deadline(timeout));
   }
 
   private Optional<Claim> claim(long length, long align, long deadline)
@@ -202,7 +202,7 @@ public final class Producer extends Handle implements AutoCloseable {
   public Optional<Claim> claimAll(int[] lengths, int[] aligns, Duration timeout)
       throws InterruptedException {
     return claim(
-        lengths, Arrays.stream(aligns).asLongStream().toArray(), Deadline.in(timeout));
+        lengths, Arrays.stream(aligns).asLongStream().toArray(), deadline(timeout));
   }
 
   /**
@@ -286,7 +286,7 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   private boolean retry(long status, long slots, long deadline) throws InterruptedException {
-    Deadline.checkInterrupt();
+    checkInterrupt();
     if (status == Outcome.CONTENDED) {
       return true;
     }

@@ -6,6 +6,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.arrow.BatchDecoder.Frame;
+import io.shmring.arrow.BlockPool.Block;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;

@@ -1,9 +1,15 @@
 package io.shmring.arrow;
 
+import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.util.concurrent.LinkedBlockingDeque;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.OwnershipTransferResult;
+import org.apache.arrow.memory.ReferenceManager;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
@@ -67,6 +73,108 @@ final class BlockPool {
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       return null;
+    }
+  }
+
+  /**
+   * The memory of one batch. It is freed when all vectors over it are closed, as Spark does after it
+   * has made rows of them, or when the garbage collector finds no buffer over it: columnar Python
+   * functions keep vectors longer than their batch, and do not say when they drop them. So the memory
+   * can neither leak nor be used after it was freed.
+   */
+  static final class Block implements ReferenceManager {
+    private static final Cleaner CLEANER = Cleaner.create();
+
+    private final long address;
+    private final long size;
+    private final AtomicInteger references = new AtomicInteger();
+    private final Cleaner.Cleanable cleanable;
+
+    /**
+     * @param whenUnused runs once when no buffer is left; must not refer to this block
+     */
+    Block(long address, long size, Runnable whenUnused) {
+      this.address = address;
+      this.size = size;
+      this.cleanable = CLEANER.register(this, whenUnused);
+    }
+
+    /** A buffer without references yet. */
+    ArrowBuf buffer(long offset, long length) {
+      ArrowBuf buffer = new ArrowBuf(this, null, length, address + offset);
+      buffer.writerIndex(length);
+      return buffer;
+    }
+
+    @Override
+    public ArrowBuf deriveBuffer(ArrowBuf source, long index, long length) {
+      return new ArrowBuf(this, null, length, source.memoryAddress() + index);
+    }
+
+    @Override
+    public ArrowBuf retain(ArrowBuf source, BufferAllocator target) {
+      retain();
+      return source;
+    }
+
+    @Override
+    public OwnershipTransferResult transferOwnership(ArrowBuf source, BufferAllocator target) {
+      retain();
+      return new OwnershipTransferResult() {
+        @Override
+        public boolean getAllocationFit() {
+          return true;
+        }
+
+        @Override
+        public ArrowBuf getTransferredBuffer() {
+          return source;
+        }
+      };
+    }
+
+    @Override
+    public int getRefCount() {
+      return references.get();
+    }
+
+    @Override
+    public boolean release() {
+      return release(1);
+    }
+
+    @Override
+    public boolean release(int decrement) {
+      boolean unused = references.addAndGet(-decrement) == 0;
+      if (unused) {
+        cleanable.clean();
+      }
+      return unused;
+    }
+
+    @Override
+    public void retain() {
+      retain(1);
+    }
+
+    @Override
+    public void retain(int increment) {
+      references.addAndGet(increment);
+    }
+
+    @Override
+    public BufferAllocator getAllocator() {
+      return null;
+    }
+
+    @Override
+    public long getSize() {
+      return size;
+    }
+
+    @Override
+    public long getAccountedSize() {
+      return 0; // of no allocator
     }
   }
 }

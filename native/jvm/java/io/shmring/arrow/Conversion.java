@@ -97,7 +97,7 @@ public final class Conversion {
       return columns;
     }
     try (columns;
-        ArrowRecordBatch batch = RecordBatches.of(columns)) {
+        ArrowRecordBatch batch = EncodedBatch.batchOf(columns)) {
       List<Field> fields = columns.getSchema().getFields();
       Iterator<ArrowFieldNode> nodes = batch.getNodes().iterator();
       List<ArrowBuf> buffers = new ArrayList<>(batch.getBuffers());

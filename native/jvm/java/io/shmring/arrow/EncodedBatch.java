@@ -8,9 +8,16 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.WritableByteChannel;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.OptionalLong;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.vector.BufferLayout.BufferType;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.IpcOption;
@@ -48,7 +55,7 @@ public final class EncodedBatch implements AutoCloseable {
     this.root = root;
     this.schema = schema;
     this.rows = rows;
-    batch = RecordBatches.of(root);
+    batch = batchOf(root);
     int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
     body = schema.length + ((PREFIX + metadata + 7) & ~7);
     length = body + batch.computeBodyLength();
@@ -122,6 +129,59 @@ public final class EncodedBatch implements AutoCloseable {
   @Override
   public void close() {
     batch.close();
+  }
+
+  /**
+   * Returns the columns as a record batch, whose buffers are the columns' own; the caller closes it.
+   * Arrow 18, which Spark 4.1 has, leaves out the one offset of a column without values, such as the
+   * inner columns of empty lists; readers crash without it.
+   */
+  public static ArrowRecordBatch batchOf(VectorSchemaRoot root) {
+    ArrowRecordBatch batch = new VectorUnloader(root).getRecordBatch();
+    List<Integer> places = new ArrayList<>();
+    int buffers = 0;
+    for (FieldVector column : root.getFieldVectors()) {
+      buffers = findMissing(column, buffers, batch.getBuffers(), places);
+    }
+    return places.isEmpty() ? batch : filled(batch, root, places);
+  }
+
+  /**
+   * Adds the places of a column's missing offsets, and of those below it.
+   *
+   * @param first of the column's buffers
+   * @return the first buffer of the next column
+   */
+  private static int findMissing(
+      FieldVector column, int first, List<ArrowBuf> buffers, List<Integer> places) {
+    List<BufferType> types = TypeLayout.getTypeLayout(column.getField().getType()).getBufferTypes();
+    int next = first + column.getFieldBuffers().size();
+    for (int i = 0; i < types.size() && first + i < next; i++) {
+      if (types.get(i) == BufferType.OFFSET && buffers.get(first + i).readableBytes() == 0) {
+        places.add(first + i);
+      }
+    }
+    for (FieldVector child : column.getChildrenFromFields()) {
+      next = findMissing(child, next, buffers, places);
+    }
+    return next;
+  }
+
+  private static ArrowRecordBatch filled(
+      ArrowRecordBatch batch, VectorSchemaRoot root, List<Integer> places) {
+    List<ArrowBuf> buffers = new ArrayList<>(batch.getBuffers());
+    try (batch;
+        ArrowBuf zero = root.getVector(0).getAllocator().buffer(Long.BYTES)) {
+      zero.writeLong(0);
+      places.forEach(place -> buffers.set(place, zero));
+      return new ArrowRecordBatch(
+          batch.getLength(),
+          batch.getNodes(),
+          buffers,
+          batch.getBodyCompression(),
+          batch.getVariadicBufferCounts(),
+          true);
+    }
   }
 
   /** A claim as a channel, which passes over bytes before it and behind it. */

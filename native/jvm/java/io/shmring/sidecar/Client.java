@@ -100,4 +100,9 @@ public interface Client {
           : Double.toString(seconds);
     }
   }
+
+  /** The task of an application that sends a request; the request carries it. */
+  public record Work(String application, int stage, int partition, long attempt) {
+    static final Work NOBODYS = new Work("", 0, 0, 0);
+  }
 }

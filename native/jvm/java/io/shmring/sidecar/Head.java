@@ -3,6 +3,7 @@ package io.shmring.sidecar;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.sidecar.Client.Work;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;

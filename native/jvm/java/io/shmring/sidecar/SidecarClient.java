@@ -10,6 +10,7 @@ import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Counters;
 import io.shmring.sidecar.Client.Timeouts;
+import io.shmring.sidecar.Client.Work;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;

@@ -1,8 +1,6 @@
 package io.shmring.spark;
 
 import com.codahale.metrics.Gauge;
-import io.shmring.spark.plugin.Attendant;
-import io.shmring.spark.plugin.AttendantConfig;
 import java.util.Map;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -44,7 +42,7 @@ public final class ShmringPlugin implements SparkPlugin {
     @Override
     public void init(PluginContext context, Map<String, String> extra) {
       try {
-        AttendantConfig config = AttendantConfig.of(context.conf());
+        Attendant.Config config = Attendant.Config.of(context.conf());
         if (config.isEmpty()) {
           LOG.warn("neither spark.shmring.sidecar.* nor spark.shmring.ring.* is set");
           return;

@@ -5,7 +5,7 @@ import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
-import io.shmring.sidecar.Work;
+import io.shmring.sidecar.Client.Work;
 import io.shmring.sidecar.WorkerClient;
 import io.shmring.sidecar.WorkerRings;
 import io.shmring.spark.request.Call.PythonCall;

@@ -7,7 +7,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
-import io.shmring.arrow.RecordBatches;
+import io.shmring.arrow.EncodedBatch;
 import io.shmring.arrow.RingSchema;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.job.RingPlace;
@@ -202,7 +202,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
         return;
       }
       writer.finish();
-      try (ArrowRecordBatch batch = RecordBatches.of(root)) {
+      try (ArrowRecordBatch batch = EncodedBatch.batchOf(root)) {
         ArrowBlock block = MessageSerializer.serialize(new WriteChannel(pieces), batch);
         pieces.writeTo(file);
         add(

@@ -1,0 +1,268 @@
+package io.shmring.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.lang.ProcessBuilder.Redirect;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkFiles;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Tuple2;
+
+/**
+ * The process that looks after this executor's rings and sidecars (shmring.spark.attendant). Its
+ * standard input is a pipe from here: when this JVM dies, by whatever, the pipe ends, and so does
+ * the attendant with all it has started.
+ */
+final class Attendant implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(Attendant.class);
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final long[] BACKOFF_MILLIS = {500, 1000, 2000, 5000, 15_000, 60_000};
+  private static final long SOON_MILLIS = 30_000;
+  private static final int GRACE_SECONDS = 30;
+  private static final int FIRST_WORD_SECONDS = 60;
+
+  private final Config config;
+  private final String line;
+  private final Thread thread;
+  private final CountDownLatch spoken = new CountDownLatch(1); // or ended without a word
+  private final Map<String, Long> metrics = new ConcurrentHashMap<>();
+  private Process process;
+  private boolean closed;
+
+  Attendant(Config config) {
+    this.config = config;
+    this.line = config.json() + "\n";
+    this.thread = new Thread(this::run, "shmring-attendant");
+    thread.setDaemon(true);
+  }
+
+  /** Starts it; tasks that begin afterwards find the rings of the sidecars, and wait for workers. */
+  void start() {
+    thread.start();
+    try {
+      if (!spoken.await(FIRST_WORD_SECONDS, TimeUnit.SECONDS)) {
+        LOG.warn("the sidecars' attendant has said nothing for {} s", FIRST_WORD_SECONDS);
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Zero until it is known. */
+  long metric(String name) {
+    return metrics.getOrDefault(name, 0L);
+  }
+
+  private void run() {
+    int failures = 0;
+    try {
+      while (true) {
+        long begun = System.nanoTime();
+        String end = attend();
+        spoken.countDown();
+        if (isClosed()) {
+          return;
+        }
+        long lived = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begun);
+        failures = lived < SOON_MILLIS ? failures + 1 : 1;
+        long pause = BACKOFF_MILLIS[Math.min(failures, BACKOFF_MILLIS.length) - 1];
+        LOG.error("{}; it is started again in {} ms", end, pause);
+        Thread.sleep(pause);
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt(); // closed
+    }
+  }
+
+  /** Starts the process and reads what it says, until its end. */
+  private String attend() throws InterruptedException {
+    Process started;
+    try {
+      started = begin();
+    } catch (IOException error) {
+      return "the sidecars' attendant cannot be started: " + error.getMessage();
+    }
+    try (BufferedReader reader =
+        new BufferedReader(
+            new InputStreamReader(started.getInputStream(), StandardCharsets.UTF_8))) {
+      for (String said = reader.readLine(); said != null; said = reader.readLine()) {
+        for (Map.Entry<String, JsonNode> entry : JSON.readTree(said).properties()) {
+          metrics.put(entry.getKey(), entry.getValue().longValue());
+        }
+        spoken.countDown();
+      }
+    } catch (IOException error) {
+      LOG.warn("what the sidecars' attendant says cannot be read", error);
+      started.destroy();
+    }
+    return "the sidecars' attendant has ended with status " + started.waitFor();
+  }
+
+  private synchronized Process begin() throws IOException {
+    if (closed) {
+      throw new IOException("closed");
+    }
+    ProcessBuilder builder = new ProcessBuilder(config.command()).redirectError(Redirect.INHERIT);
+    String path = config.modulePath(Path.of(SparkFiles.getRootDirectory()).toAbsolutePath().toString());
+    builder.environment().merge("PYTHONPATH", path, (others, ours) -> ours + ":" + others);
+    process = builder.start();
+    OutputStream input = process.getOutputStream(); // stays open as long as this JVM lives
+    input.write(line.getBytes(StandardCharsets.UTF_8));
+    input.flush();
+    return process;
+  }
+
+  private synchronized boolean isClosed() {
+    return closed;
+  }
+
+  @Override
+  public void close() {
+    Process last;
+    synchronized (this) {
+      closed = true;
+      last = process;
+    }
+    thread.interrupt();
+    if (last == null) {
+      return;
+    }
+    last.destroy();
+    try {
+      if (!last.waitFor(GRACE_SECONDS, TimeUnit.SECONDS)) {
+        last.destroyForcibly();
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** What Spark's configuration says of rings and sidecars. */
+  record Config(
+      String python,
+      List<String> archives,
+      Map<String, Map<String, String>> sidecars,
+      Map<String, Map<String, String>> rings) {
+    private static final String FUNCTION = "function";
+    private static final String COMMAND = "command";
+    private static final String SLOTS = "slots";
+    private static final String SHARED = "shared";
+
+    // CHANGE: a new option of a sidecar
+    private static final Set<String> OF_SIDECAR =
+        Set.of(
+            "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "pin",
+            "shared");
+    private static final List<String> METRICS_OF_SIDECAR =
+        List.of("running", "restarts", "workers", "waitingSlots");
+    private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");
+
+    static Config of(SparkConf conf) {
+      String usual = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
+      String python = conf.get("spark.shmring.python", conf.get("spark.pyspark.python", usual));
+      return new Config(
+          python,
+          archives(conf.get("spark.submit.pyFiles", "")),
+          group(conf, "spark.shmring.sidecar.", OF_SIDECAR),
+          group(conf, "spark.shmring.ring.", Set.of("slots")));
+    }
+
+    /** The names of those of these files that Python looks into. */
+    private static List<String> archives(String files) {
+      return Stream.of(files.split(","))
+          .map(file -> file.substring(file.lastIndexOf('/') + 1))
+          .filter(file -> file.endsWith(".zip") || file.endsWith(".egg"))
+          .toList();
+    }
+
+    /** name.key=value, by name; names may have dots. */
+    private static Map<String, Map<String, String>> group(
+        SparkConf conf, String prefix, Set<String> keys) {
+      Map<String, Map<String, String>> groups = new TreeMap<>();
+      for (Tuple2<String, String> entry : conf.getAllWithPrefix(prefix)) {
+        int dot = entry._1().lastIndexOf('.');
+        String key = entry._1().substring(dot + 1);
+        if (dot < 1 || !keys.contains(key)) {
+          throw new IllegalArgumentException(
+              prefix + entry._1() + " is none of " + prefix + "NAME." + String.join(", .", keys));
+        }
+        groups
+            .computeIfAbsent(entry._1().substring(0, dot), name -> new TreeMap<>())
+            .put(key, entry._2());
+      }
+      return groups;
+    }
+
+    boolean isEmpty() {
+      return sidecars.isEmpty() && rings.isEmpty();
+    }
+
+    List<String> metricNames() {
+      List<String> names = new ArrayList<>();
+      for (String sidecar : sidecars.keySet()) {
+        METRICS_OF_SIDECAR.forEach(metric -> names.add("sidecar." + sidecar + "." + metric));
+      }
+      for (String ring : rings.keySet()) {
+        METRICS_OF_RING.forEach(metric -> names.add("ring." + ring + "." + metric));
+      }
+      return names;
+    }
+
+    List<String> command() {
+      return List.of(python, "-m", "shmring.spark.attendant");
+    }
+
+    /**
+     * Where the attendant and the sidecars look for modules that came with the job.
+     *
+     * @param folder into which Spark puts the job's files
+     */
+    String modulePath(String folder) {
+      Stream<String> inArchives = archives.stream().map(name -> folder + "/" + name);
+      return Stream.concat(Stream.of(folder), inArchives).collect(Collectors.joining(":"));
+    }
+
+    /** The line that the attendant reads. */
+    String json() {
+      ObjectNode json = new ObjectMapper().createObjectNode();
+      ObjectNode started = json.putObject("sidecars");
+      sidecars.forEach((name, of) -> putSidecar(started.putObject(name), name, of));
+      ObjectNode made = json.putObject("rings");
+      rings.forEach((name, of) -> made.putObject(name).put(SLOTS, Long.parseLong(of.get(SLOTS))));
+      return json.toString();
+    }
+
+    private void putSidecar(ObjectNode json, String name, Map<String, String> sidecar) {
+      String function = sidecar.get(FUNCTION);
+      String command = sidecar.get(COMMAND);
+      if ((function == null) == (command == null)) {
+        throw new IllegalArgumentException(
+            "spark.shmring.sidecar." + name + " wants one of .function and .command");
+      }
+      if (command != null) {
+        json.put(COMMAND, command); // the attendant splits it as a shell would
+      } else {
+        sidecar.forEach(json::put); // the attendant reads the numbers
+      }
+      json.put(SHARED, Boolean.parseBoolean(sidecar.get(SHARED)));
+    }
+  }
+}
