@@ -17,7 +17,6 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.spark.TaskContext;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
 import org.slf4j.Logger;
@@ -38,9 +37,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
 
   private final RingPartition partition;
   private final ReadOptions options;
-  private final TaskContext task = TaskContext.get();
   private final Consumer consumer;
-  private Consumer turn; // of a named branch: this attempt's, see takeTurn()
   private boolean hasAwaitedTurn;
   private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
   private final boolean untilSuccess; // leases are kept until the task has succeeded
@@ -54,13 +51,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     this.options = plan.options();
     this.left = options.maxMessages();
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
-    try {
-      this.consumer = join();
-      Internals.takeEnds(consumer); // a task that fails hands the marker back, too
-    } catch (RuntimeException error) {
-      ring.close();
-      throw error;
-    }
+    this.consumer = join();
+    Internals.takeEnds(consumer); // a task that fails hands the marker back, too
     this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
     task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
   }
@@ -71,17 +63,12 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     if (options.branch().isEmpty()) {
       return new OwnBranch(ring, branch, who).consumer();
     }
-    turn = takeTurn();
-    try {
-      Consumer joined = ring.consumer(options.branch(), branch, who);
-      if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
-        Internals.hearEnds(joined, partition.ends());
-      }
-      return joined;
-    } catch (RuntimeException error) {
-      turn.close();
-      throw error;
+    takeTurn();
+    Consumer joined = ring.consumer(options.branch(), branch, who);
+    if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
+      Internals.hearEnds(joined, partition.ends());
     }
+    return joined;
   }
 
   @Override
@@ -133,32 +120,27 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     long waited = 0;
     Backoff collections = new Backoff(SLICE_MILLIS);
     int count = (int) Math.min(columns.messagesPerBatch(), left);
-    try {
-      while (true) {
-        long left =
-            options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
-        Optional<Lease> lease;
-        try {
-          lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(left, 0)));
-        } catch (EndOfStreamException ended) { // another consumer has reached the marker
-          if (options.untilEnd()) {
-            return Optional.empty();
-          }
-          continue;
+    while (true) {
+      long left =
+          options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
+      Optional<Lease> lease;
+      try {
+        lease = take(consumer, count, Math.max(left, 0));
+      } catch (EndOfStreamException ended) { // another consumer has reached the marker
+        if (options.untilEnd()) {
+          return Optional.empty();
         }
-        if (lease.isPresent() || !options.untilEnd()) {
-          return lease;
-        }
-        waited();
-        waited += SLICE_MILLIS;
-        if (mapped.get() > 0 && collections.isDue(waited)) {
-          System.gc(); // the producers may wait for batches that are garbage already
-        }
-        checkConnectTimeout(waited);
+        continue;
       }
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new IOException("the task was interrupted while it waited for a message", error);
+      if (lease.isPresent() || !options.untilEnd()) {
+        return lease;
+      }
+      waited();
+      waited += SLICE_MILLIS;
+      if (mapped.get() > 0 && collections.isDue(waited)) {
+        System.gc(); // the producers may wait for batches that are garbage already
+      }
+      checkConnectTimeout(waited);
     }
   }
 
@@ -186,10 +168,6 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     } else {
       consumer.close();
     }
-    if (turn != null) {
-      turn.close(); // last: the next attempt checks what was released
-    }
-    ring.close();
   }
 
   /**
@@ -203,17 +181,11 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    *
    * @throws IllegalStateException if some of this attempt's messages were released before
    */
-  private Consumer takeTurn() {
-    Consumer taken = awaitTurn();
-    try {
-      if (isIncomplete()) {
-        awaitKill();
-        throw incomplete();
-      }
-      return taken;
-    } catch (RuntimeException error) {
-      taken.close();
-      throw error;
+  private void takeTurn() {
+    closedAtEnd(awaitTurn()); // after the consumer: the next attempt checks what was released
+    if (isIncomplete()) {
+      awaitKill();
+      throw incomplete();
     }
   }
 

@@ -3,19 +3,27 @@ package io.shmring.spark.read;
 import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
+import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.spark.columns.RingColumns;
 import io.shmring.spark.job.RingMetric;
 import io.shmring.spark.job.RingMetric.Value;
 import io.shmring.spark.job.RingPlace;
+import java.io.IOException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
+import org.apache.arrow.util.AutoCloseables;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.util.TaskCompletionListener;
 
 /**
  * A task's reader of a ring: attaches, makes columns of messages, and counts them for Spark's UI.
@@ -27,7 +35,8 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   private static final String BYTES = "ringBytes";
   private static final String WAITS = "ringWaits";
 
-  protected final Ring ring; // closed by the subclass
+  protected final TaskContext task = TaskContext.get();
+  protected final Ring ring; // closed at the end of the task, also if no reader could be made of it
   protected final RingColumns columns;
   protected T found;
   private long messages;
@@ -35,12 +44,29 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   private long waits;
 
   protected RingReader(RingPlace place, ReadPlan plan) {
-    ring = place.attach(plan.options().hostWaitMillis());
+    ring = closedAtEnd(place.attach(plan.options().hostWaitMillis()));
+    columns = RingColumns.of(ring, plan.schema(), plan.columns());
+  }
+
+  /** Spark closes only readers that could be made. What comes last is closed first. */
+  protected final <C extends AutoCloseable> C closedAtEnd(C opened) {
+    task.addTaskCompletionListener(
+        (TaskCompletionListener) context -> AutoCloseables.closeNoChecked(opened));
+    return opened;
+  }
+
+  /**
+   * Takes the next messages; empty if none came in time.
+   *
+   * @throws EndOfStreamException if another consumer has reached the end marker
+   */
+  protected final Optional<Lease> take(Consumer consumer, int count, long millis)
+      throws IOException {
     try {
-      columns = RingColumns.of(ring, plan.schema(), plan.columns());
-    } catch (RuntimeException error) {
-      ring.close();
-      throw error;
+      return consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(millis));
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was interrupted while it waited for a message", error);
     }
   }
 

@@ -12,14 +12,11 @@ import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingReader;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Optional;
-import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Reads messages that the stream's branch, or else a branch of this reader, holds; takes none. */
 final class RangeReader extends RingReader<ColumnarBatch> {
-  private final Optional<OwnBranch> own; // if the stream's branch does not hold the messages
   private final Range range;
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
@@ -28,29 +25,16 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     super(partition.place(), plan);
     ReadOptions options = plan.options();
     this.zeroCopy = options.zeroCopy() && !partition.dropOldest(); // vectors may outlive the task
-    try {
-      this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
-    } catch (RuntimeException error) {
-      ring.close();
-      throw error;
-    }
-    try {
-      long first = own.map(OwnBranch::first).orElse(partition.first());
-      checkFirst(first, partition, options);
-      this.range = ring.range(first, Math.max(first, partition.end()));
-      this.messages = range.iterator();
-    } catch (RuntimeException error) {
-      own.ifPresent(OwnBranch::close);
-      ring.close();
-      throw error;
-    }
+    long first = partition.dropOldest() ? held(partition.first()) : partition.first();
+    checkFirst(first, partition, options);
+    this.range = closedAtEnd(ring.range(first, Math.max(first, partition.end())));
+    this.messages = range.iterator();
   }
 
-  private OwnBranch own(long first) {
-    return new OwnBranch(
-        ring,
-        BranchOptions.at(first),
-        "spark task " + TaskContext.get().taskAttemptId());
+  /** Holds the messages, which the stream's branch does not; returns the first that it holds. */
+  private long held(long from) {
+    String who = "spark task " + task.taskAttemptId();
+    return closedAtEnd(new OwnBranch(ring, BranchOptions.at(from), who)).first();
   }
 
   /** Fails if messages before `first` were overwritten since the batch was planned. */
@@ -79,8 +63,6 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   @Override
   public void close() {
     range.close();
-    own.ifPresent(OwnBranch::close);
-    ring.close();
   }
 
   /**

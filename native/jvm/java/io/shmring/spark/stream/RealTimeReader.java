@@ -11,7 +11,6 @@ import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingReader;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.io.IOException;
-import java.time.Duration;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
@@ -41,14 +40,9 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.start = partition.start();
     this.first = start.sequence();
     this.end = start.sequence();
-    try {
-      BranchOptions begin = BranchOptions.at(start.sequence());
-      this.consumer = new OwnBranch(ring, begin, "spark real-time task").consumer();
-      Internals.takeEnds(consumer); // they are stepped over
-    } catch (RuntimeException error) {
-      ring.close();
-      throw error;
-    }
+    BranchOptions begin = BranchOptions.at(start.sequence());
+    this.consumer = closedAtEnd(new OwnBranch(ring, begin, "spark real-time task")).consumer();
+    Internals.takeEnds(consumer); // they are stepped over
     this.skip = start.rows();
   }
 
@@ -89,15 +83,7 @@ final class RealTimeReader extends RingReader<InternalRow>
   private boolean take(long timeoutMillis) throws IOException {
     first = end;
     read = 0;
-    Optional<Lease> taken;
-    try {
-      taken =
-          consumer.poll(
-              columns.messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new IOException("the task was interrupted while it waited for a message", error);
-    }
+    Optional<Lease> taken = take(consumer, columns.messagesPerBatch(), timeoutMillis);
     if (taken.isEmpty()) {
       waited();
       return false;
@@ -127,7 +113,6 @@ final class RealTimeReader extends RingReader<InternalRow>
   @Override
   public void close() {
     consumer.close();
-    ring.close();
   }
 
   /** A ring that a task reads from a position on, for as long as its batch lasts. */
