@@ -53,7 +53,7 @@ def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
 
 def test_page_of_metrics_has_every_metric_and_counter() -> None:
     metrics = in_java(r'"(ring[A-Z]\w+)"', JAVA / "read/RingReader.java")
-    metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/WriteMetrics.java")
+    metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/RingWrite.java")
     metrics |= in_java(r'all\.put\("(\w+)"', JAVA / "request/SidecarTask.java")
     assert first_column("metrics.md", "metric") == metrics
     assert first_column("metrics.md", "counter") == set(Counters.__annotations__)

@@ -30,19 +30,4 @@ public record Participant(
     PRODUCER,
     CONSUMER
   }
-
-  static Participant of(int index, long[] words, String name) {
-    OptionalLong hold = words[4] == -1 ? OptionalLong.empty() : OptionalLong.of(words[4]);
-    return new Participant(
-        index,
-        words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.CONSUMER : Role.ATTACHED,
-        words[1],
-        words[2] != 0,
-        words[3],
-        hold,
-        words[5],
-        words[6],
-        words[7],
-        name);
-  }
 }

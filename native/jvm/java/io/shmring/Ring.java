@@ -1,5 +1,6 @@
 package io.shmring;
 
+import io.shmring.Participant.Role;
 import java.nio.ByteBuffer;
 import java.nio.LongBuffer;
 import java.nio.charset.StandardCharsets;
@@ -8,6 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.UUID;
 import java.util.function.Supplier;
 
@@ -271,7 +273,18 @@ public final class Ring implements AutoCloseable {
     for (int i = 0; i < info.participants(); i++) {
       byte[] name = Native.participant(handle(), i, words);
       if (name != null) {
-        participants.add(Participant.of(i, words, new String(name, StandardCharsets.UTF_8)));
+        participants.add(
+            new Participant(
+                i,
+                words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.CONSUMER : Role.ATTACHED,
+                words[1],
+                words[2] != 0,
+                words[3],
+                words[4] == -1 ? OptionalLong.empty() : OptionalLong.of(words[4]),
+                words[5],
+                words[6],
+                words[7],
+                new String(name, StandardCharsets.UTF_8)));
       }
     }
     return participants;

@@ -6,7 +6,6 @@ import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
 import io.shmring.Ring;
 import io.shmring.RingException;
-import io.shmring.Status;
 import java.time.Duration;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
@@ -24,14 +23,7 @@ public final class ArrowConsumer implements AutoCloseable {
    */
   public ArrowConsumer(
       Ring ring, String branch, BranchOptions options, BufferAllocator allocator) {
-    RingSchema schema =
-        RingSchema.of(ring)
-            .orElseThrow(
-                () ->
-                    new RingException(
-                        Status.INVALID,
-                        String.format("ring \"%s\" has no Arrow schema", ring.name())));
-    this.decoder = new BatchDecoder(schema, allocator);
+    this.decoder = new BatchDecoder(RingSchema.required(ring), allocator);
     this.consumer = ring.consumer(branch, options);
   }
 

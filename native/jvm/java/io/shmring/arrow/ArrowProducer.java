@@ -22,16 +22,12 @@ public final class ArrowProducer implements AutoCloseable {
    */
   public ArrowProducer(Ring ring, String name) {
     this.ring = ring;
-    this.schema =
-        RingSchema.of(ring)
-            .filter(found -> !found.hasDictionaries())
-            .orElseThrow(
-                () ->
-                    new RingException(
-                        Status.INVALID,
-                        String.format(
-                            "ring \"%s\" has no Arrow schema, or one with dictionaries",
-                            ring.name())));
+    this.schema = RingSchema.required(ring);
+    if (schema.hasDictionaries()) {
+      throw new RingException(
+          Status.INVALID,
+          String.format("ring \"%s\" has an Arrow schema with dictionaries", ring.name()));
+    }
     this.producer = ring.producer(name);
   }
 

@@ -41,6 +41,15 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     }
   }
 
+  /** The schema of a ring that must have one. */
+  static RingSchema required(Ring ring) {
+    return of(ring)
+        .orElseThrow(
+            () ->
+                new RingException(
+                    Status.INVALID, String.format("ring \"%s\" has no Arrow schema", ring.name())));
+  }
+
   /**
    * @param bytes an IPC message
    */

@@ -94,7 +94,7 @@ final class ReplyRing implements AutoCloseable {
             MEMORY.getTotalSpace() >> 20,
             slots,
             slots * SLOT_COST / 1048576.0,
-            timeouts.connectText(),
+            Client.Timeouts.text(timeouts.connectTimeout()),
             slots > LEAST_SLOTS
                 ? ", make the ring smaller with reply_slots=... of through()"
                 : ""));

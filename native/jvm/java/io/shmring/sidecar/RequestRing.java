@@ -6,6 +6,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.sidecar.Client.Timeouts;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
@@ -69,7 +70,7 @@ final class RequestRing implements AutoCloseable {
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */
-  static RequestRing await(String sidecar, Client.Timeouts timeouts, Runnable taskCheck)
+  static RequestRing await(String sidecar, Timeouts timeouts, Runnable taskCheck)
       throws InterruptedException {
     long begun = System.nanoTime();
     long pause = PAUSE_MILLIS;
@@ -79,32 +80,33 @@ final class RequestRing implements AutoCloseable {
       try {
         return enter(sidecar);
       } catch (RingException error) {
-        if (error.status() == Status.NOT_FOUND) {
-          if (waited >= timeouts.connectNanos()) {
-            throw new SidecarException(
-                String.format(
-                    "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not"
-                        + " start); %s; start it with `shmring sidecar module:function --name %s`, or"
-                        + " see in the log of what should have started it why it is not there",
-                    sidecar, timeouts.connectText(), others(), sidecar));
-          }
-          Thread.sleep(PAUSE_MILLIS);
-        } else if (error.status() == Status.LIMIT) {
-          if (waited >= timeouts.timeoutNanos()) {
-            throw new SidecarException(
-                String.format(
-                    "sidecar \"%s\" has had no room for another client for %s s: `shmring stat %s`"
-                        + " shows who takes part; let fewer tasks run at a time on a host, share their"
-                        + " work between sidecars of several names, or wait longer (timeout=...)",
-                    sidecar, timeouts.timeoutText(), name(sidecar)));
-          }
-          Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
-          pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
-        } else {
+        if (error.status() != Status.NOT_FOUND && error.status() != Status.LIMIT) {
           throw error;
         }
+        boolean full = error.status() == Status.LIMIT;
+        if (waited >= Timeouts.nanos(full ? timeouts.timeout() : timeouts.connectTimeout())) {
+          throw new SidecarException(full ? noRoom(sidecar, timeouts) : nobody(sidecar, timeouts));
+        }
+        Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
+        pause = full ? Math.min(2 * pause, LONGEST_PAUSE_MILLIS) : PAUSE_MILLIS;
       }
     }
+  }
+
+  private static String nobody(String sidecar, Timeouts timeouts) {
+    return String.format(
+        "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not start); %s;"
+            + " start it with `shmring sidecar module:function --name %s`, or see in the log of what"
+            + " should have started it why it is not there",
+        sidecar, Timeouts.text(timeouts.connectTimeout()), others(), sidecar);
+  }
+
+  private static String noRoom(String sidecar, Timeouts timeouts) {
+    return String.format(
+        "sidecar \"%s\" has had no room for another client for %s s: `shmring stat %s` shows who takes"
+            + " part; let fewer tasks run at a time on a host, share their work between sidecars of"
+            + " several names, or wait longer (timeout=...)",
+        sidecar, Timeouts.text(timeouts.timeout()), name(sidecar));
   }
 
   Ring ring() {

@@ -191,10 +191,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     if (Producer.slotsFor(needed, true) <= slots / 2) {
       return;
     }
-    long wanted = slots;
-    while (Producer.slotsFor(needed, true) > wanted / 2) {
-      wanted *= 2;
-    }
+    long wanted = 2 * Long.highestOneBit(2 * Producer.slotsFor(needed, true) - 1);
     throw new RingException(
         Status.TOO_LARGE,
         String.format(
@@ -272,9 +269,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       sent = push(request, head, SLICE);
       counters.add("roomTime", System.nanoTime() - begun);
     }
-    if (sent) {
-      request.sent = true;
-    }
+    request.sent = sent;
     return sent;
   }
 
@@ -438,7 +433,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       }
       taskCheck.run();
       if (!spare.getAsBoolean()) {
-        if (System.nanoTime() - begun >= timeouts.connectNanos()) {
+        if (System.nanoTime() - begun >= Timeouts.nanos(timeouts.connectTimeout())) {
           throw ReplyRing.noMemory(least, timeouts);
         }
         Thread.sleep(SLICE.toMillis());
@@ -462,22 +457,22 @@ public final class SidecarClient implements Client, AutoCloseable {
     } else if (!requests.isCurrent().orElse(true)) { // it was started anew
       follow();
       deadSince = OptionalLong.of(now);
-    } else if (now - deadSince.getAsLong() > timeouts.connectNanos()) {
+    } else if (now - deadSince.getAsLong() > Timeouts.nanos(timeouts.connectTimeout())) {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
                   + " (connect_timeout=...); %d requests were under way; the log of what started it says"
                   + " why it ended",
-              sidecar, timeouts.connectText(), waiting.size()));
+              sidecar, Timeouts.text(timeouts.connectTimeout()), waiting.size()));
     }
-    if (deadSince.isEmpty() && now - lastHeard > timeouts.timeoutNanos()) {
+    if (deadSince.isEmpty() && now - lastHeard > Timeouts.nanos(timeouts.timeout())) {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" lives but has not answered process %d for %s s: %s; give it more time"
                   + " (timeout=...) or more workers",
               sidecar,
               ProcessHandle.current().pid(),
-              timeouts.timeoutText(),
+              Timeouts.text(timeouts.timeout()),
               requests.describe()));
     }
   }

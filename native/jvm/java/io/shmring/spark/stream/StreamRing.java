@@ -180,13 +180,12 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Receives texts about what a stream misses. */
-  interface Losses {
-    void tell(String what);
-  }
-
-  /** The messages of a batch; empty if it has none. */
-  Optional<InputPartition> partition(Position start, Position end, Losses losses) {
+  /**
+   * The messages of a batch; empty if it has none.
+   *
+   * @param lost gets a text about what the stream misses
+   */
+  Optional<InputPartition> partition(Position start, Position end, java.util.function.Consumer<String> lost) {
     if (start.rows() > 0) {
       throw new IllegalStateException(
           String.format(
@@ -196,7 +195,7 @@ final class StreamRing implements AutoCloseable {
     }
     if (!end.uuid().equals(uuid())) { // it was planned over the ring before this one
       if (!end.equals(start)) {
-        losses.tell(replaced(end));
+        lost.accept(replaced(end));
       }
       return Optional.empty();
     }

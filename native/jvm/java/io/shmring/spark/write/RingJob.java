@@ -84,17 +84,8 @@ final class RingJob implements AutoCloseable {
    * @param claimed gets the first sequence before this store
    */
   void publishAtOnce(List<StagedFile> files, LongConsumer claimed) {
-    int count = files.stream().mapToInt(file -> file.lengths().length).sum();
-    if (count > 0) {
-      int[] lengths = new int[count];
-      int[] aligns = new int[count];
-      int at = 0;
-      for (StagedFile file : files) {
-        System.arraycopy(file.lengths(), 0, lengths, at, file.lengths().length);
-        System.arraycopy(file.aligns(), 0, aligns, at, file.aligns().length);
-        at += file.lengths().length;
-      }
-      publish(files, lengths, aligns, 0, claimed);
+    if (files.stream().anyMatch(file -> file.lengths().length > 0)) {
+      publish(files, 0, claimed);
     }
   }
 
@@ -111,8 +102,8 @@ final class RingJob implements AutoCloseable {
         }
         int[] lengths = Arrays.copyOfRange(file.lengths(), first, end);
         int[] aligns = Arrays.copyOfRange(file.aligns(), first, end);
-        publish(List.of(new StagedFile(file.path(), file.rows(), lengths, aligns)), lengths, aligns, position,
-            id -> {});
+        StagedFile piece = new StagedFile(file.path(), file.rows(), lengths, aligns);
+        publish(List.of(piece), position, id -> {});
         position += Arrays.stream(lengths).asLongStream().sum();
       }
     }
@@ -126,8 +117,9 @@ final class RingJob implements AutoCloseable {
     }
   }
 
-  private void publish(
-      List<StagedFile> files, int[] lengths, int[] aligns, long position, LongConsumer claimed) {
+  private void publish(List<StagedFile> files, long position, LongConsumer claimed) {
+    int[] lengths = files.stream().flatMapToInt(file -> Arrays.stream(file.lengths())).toArray();
+    int[] aligns = files.stream().flatMapToInt(file -> Arrays.stream(file.aligns())).toArray();
     try (Claim claim = claim(lengths, aligns)) {
       int part = 0;
       for (StagedFile file : files) {
