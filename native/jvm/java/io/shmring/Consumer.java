@@ -203,7 +203,7 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   private void refuseInHandler(String what) {
-    if (drain != null && drain.view().isOpen()) {
+    if (drain != null && drain.view.isOpen()) {
       throw new RingException(
           Status.INVALID,
           String.format(

@@ -9,17 +9,13 @@ final class Drain {
 
   private final long ring; // its handle stays for as long as the consumer is open
   private final Slots slots;
-  private final MessageView view = new MessageView();
+  final MessageView view = new MessageView();
   private final LongBuffer words = Lease.words(MOST);
   private final long address = Native.address(words);
 
   Drain(Ring ring) {
     this.ring = ring.handle();
     this.slots = ring.slots();
-  }
-
-  MessageView view() {
-    return view;
   }
 
   /** Takes up to `limit` messages; returns their number, or an {@link Outcome}. Skips a damaged one. */

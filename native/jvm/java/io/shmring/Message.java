@@ -9,7 +9,7 @@ public final class Message {
   static final int WORDS = 7;
 
   private final Messages held;
-  private final long behind;
+  final long behind; // the sequence behind it
   private final long id;
   private final long time;
   private final long offset;
@@ -27,11 +27,6 @@ public final class Message {
     this.length = words.get(at + 4);
     this.kind = (int) words.get(at + 5);
     this.slots = (int) words.get(at + 6);
-  }
-
-  /** The sequence behind it. */
-  long behind() {
-    return behind;
   }
 
   public long id() {

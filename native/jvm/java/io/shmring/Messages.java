@@ -55,7 +55,7 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
     }
 
     private Optional<Message> read() {
-      if (head().isPresent() && position < head().get().behind()) {
+      if (head().isPresent() && position < head().get().behind) {
         return head();
       }
       long[] words = new long[Message.WORDS];
@@ -71,7 +71,7 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
       }
       Message message = next.get();
       next = Optional.empty();
-      position = message.behind();
+      position = message.behind;
       return message;
     }
   }

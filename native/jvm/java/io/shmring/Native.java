@@ -127,7 +127,6 @@ final class Native {
 
   static native int publishMany(long producer, long last, long lengths);
 
-  /** Loads the JNI library from the jar. */
   private static void load() {
     String given = System.getProperty(PROPERTY);
     if (given != null) {

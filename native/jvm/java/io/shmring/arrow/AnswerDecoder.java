@@ -8,7 +8,6 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.BatchDecoder.Frame;
 import io.shmring.arrow.BlockPool.Block;
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
@@ -64,11 +63,7 @@ public final class AnswerDecoder {
   }
 
   /** Decodes an answer that came in parts, and is in no message. */
-  public VectorSchemaRoot read(byte[] stream, VectorSchemaRoot sent) {
-    return read(new ByteArrayInputStream(stream), sent);
-  }
-
-  private VectorSchemaRoot read(InputStream stream, VectorSchemaRoot sent) {
+  public VectorSchemaRoot read(InputStream stream, VectorSchemaRoot sent) {
     last = NONE;
     try (ArrowStreamReader reader = new ArrowStreamReader(stream, allocator)) {
       VectorSchemaRoot read = reader.getVectorSchemaRoot();

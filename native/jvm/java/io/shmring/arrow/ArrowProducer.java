@@ -40,7 +40,7 @@ public final class ArrowProducer implements AutoCloseable {
               "ring \"%s\" holds batches of %s, this is one of %s",
               ring.name(), schema.stored(), root.getSchema()));
     }
-    try (EncodedBatch batch = new EncodedBatch(root)) {
+    try (EncodedBatch batch = new EncodedBatch(root, NOTHING, root.getRowCount())) {
       return batch.push(producer, NOTHING, Kind.ARROW_BATCH, timeout);
     }
   }

@@ -56,7 +56,6 @@ public final class BatchDecoder {
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
 
-  /** Decodes all columns. */
   BatchDecoder(RingSchema schema, BufferAllocator allocator) {
     this(schema, IntStream.range(0, schema.plain().getFields().size()).toArray(), allocator);
   }
@@ -196,7 +195,6 @@ public final class BatchDecoder {
     return (RecordBatch) frame.metadata().header(new RecordBatch());
   }
 
-  /** Picks the nodes and buffers of the wanted columns. */
   private void select(
       RecordBatch batch, Frame frame, List<ArrowFieldNode> nodes, List<Piece> pieces) {
     for (Part part : parts) {
@@ -373,7 +371,6 @@ public final class BatchDecoder {
   record Frame(org.apache.arrow.flatbuf.Message metadata, long body, long end) {
     private static final int CONTINUATION = -1;
 
-    /** Reads the frame that begins at `offset`. */
     static Frame at(Message message, long offset) {
       ByteBuffer prefix = little(8);
       message.copyTo(offset, prefix);

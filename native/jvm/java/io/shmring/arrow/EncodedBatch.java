@@ -31,8 +31,6 @@ import org.apache.arrow.vector.types.pojo.Schema;
 public final class EncodedBatch implements AutoCloseable {
   private static final int PREFIX = 8;
 
-  private static final byte[] NOTHING = {};
-
   private final VectorSchemaRoot root;
   private final byte[] schema;
   private final int rows;
@@ -42,13 +40,7 @@ public final class EncodedBatch implements AutoCloseable {
 
   /**
    * @param root keeps its values until this is closed
-   */
-  EncodedBatch(VectorSchemaRoot root) {
-    this(root, NOTHING, root.getRowCount());
-  }
-
-  /**
-   * @param schema turns it into a stream: see {@link #schemaBytes}
+   * @param schema turns it into a stream: see {@link #schemaBytes}; empty: a batch alone
    * @param rows number of its rows, for the text of errors
    */
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {

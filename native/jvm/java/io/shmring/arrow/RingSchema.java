@@ -63,7 +63,6 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, offset));
   }
 
-  /** Reads a message from `offset` on. */
   static InputStream stream(Message message, long offset) {
     byte[] bytes = message.bytes();
     return new ByteArrayInputStream(bytes, (int) offset, bytes.length - (int) offset);

@@ -5,7 +5,6 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** Sends a task's batches to whoever answers them. One thread at a time may use it. */
 public interface Client {
-  /** There are no more batches. */
   default void endInput() {}
 
   /** Number of batches that are still needed. */

@@ -10,6 +10,7 @@ import java.io.File;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.function.LongFunction;
 
 /** The ring for a client's answers, which only the client reads. sidecars/sizes.py explains its size. */
 final class ReplyRing implements AutoCloseable {
@@ -51,10 +52,15 @@ final class ReplyRing implements AutoCloseable {
     String unique = UUID.randomUUID().toString().replace("-", "").substring(0, 12);
     String name =
         String.format("reply.%s.%d-%s", sidecar, ProcessHandle.current().pid(), unique);
-    long slots = Math.max(least, fitting(wish));
-    while (true) {
+    return largest(
+        least, fitting(wish), slots -> new ReplyRing(Ring.createTemporary(name, slots)));
+  }
+
+  /** Makes a ring of so many slots, or of fewer if there is no memory: other processes may take it. */
+  static <T> Optional<T> largest(long least, long wish, LongFunction<T> make) {
+    for (long slots = Math.max(least, wish); ; slots = Math.max(least, slots / 2)) {
       try {
-        return Optional.of(new ReplyRing(Ring.createTemporary(name, slots)));
+        return Optional.of(make.apply(slots));
       } catch (RingException error) {
         if (error.status() != Status.NO_SPACE) {
           throw error;
@@ -63,7 +69,6 @@ final class ReplyRing implements AutoCloseable {
       if (slots == least) {
         return Optional.empty();
       }
-      slots = Math.max(least, slots / 2); // other processes took the memory
     }
   }
 
@@ -81,7 +86,6 @@ final class ReplyRing implements AutoCloseable {
     return MEMORY.getUsableSpace() < MEMORY.getTotalSpace() / SHORT;
   }
 
-  /** The error when there is no memory for a ring of so many slots. */
   static RingException noMemory(long slots, Client.Timeouts timeouts) {
     return new RingException(
         Status.NO_SPACE,

@@ -31,8 +31,8 @@ final class RequestRing implements AutoCloseable {
   private static final long PAUSE_MILLIS = 50;
   private static final long LONGEST_PAUSE_MILLIS = 1000;
 
-  private final Ring ring;
-  private final Producer producer;
+  final Ring ring;
+  final Producer producer;
 
   private RequestRing(Ring ring, Producer producer) {
     this.ring = ring;
@@ -109,14 +109,6 @@ final class RequestRing implements AutoCloseable {
         sidecar, Timeouts.text(timeouts.timeout()), name(sidecar));
   }
 
-  Ring ring() {
-    return ring;
-  }
-
-  Producer producer() {
-    return producer;
-  }
-
   /** Whether the ring with the sidecar's name is this one; empty if there is none. */
   Optional<Boolean> isCurrent() {
     try (Ring found = Ring.attachReadOnly(ring.name())) {
@@ -133,8 +125,12 @@ final class RequestRing implements AutoCloseable {
         Files.newDirectoryStream(Path.of(Ring.PREFIX).getParent(), FILES)) {
       for (Path file : files) {
         String name = file.getFileName().toString().substring(FILES.length() - 1);
-        if (isServed(name)) {
-          names.add('"' + name + '"');
+        try (Ring ring = Ring.attachReadOnly(name(name))) {
+          if (isServed(ring)) {
+            names.add('"' + name + '"');
+          }
+        } catch (RingException error) {
+          continue; // it has gone
         }
       }
     } catch (IOException error) {
@@ -142,14 +138,6 @@ final class RequestRing implements AutoCloseable {
     }
     names.sort(null);
     return names.isEmpty() ? "there is none at all" : "there are " + String.join(", ", names);
-  }
-
-  private static boolean isServed(String sidecar) {
-    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      return isServed(ring);
-    } catch (RingException error) {
-      return false;
-    }
   }
 
   /** The functions that the sidecar's workers serve, as their names in the ring say. */
@@ -203,7 +191,6 @@ final class RequestRing implements AutoCloseable {
     return String.format(Locale.ROOT, seconds >= 10 ? "%.0f s" : "%.1f s", seconds);
   }
 
-  /** Leaves the ring, and closes the producer. */
   @Override
   public void close() {
     producer.close();

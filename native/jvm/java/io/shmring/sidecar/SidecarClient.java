@@ -151,7 +151,7 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   /** Size of the sidecar's ring in bytes. */
   public long requestRingBytes() {
-    return requests.ring().info().slots() * Ring.SLOT_BYTES;
+    return requests.ring.info().slots() * Ring.SLOT_BYTES;
   }
 
   @Override
@@ -186,7 +186,7 @@ public final class SidecarClient implements Client, AutoCloseable {
    * @throws RingException if it does not
    */
   public void checkSize(long rows, long bytes) {
-    long slots = requests.ring().info().slots();
+    long slots = requests.ring.info().slots();
     long needed = Head.BYTES + bytes;
     if (Producer.slotsFor(needed, true) <= slots / 2) {
       return;
@@ -274,10 +274,9 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   private boolean push(Request request, byte[] head, Duration wait) throws InterruptedException {
-    return request.batch.push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
+    return request.batch.push(requests.producer, head, Head.KIND_REQUEST, wait).isPresent();
   }
 
-  /** Whether there are requests without an answer. */
   private boolean isAwaited() {
     return waiting.stream().anyMatch(request -> request.sent && !request.complete);
   }
@@ -379,7 +378,6 @@ public final class SidecarClient implements Client, AutoCloseable {
     return true;
   }
 
-  /** Makes room for the next answer. */
   private void makeRoom() {
     long held = waiting.stream().mapToLong(Request::held).min().orElse(Long.MAX_VALUE);
     if (replies.room(held) < largest) {

@@ -9,6 +9,7 @@ import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client.Counters;
+import java.io.ByteArrayInputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -290,7 +291,7 @@ public final class WorkerClient implements Client {
       VectorSchemaRoot batch =
           given.lease.isPresent()
               ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
-              : decoder.read(given.parts, sent);
+              : decoder.read(new ByteArrayInputStream(given.parts), sent);
       return new Decoded(batch, rows(given, batch.getRowCount()), given);
     } catch (RuntimeException error) {
       given.release();
@@ -334,7 +335,7 @@ public final class WorkerClient implements Client {
       int more = sent + count < batch.length() ? PART : 0;
       byte[] head = new Head(stream, request.number, batch.length(), request.flags | more).pack();
       try {
-        if (batch.push(rings.producer(), head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+        if (batch.push(rings.producer, head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
           return false;
         }
       } catch (InterruptedException error) {
@@ -349,7 +350,7 @@ public final class WorkerClient implements Client {
 
   private boolean push(byte[] message) {
     try {
-      return rings.producer().push(message, Duration.ZERO).isPresent();
+      return rings.producer.push(message, Duration.ZERO).isPresent();
     } catch (InterruptedException error) {
       interrupted = true;
       return false;
@@ -363,7 +364,7 @@ public final class WorkerClient implements Client {
     }
     Optional<Lease> taken = Optional.empty();
     try {
-      taken = rings.consumer().poll(wait);
+      taken = rings.consumer.poll(wait);
     } catch (InterruptedException error) {
       interrupted = true;
     }

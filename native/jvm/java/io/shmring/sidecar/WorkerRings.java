@@ -4,10 +4,9 @@ import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.Producer;
 import io.shmring.Ring;
-import io.shmring.RingException;
-import io.shmring.Status;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.slf4j.Logger;
@@ -28,8 +27,8 @@ public final class WorkerRings implements AutoCloseable {
   private final Ring requests;
   private final Ring answers;
   private final long slots; // of each
-  private final Producer producer;
-  private final Consumer consumer;
+  final Producer producer;
+  final Consumer consumer;
 
   private WorkerRings(Ring requests, Ring answers) {
     this.requests = requests;
@@ -47,14 +46,10 @@ public final class WorkerRings implements AutoCloseable {
    * @param folder for their files where shared memory has no room for any
    */
   public static WorkerRings make(long bytes, Path folder) {
-    for (long slots = wished(bytes); slots >= ReplyRing.LEAST_SLOTS; slots /= 2) {
-      try {
-        return make(slots, "");
-      } catch (RingException error) {
-        if (error.status() != Status.NO_SPACE) {
-          throw error;
-        }
-      }
+    Optional<WorkerRings> made =
+        ReplyRing.largest(ReplyRing.LEAST_SLOTS, wished(bytes), slots -> make(slots, ""));
+    if (made.isPresent()) {
+      return made.get();
     }
     if (WARNED.compareAndSet(false, true)) {
       LOG.warn(
@@ -97,14 +92,6 @@ public final class WorkerRings implements AutoCloseable {
   /** The paths by which the worker attaches. */
   public List<String> paths() {
     return List.of(requests.path().toString(), answers.path().toString());
-  }
-
-  Producer producer() {
-    return producer;
-  }
-
-  Consumer consumer() {
-    return consumer;
   }
 
   /** The most bytes of a message: several find room beside it. */

@@ -155,7 +155,6 @@ final class Attendant implements AutoCloseable {
     }
   }
 
-  /** What Spark's configuration says of rings and sidecars. */
   record Config(
       String python,
       List<String> archives,
@@ -240,7 +239,6 @@ final class Attendant implements AutoCloseable {
       return Stream.concat(Stream.of(folder), inArchives).collect(Collectors.joining(":"));
     }
 
-    /** The line that the attendant reads. */
     String json() {
       ObjectNode json = new ObjectMapper().createObjectNode();
       ObjectNode started = json.putObject("sidecars");

@@ -111,7 +111,6 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     return new CaseInsensitiveStringMap(all);
   }
 
-  /** A read of some columns of some rings. */
   static final class ShmringScan implements SupportsPushDownRequiredColumns, Scan {
     private final RingReads reads;
     private ReadPlan plan;

@@ -28,13 +28,11 @@ public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
 
   /** A partition that a task reads as columns. */
   public interface ColumnarPartition extends PlacedPartition {
-    /** Begins to read it, in its task. */
     PartitionReader<ColumnarBatch> open(ReadPlan plan);
   }
 
   /** A partition that a task reads as rows. */
   public interface RowPartition extends PlacedPartition {
-    /** Begins to read it, in its task. */
     PartitionReader<InternalRow> open(ReadPlan plan);
   }
 

@@ -138,7 +138,6 @@ public abstract class RingReader<T> implements PartitionReader<T> {
       this.consumer = ring.consumer(name, start.asExclusive().asEphemeral(), who);
     }
 
-    /** Its only consumer. */
     public Consumer consumer() {
       return consumer;
     }

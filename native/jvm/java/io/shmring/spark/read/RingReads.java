@@ -78,7 +78,6 @@ public final class RingReads {
     }
   }
 
-  /** A partition as the driver keeps it. */
   static final class PlannedPartition implements ReadPlan.PlacedPartition {
     private final transient RingPlace place;
     private final transient RingRead read;

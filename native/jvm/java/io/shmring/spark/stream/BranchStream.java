@@ -98,12 +98,12 @@ public final class BranchStream
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      if (ring.dropOldest()) {
+      if (ring.dropOldest) {
         ring.loss(begin).ifPresent(this::lost);
       }
       long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;
       Position end =
-          ring.next(begin, share, all ? Long.MAX_VALUE : ring.slots() / PART_OF_RING);
+          ring.next(begin, share, all ? Long.MAX_VALUE : ring.ring.info().slots() / PART_OF_RING);
       positions.put(name, end);
       left--;
     }
@@ -223,7 +223,7 @@ public final class BranchStream
     long bytes = 0;
     long waits = 0;
     for (Map.Entry<String, StreamRing> entry : rings.entrySet()) {
-      Ring ring = entry.getValue().ring();
+      Ring ring = entry.getValue().ring;
       Position done =
           latestConsumed
               .flatMap(offset -> RingOffset.of(offset).position(entry.getKey()))

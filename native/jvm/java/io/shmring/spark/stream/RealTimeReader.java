@@ -123,6 +123,5 @@ final class RealTimeReader extends RingReader<InternalRow>
     }
   }
 
-  /** The position of a task of a real-time batch in its ring. */
   record RealTimeOffset(String ring, Position position) implements PartitionOffset {}
 }

@@ -29,9 +29,9 @@ final class StreamRing implements AutoCloseable {
 
   private final String name;
   private final String branch;
-  private final Ring ring;
+  final Ring ring;
   private final Consumer consumer;
-  private final boolean dropOldest;
+  final boolean dropOldest;
   private final long lowest;
   private long target = Long.MAX_VALUE;
 
@@ -106,10 +106,6 @@ final class StreamRing implements AutoCloseable {
     return dropOldest ? Math.max(lowest, ring.floor()) : lowest;
   }
 
-  boolean dropOldest() {
-    return dropOldest;
-  }
-
   /** Where a new stream begins. */
   Position begin() {
     return new Position(uuid(), lowest);
@@ -134,7 +130,6 @@ final class StreamRing implements AutoCloseable {
     target = Math.min(target, available());
   }
 
-  /** The end of the next batch. */
   Position next(Position start, long maxMessages, long maxSlots) {
     long from = start.in(uuid(), lowest);
     long limit = available();
@@ -224,14 +219,6 @@ final class StreamRing implements AutoCloseable {
 
   UUID uuid() {
     return ring.info().uuid();
-  }
-
-  Ring ring() {
-    return ring;
-  }
-
-  long slots() {
-    return ring.info().slots();
   }
 
   @Override

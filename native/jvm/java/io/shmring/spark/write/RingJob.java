@@ -38,7 +38,7 @@ final class RingJob implements AutoCloseable {
   private static final int PARTS_OF_RING = 4;
 
   private final WriteOptions options;
-  private final Ring ring;
+  final Ring ring;
   private final Producer producer;
   private final Path folder;
   private final int kind;
@@ -59,11 +59,6 @@ final class RingJob implements AutoCloseable {
     }
   }
 
-  Ring ring() {
-    return ring;
-  }
-
-  /** Opens the tasks' writers of rows with this schema. */
   PartWriter.PartWriterFactory writers(StructType schema) {
     return new PartWriter.PartWriterFactory(
         options, schema, RingPlace.here(ring), folder.toString());

@@ -176,8 +176,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
       List<RingJob.StagedFile> files = RingJob.StagedFile.of(messages);
       try (RingJob committing = job) {
         job = null;
-        SinkRecord record = new SinkRecord(committing.ring(), info.queryId());
-        if (isPublished(record, committing.ring(), epoch)) {
+        SinkRecord record = new SinkRecord(committing.ring, info.queryId());
+        if (isPublished(record, committing.ring, epoch)) {
           return;
         }
         if (!committing.fitsAtOnce(files)) {
