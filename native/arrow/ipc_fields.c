@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc_format.h"
+#include "ipc.h"
 
 /* --- what a format says ------------------------------------------------------------ */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc_read.h"
+#include "ipc.h"
 
 static volatile uint8_t seen; /* so that no read is left out */
 
@@ -93,7 +93,7 @@ static void read_body(const struct ipc_layout *layout, struct ipc_batch *batch, 
 	int held = 1;
 	struct ipc_owner owner = {count_down, &held};
 
-	if (ipc_arrays(layout, batch, body, every_offset, owner, &root) == IPC_READ) {
+	if (ipc_arrays(layout, batch, body, every_offset, owner, &root) == IPC_DONE) {
 		const struct ipc_field *next = layout->fields;
 
 		touch_array(&next, &root, every_offset);
@@ -107,11 +107,11 @@ static void read_batch(const struct ipc_layout *layout, const uint8_t *message, 
 {
 	struct ipc_batch batch;
 
-	if (ipc_batch_open(layout, message, bytes, &batch) == IPC_READ) {
-		uint64_t body_bytes = batch.frame.body_bytes;
+	if (ipc_batch_open(layout, message, bytes, &batch) == IPC_DONE) {
+		uint64_t body_bytes = batch.body_bytes;
 		uint8_t *body = malloc(body_bytes + !body_bytes);
 
-		memcpy(body, message + batch.frame.body, body_bytes);
+		memcpy(body, message + batch.body, body_bytes);
 		read_body(layout, &batch, body, every_offset);
 		free(body);
 	}

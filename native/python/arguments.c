@@ -106,18 +106,13 @@ bool parse_align(PyObject *number, int64_t *align)
 	return false;
 }
 
-bool parse_flag(PyObject *value, bool *flag)
+/* Into a bool; also for PyArg_ParseTuple(), whose own "p" fills an int. */
+int parse_flag(PyObject *value, void *flag)
 {
 	int truth = PyObject_IsTrue(value);
 
-	*flag = truth > 0;
+	*(bool *)flag = truth > 0;
 	return truth >= 0;
-}
-
-/* Converts a flag for PyArg_ParseTuple(), whose own "p" fills an int. */
-int flag_of(PyObject *value, void *flag)
-{
-	return parse_flag(value, flag);
 }
 
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)

@@ -1,8 +1,61 @@
-/* Arrays of the Arrow C data interface. */
-#include "arrow.h"
+/* Record batches of pyarrow, which come and go through the Arrow C data interface: written from their arrays
+ * straight into the slots, and made over leased slots. */
+#include <stdlib.h>
+
+#include "handle.h"
+#include "ipc.h"
+
+/* --- how record batches of a schema are laid out ------------------------------------- */
+
+/* _shmring.ArrowLayout */
+struct arrow_layout {
+	PyObject ob_base;
+	PyObject *capsule; /* keeps the schema alive */
+	struct ipc_layout layout;
+};
+
+/* arrow_layout(schema): None if a column has a type that push_batch() does not write. */
+PyObject *arrow_layout(PyObject *module, PyObject *schema)
+{
+	struct state *state = PyModule_GetState(module);
+	PyObject *capsule = PyObject_CallMethod(schema, "__arrow_c_schema__", NULL);
+	const struct ArrowSchema *root = capsule ? PyCapsule_GetPointer(capsule, "arrow_schema") : NULL;
+	struct arrow_layout *self = root ? PyObject_New(struct arrow_layout, state->arrow_layout) : NULL;
+
+	if (!self) {
+		Py_XDECREF(capsule);
+		return NULL;
+	}
+	self->capsule = capsule;
+	if (ipc_layout_of(&self->layout, root))
+		return (PyObject *)self;
+	if (!self->layout.fields)
+		PyErr_NoMemory();
+	Py_DECREF((PyObject *)self);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static void layout_dealloc(PyObject *op)
+{
+	struct arrow_layout *self = (struct arrow_layout *)op;
+
+	ipc_layout_free(&self->layout);
+	Py_DECREF(self->capsule);
+	object_free(op);
+}
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, layout_dealloc},
+    {Py_tp_doc, "How record batches of a schema are laid out in IPC messages; made by arrow_layout()."},
+    {0, NULL},
+};
+
+PyType_Spec arrow_layout_spec = MADE_HERE("shmring._shmring.ArrowLayout", struct arrow_layout, slots);
+
+/* --- push_batch() ------------------------------------------------------------------------ */
 
 /* Exports a batch of pyarrow without its schema, which would cost as much again; the caller releases it. */
-bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
+static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 {
 	PyObject *address = PyLong_FromVoidPtr(array);
 	PyObject *done = address ? PyObject_CallMethodObjArgs(batch, method, address, NULL) : NULL;
@@ -10,6 +63,211 @@ bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 	Py_XDECREF(address);
 	Py_XDECREF(done);
 	return done != NULL;
+}
+
+/* The caller's options of the message. */
+struct wanted {
+	Py_buffer head;
+	uint8_t kind;
+	uint64_t limit; /* bytes */
+	int64_t timeout;
+};
+
+static PyObject *push_planned(struct producer *self, const struct ipc_message *message,
+			      const struct wanted *wanted)
+{
+	uint64_t body = message->head_bytes + message->metadata_bytes;
+	const struct pushing m = {
+	    .data = message,
+	    .length = body + message->body_bytes,
+	    .align = (int64_t)body,
+	    .fill = ipc_write,
+	    .kind = wanted->kind,
+	};
+
+	if (m.length > wanted->limit || m.length > UINT32_MAX)
+		Py_RETURN_NONE;
+	return producer_usable(self) ? push_message(self, &m, wanted->timeout) : NULL;
+}
+
+static PyObject *push_arrays(struct producer *self, const struct ipc_layout *layout,
+			     const struct ArrowArray *batch, const struct wanted *wanted)
+{
+	struct ipc_message message = {.head = wanted->head.buf, .head_bytes = (size_t)wanted->head.len};
+	PyObject *result;
+
+	switch (ipc_plan(layout, batch, &message)) {
+	case IPC_NO_MEMORY:
+		return PyErr_NoMemory();
+	case IPC_DAMAGED:
+		return PyErr_Format(PyExc_ValueError, "an array of column \"%s\" is damaged: %s", message.column,
+				    message.damage);
+	case IPC_FOREIGN:
+		Py_RETURN_NONE;
+	case IPC_DONE:
+		break;
+	}
+	result = push_planned(self, &message, wanted);
+	ipc_free(&message);
+	return result;
+}
+
+/* push_batch(producer, layout, head, kind, limit, batch, timeout): returns the message's number. It returns None
+ * and publishes nothing if the batch, which is pyarrow's and has the layout's schema, takes more than `limit`
+ * bytes. */
+PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	const struct state *state = PyModule_GetState(module);
+	struct wanted wanted = {0};
+	struct ArrowArray array;
+	PyObject *result = NULL;
+
+	if (nargs != 7 || !Py_IS_TYPE(args[0], state->producer) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "push_batch() wants a Producer, an ArrowLayout and five more");
+		return NULL;
+	}
+	if (!parse_kind(args[3], &wanted.kind) || !parse_count(args[4], "limit", INT64_MAX, &wanted.limit) ||
+	    !parse_timeout(args[6], &wanted.timeout) || PyObject_GetBuffer(args[2], &wanted.head, PyBUF_SIMPLE))
+		return NULL;
+	if (wanted.head.len % 4) {
+		PyErr_Format(PyExc_ValueError, "head must have a multiple of 4 bytes, not %zd", wanted.head.len);
+	} else if (arrow_export(args[5], state->names.export_to_c, &array)) {
+		result = push_arrays((struct producer *)args[0], &((const struct arrow_layout *)args[1])->layout,
+				     &array, &wanted);
+		array.release(&array);
+	}
+	PyBuffer_Release(&wanted.head);
+	return result;
+}
+
+/* --- map_batch(): arrays over the slots, or over a copy of them ---------------------------- */
+
+#define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
+
+struct mapping {
+	struct handle *lease; /* pinned for as long as the mapping is made */
+	const struct ipc_layout *layout;
+	const uint8_t *message;
+	uint64_t bytes;
+	bool copy;
+	bool every_offset; /* check each one, in a copy of the offsets */
+};
+
+static uint8_t *copy_body(const uint8_t *body, uint64_t bytes)
+{
+	uint8_t *copy = aligned_alloc(BODY_ALIGNMENT, (bytes / BODY_ALIGNMENT + 1) * BODY_ALIGNMENT);
+
+	if (!copy || bytes < GIL_FREE_BYTES)
+		return copy ? memcpy(copy, body, bytes) : NULL;
+	Py_BEGIN_ALLOW_THREADS memcpy(copy, body, bytes);
+	Py_END_ALLOW_THREADS return copy;
+}
+
+static enum ipc_answer over_copy(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+				 struct ArrowArray *array)
+{
+	uint8_t *copy = copy_body(body, batch->body_bytes);
+	enum ipc_answer read;
+
+	if (!copy)
+		return IPC_NO_MEMORY;
+	read = ipc_arrays(m->layout, batch, copy, m->every_offset, (struct ipc_owner){free, copy}, array);
+	if (read != IPC_DONE)
+		free(copy);
+	return read;
+}
+
+static enum ipc_answer over_slots(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+				  struct ArrowArray *array)
+{
+	struct ipc_owner owner = {let_lease_go, m->lease};
+	enum ipc_answer read = ipc_arrays(m->layout, batch, body, m->every_offset, owner, array);
+
+	if (read == IPC_DONE) {
+		handle_pin(m->lease);
+		Py_INCREF((PyObject *)m->lease);
+	}
+	return read;
+}
+
+/* Makes the arrays, which the caller releases. They pin the lease, unless they lie over a copy. Raises only when
+ * memory is short. */
+static enum ipc_answer map_message(struct mapping *m, struct ArrowArray *array)
+{
+	struct ipc_batch batch;
+	enum ipc_answer read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
+	const uint8_t *body = m->message + batch.body;
+
+	/* Not every library reads numbers at unaligned addresses. */
+	if (read == IPC_DONE)
+		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
+						      : over_slots(m, &batch, body, array);
+	ipc_batch_close(&batch);
+	if (read == IPC_NO_MEMORY)
+		PyErr_NoMemory();
+	return read;
+}
+
+/* Hands the arrays to an importer of pyarrow. */
+static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObject *schema)
+{
+	PyObject *address = PyLong_FromVoidPtr(array);
+	PyObject *batch = address ? PyObject_CallFunctionObjArgs(import, address, schema, NULL) : NULL;
+
+	Py_XDECREF(address);
+	if (array->release)
+		array->release(array);
+	return batch;
+}
+
+/* True if `head` lies behind the first `skip` bytes of the message; what follows is mapped. */
+static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
+{
+	uint64_t bytes = skip + (uint64_t)head->len;
+
+	if (m->bytes < bytes || memcmp(m->message + skip, head->buf, (size_t)head->len) != 0)
+		return false;
+	m->message += bytes;
+	m->bytes -= bytes;
+	return true;
+}
+
+/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): returns import(address, schema), or
+ * None if what follows `skip` bytes of the message is not `head` and one batch of that layout. */
+PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	const struct state *state = PyModule_GetState(module);
+	struct lease *lease;
+	struct mapping m = {0};
+	struct ArrowArray array;
+	enum ipc_answer read = IPC_FOREIGN;
+	uint64_t skip;
+	Py_buffer head;
+
+	if (nargs != 8 || !Py_IS_TYPE(args[0], state->lease) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "map_batch() wants a Lease, an ArrowLayout and six more");
+		return NULL;
+	}
+	lease = (struct lease *)args[0];
+	if (!parse_count(args[2], "skip", UINT32_MAX, &skip) || !parse_flag(args[4], &m.copy) ||
+	    !parse_flag(args[5], &m.every_offset) || PyObject_GetBuffer(args[3], &head, PyBUF_SIMPLE))
+		return NULL;
+	if (!lease_readable(lease)) {
+		PyBuffer_Release(&head);
+		return NULL;
+	}
+	handle_pin(&lease->handle);
+	m.lease = &lease->handle;
+	m.layout = &((const struct arrow_layout *)args[1])->layout;
+	m.message = lease->message.data;
+	m.bytes = lease->message.length;
+	if (step_over(&m, skip, &head))
+		read = map_message(&m, &array);
+	(void)handle_unpin(&lease->handle);
+	PyBuffer_Release(&head);
+	if (read == IPC_DONE)
+		return import_array(args[6], &array, args[7]);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* --- columns over the same memory ---------------------------------------------------- */
@@ -81,43 +339,3 @@ PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	batch.release(&batch);
 	return found;
 }
-
-/* --- how record batches of a schema are laid out ------------------------------------- */
-
-/* arrow_layout(schema): None if a column has a type that push_batch() does not write. */
-PyObject *arrow_layout(PyObject *module, PyObject *schema)
-{
-	struct state *state = PyModule_GetState(module);
-	PyObject *capsule = PyObject_CallMethod(schema, "__arrow_c_schema__", NULL);
-	const struct ArrowSchema *root = capsule ? PyCapsule_GetPointer(capsule, "arrow_schema") : NULL;
-	struct arrow_layout *self = root ? PyObject_New(struct arrow_layout, state->arrow_layout) : NULL;
-
-	if (!self) {
-		Py_XDECREF(capsule);
-		return NULL;
-	}
-	self->capsule = capsule;
-	if (ipc_layout_of(&self->layout, root))
-		return (PyObject *)self;
-	if (!self->layout.fields)
-		PyErr_NoMemory();
-	Py_DECREF((PyObject *)self);
-	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
-static void layout_dealloc(PyObject *op)
-{
-	struct arrow_layout *self = (struct arrow_layout *)op;
-
-	ipc_layout_free(&self->layout);
-	Py_DECREF(self->capsule);
-	object_free(op);
-}
-
-static PyType_Slot slots[] = {
-    {Py_tp_dealloc, layout_dealloc},
-    {Py_tp_doc, "How record batches of a schema are laid out in IPC messages; made by arrow_layout()."},
-    {0, NULL},
-};
-
-PyType_Spec arrow_layout_spec = MADE_HERE("shmring._shmring.ArrowLayout", struct arrow_layout, slots);

@@ -101,13 +101,22 @@ static PyObject *numpy_array(PyObject *bytes, const char *type)
 }
 
 /* (n, 300), padded with zeroes. */
-static PyObject *copied_rows(struct lease *self, const struct shmring_message *messages)
+static PyObject *array_copied(struct lease *self)
 {
+	const struct shmring_message *messages = batch_messages(self);
 	Py_ssize_t n = (Py_ssize_t)batch_count(self);
-	PyObject *bytes = PyBytes_FromStringAndSize(NULL, n * SHMRING_SLOT_BYTES);
-	PyObject *flat;
-	PyObject *rows;
+	PyObject *bytes, *flat, *rows;
 
+	if (!messages)
+		return NULL;
+	for (Py_ssize_t i = 0; i < n; i++)
+		if (messages[i].length > SHMRING_SLOT_BYTES)
+			return PyErr_Format(
+			    PyExc_ValueError,
+			    "message %llu has %u bytes and does not fit a row of %d; iterate over the "
+			    "batch instead",
+			    (unsigned long long)messages[i].message_id, messages[i].length, SHMRING_SLOT_BYTES);
+	bytes = PyBytes_FromStringAndSize(NULL, n * SHMRING_SLOT_BYTES);
 	if (bytes) {
 		char *to = PyBytes_AsString(bytes);
 
@@ -123,38 +132,17 @@ static PyObject *copied_rows(struct lease *self, const struct shmring_message *m
 	return rows;
 }
 
-static PyObject *array_in_place(PyObject *op)
-{
-	PyObject *numpy = PyImport_ImportModule("numpy");
-	PyObject *array = numpy ? PyObject_CallMethod(numpy, "asarray", "O", op) : NULL;
-
-	Py_XDECREF(numpy);
-	return array;
-}
-
-static PyObject *array_copied(struct lease *self)
-{
-	const struct shmring_message *messages = batch_messages(self);
-
-	if (!messages)
-		return NULL;
-	for (size_t i = 0; i < batch_count(self); i++)
-		if (messages[i].length > SHMRING_SLOT_BYTES)
-			return PyErr_Format(
-			    PyExc_ValueError,
-			    "message %llu has %u bytes and does not fit a row of %d; iterate over the "
-			    "batch instead",
-			    (unsigned long long)messages[i].message_id, messages[i].length, SHMRING_SLOT_BYTES);
-	return copied_rows(self, messages);
-}
-
 static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct lease *self = (struct lease *)op;
+	PyObject *numpy, *array;
 
-	if (batch_rows(self))
-		return array_in_place(op);
-	return PyErr_Occurred() ? NULL : array_copied(self);
+	if (!batch_rows(self))
+		return PyErr_Occurred() ? NULL : array_copied(self);
+	numpy = PyImport_ImportModule("numpy");
+	array = numpy ? PyObject_CallMethod(numpy, "asarray", "O", op) : NULL;
+	Py_XDECREF(numpy);
+	return array;
 }
 
 /* A field of every message, which is an array of its own. */
@@ -197,7 +185,7 @@ static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 	if (!lease_readable(self))
 		return NULL;
 	return view_new(ring->state, op, &self->handle, shmring_slot(ring->core, self->range.first),
-			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true);
+			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true, NULL, false);
 }
 
 static PyObject *get_offsets(PyObject *op, void *Py_UNUSED(closure))
@@ -239,8 +227,8 @@ static PyObject *view_of(struct lease *self, Py_ssize_t i, bool lent)
 
 	if (!messages || i < 0 || (size_t)i >= batch_count(self))
 		return NULL;
-	return view_of_lease(lease_ring(self)->state, (PyObject *)self, &self->handle, messages[i].data,
-			     messages[i].length, &self->views, lent);
+	return view_new(lease_ring(self)->state, (PyObject *)self, &self->handle, messages[i].data,
+			messages[i].length, true, &self->views, lent);
 }
 
 static PyObject *batch_item(PyObject *op, Py_ssize_t i)

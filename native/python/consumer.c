@@ -1,6 +1,5 @@
 /* _shmring.Consumer, the users' Consumer. */
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 static int consumer_finish(struct handle *handle)
 {
@@ -85,11 +84,6 @@ static PyObject *consumer_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 /* --- the type ------------------------------------------------------------------------ */
-
-static PyObject *get_branch(PyObject *op, void *Py_UNUSED(closure))
-{
-	return Py_NewRef(((struct consumer *)op)->branch);
-}
 
 static bool position(struct consumer *self, uint64_t *sequence)
 {
@@ -233,7 +227,6 @@ static int set_max_slots(PyObject *op, PyObject *value, void *Py_UNUSED(closure)
 }
 
 static PyGetSetDef getset[] = {
-    {"branch", get_branch, NULL, "name of the branch", NULL},
     {"position", get_position, NULL, "next sequence that the branch will take", NULL},
     {"hold", get_hold, NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", get_lag, NULL, "slots between the branch's position and the producers' claim", NULL},
@@ -243,12 +236,18 @@ static PyGetSetDef getset[] = {
      NULL},
     {"max_slots", get_max_slots, set_max_slots,
      "slots that a batch of lease_many() has at most, but for one message that is larger; 0: no bound", NULL},
-    {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
+    {0},
+};
+
+static PyMemberDef members[] = {
+    MEMBER_CLOSED,
+    {"branch", T_OBJECT, offsetof(struct consumer, branch), READONLY, "name of the branch"},
     {0},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, consumer_dealloc},
+    {Py_tp_members, members},
     {Py_tp_repr, consumer_repr},
     {Py_tp_iter, consumer_iter},
     {Py_tp_iternext, consumer_iternext},

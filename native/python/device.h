@@ -2,8 +2,7 @@
 #ifndef SHMRING_BINDING_DEVICE_H
 #define SHMRING_BINDING_DEVICE_H
 
-#include "consumers.h"
-#include "mapped.h"
+#include "handle.h"
 
 PyObject *lease_dlpack_device(PyObject *self, PyObject *ignored);
 PyObject *lease_dlpack(PyObject *self, PyObject *args, PyObject *keywords);

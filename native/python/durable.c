@@ -2,8 +2,7 @@
  * released is on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
 {

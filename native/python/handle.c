@@ -160,11 +160,6 @@ bool ring_is_pinned(const struct ring *ring)
 	return ring->unregister && ring->pinned_in == getpid();
 }
 
-PyObject *handle_get_closed(PyObject *self, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct handle *)self)->closed);
-}
-
 PyObject *raise_closed(const struct handle *handle, const char *what)
 {
 	const struct ring *ring = handle->below ? ring_of(handle) : (const struct ring *)handle;

@@ -1,4 +1,4 @@
-/* The base of rings, producers, consumers and leases.
+/* Rings, producers, consumers and leases; what each file offers to the others.
  *
  * Lifetimes. A handle stands on another: lease -> consumer -> ring, producer ->
  * ring. It references the one below, so there are no cycles and nothing needs the
@@ -27,6 +27,7 @@
 #define SHMRING_BINDING_HANDLE_H
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "state.h"
 
@@ -61,6 +62,9 @@ struct ring {
 	int pinned_as; /* a DLPack device */
 	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
+
+/* A line of each of their tables of members. */
+#define MEMBER_CLOSED {"closed", T_BOOL, offsetof(struct handle, closed), READONLY, "whether close() was called"}
 
 /* A loop over a consumer or a batch. */
 struct iterator {
@@ -99,7 +103,6 @@ void handle_dealloc(PyObject *self);
 PyObject *handle_enter(PyObject *self, PyObject *ignored);
 PyObject *handle_close_method(PyObject *self, PyObject *ignored);
 PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
-PyObject *handle_get_closed(PyObject *self, void *closure);
 PyObject *iterator_new(PyTypeObject *type, PyObject *over, uint64_t number);
 void iterator_dealloc(PyObject *self);
 bool ring_hold(struct ring *ring);
@@ -168,13 +171,211 @@ static inline PyObject *result_of(struct ring *ring, int status)
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
 extern PyType_Spec ring_spec;
 
-/* view.c. Views of a lease are in its list while they live. */
+/* view.c */
 struct view;
-PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
-			uint64_t nbytes, struct view **list, bool lent);
-void views_take_back(struct view **list);
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
-		   bool readonly);
+		   bool readonly, struct view **list, bool lent);
+void views_take_back(struct view **list);
 extern PyType_Spec view_spec;
+
+/* --- producers -------------------------------------------------------------------- */
+
+enum when_full {
+	FULL_BLOCK = 0,
+	FULL_RAISE = 1,
+	FULL_DROP = 2,
+};
+
+/* A message that this branch has released is on disk. */
+#define JOURNAL_BRANCH "journal"
+
+struct producer {
+	struct handle handle;
+	shmring_producer *core;
+	int64_t timeout; /* of calls that name none: FOREVER or 0 */
+	uint8_t wait; /* enum shmring_wait_strategy */
+	bool drop; /* full: count the message and return -1 */
+	bool claimed; /* a Claim is open */
+	pid_t busy; /* the process in which a thread copies without the GIL; 0: none */
+};
+
+static inline bool producer_usable(struct producer *self)
+{
+	return !self->handle.closed || raise_closed(&self->handle, "producer");
+}
+
+/* A forked child has no such thread: there the core reports the error. */
+static inline bool producer_busy(const struct producer *self)
+{
+	return self->busy && self->busy == getpid();
+}
+
+/* Where a message begins in its slot; the byte `align` of the message lies on a
+ * 64-byte boundary then; -1: no byte has to. */
+static inline uint8_t shift_for(const void *slot, int64_t align)
+{
+	return align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
+}
+
+/* durable.c */
+bool journal_find(struct producer *self, uint32_t *branch);
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct wait_state *waiting);
+PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* push.c */
+enum {
+	STATUS_BUSY = 1, /* beside the core's: another thread copies without the GIL */
+};
+
+struct pushing {
+	const void *data;
+	size_t length; /* of the message; up to UINT32_MAX where it is filled */
+	int64_t align; /* -1: none */
+	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
+	uint8_t kind;
+	bool durable;
+};
+
+PyObject *push_message(struct producer *producer, const struct pushing *message, int64_t timeout);
+enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct wait_state *waiting);
+PyObject *raise_full(struct producer *producer, const struct wait_state *waiting);
+PyObject *producer_push(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_push_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* arrow.c */
+PyObject *arrow_layout(PyObject *module, PyObject *schema);
+PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+extern PyType_Spec arrow_layout_spec;
+
+/* sequence.c */
+PyObject *producer_next(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *producer_done(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *producer_abort(PyObject *self, PyObject *ignored);
+PyObject *producer_available(PyObject *self, PyObject *ignored);
+PyObject *producer_slot(PyObject *self, PyObject *sequence);
+
+/* producer.c */
+PyObject *producer_open(struct ring *ring, const char *name, int when_full, int wait);
+extern PyType_Spec producer_spec;
+extern PyType_Spec claim_spec;
+
+/* --- consumers, their leases and their batches ------------------------------------ */
+
+struct taken {
+	uint64_t sequence;
+	uint64_t first;
+	uint64_t end;
+};
+
+struct consumer {
+	struct handle handle;
+	shmring_consumer *core;
+	PyObject *branch;
+	PyObject *dead_letters; /* a producer, of the core's handle alone; NULL: none */
+	uint32_t branch_id;
+	uint8_t wait; /* enum shmring_wait_strategy */
+	bool exclusive;
+	bool end_markers; /* are delivered as messages */
+	bool abandoned; /* the branch delivers its leases again */
+	bool kept; /* it holds messages that it could not hand back: closing does it */
+	uint64_t max_slots; /* of a batch; 0: no bound */
+	uint64_t ends; /* ends of the stream that the core has told this consumer of */
+	bool calls; /* waits for several, to look at `ends` */
+	struct taken *taken; /* messages of next() that have had no done() */
+	size_t taken_count;
+	size_t taken_room;
+};
+
+/* A Lease, or a Batch. The user closes it, and every buffer over it pins it. */
+struct lease {
+	struct handle handle;
+	struct shmring_lease range;
+	struct shmring_message *messages; /* a batch reads them when first asked */
+	struct shmring_message message; /* a lease's only one */
+	bool nacked; /* not released, but handed back */
+	struct view *views; /* of messages of a batch */
+	Py_ssize_t shape[2];
+	Py_ssize_t strides[2];
+};
+
+static inline bool consumer_usable(struct consumer *self)
+{
+	return !self->handle.closed || raise_closed(&self->handle, "consumer");
+}
+
+/* Messages that were taken can be given back: if not, something has written over the ring since. */
+static inline int status_of_taken(int status)
+{
+	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;
+}
+
+static inline struct ring *lease_ring(const struct lease *lease)
+{
+	return ring_of(lease->handle.below);
+}
+
+/* lease.c */
+PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range);
+int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
+bool lease_readable(struct lease *lease);
+PyObject *lease_release(PyObject *self, PyObject *ignored);
+PyObject *lease_nack(PyObject *self, PyObject *ignored);
+PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *lease_get_redelivered(PyObject *self, void *closure);
+PyObject *lease_get_deliveries(PyObject *self, void *closure);
+void lease_dealloc(PyObject *self);
+void lease_releasebuffer(PyObject *self, Py_buffer *buffer);
+extern PyType_Spec lease_spec;
+
+/* batch.c */
+extern PyType_Spec batch_spec;
+extern PyType_Spec batch_iterator_spec;
+
+/* take.c */
+void raise_empty(struct consumer *consumer, int64_t timeout);
+void raise_overrun(struct consumer *consumer);
+void raise_not_read(struct ring *ring, int status, uint64_t position);
+PyObject *raise_end(struct consumer *consumer);
+void consumer_ended(struct consumer *consumer);
+PyObject *consumer_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_ends_of(PyObject *module, PyObject *consumer);
+PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *consumer_iter(PyObject *self);
+PyObject *consumer_iternext(PyObject *self);
+extern PyType_Spec consumer_iterator_spec;
+
+/* durable.c */
+PyObject *count_synced(PyObject *module, PyObject *args);
+
+/* sequence.c */
+PyObject *consumer_next(PyObject *self, PyObject *ignored);
+PyObject *consumer_done(PyObject *self, PyObject *sequence);
+PyObject *consumer_available(PyObject *self, PyObject *ignored);
+PyObject *consumer_slot(PyObject *self, PyObject *sequence);
+
+/* wait.c: for producers, too */
+PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *decline(PyObject *module, PyObject *consumer);
+PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *should_try(PyObject *module, PyObject *handle);
+PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+extern PyType_Spec bell_spec;
+
+/* consumer.c */
+PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
+			const char *name, int wait);
+PyObject *consumer_set_aside(PyObject *module, PyObject *args);
+extern PyType_Spec consumer_spec;
+
+/* mapped.c */
+bool mapped_prepare(void);
+void let_lease_go(void *lease);
 
 #endif

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "handle.h"
-#include "mapped.h"
 
 /* The thread that ends Python; 0: Python has not begun to end. */
 static _Atomic unsigned long ending_thread;

@@ -1,9 +1,5 @@
 /* The module _shmring: its types, and the calls that need no ring. */
-#include "arrow.h"
-#include "items.h"
-#include "mapped.h"
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 /* --- calls ------------------------------------------------------------------------- */
 
@@ -24,9 +20,10 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	shmring *core;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&UKIO&O&O&bIz*KO&", names, PyUnicode_FSConverter, &path,
-					 &label, &slots, &options.participants, flag_of, &options.single_producer,
-					 flag_of, &options.checksum, flag_of, &options.prefault, &options.clock,
-					 &options.mode, &schema, &first, flag_of, &options.temporary))
+					 &label, &slots, &options.participants, parse_flag,
+					 &options.single_producer, parse_flag, &options.checksum, parse_flag,
+					 &options.prefault, &options.clock, &options.mode, &schema, &first,
+					 parse_flag, &options.temporary))
 		return NULL;
 	options.slots = slots;
 	options.schema = schema.buf;
@@ -162,67 +159,39 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 	return PyLong_FromUnsignedLongLong(shmring_slots_for(nbytes, align));
 }
 
+/* What each does stands at its function, or in shmring.h; _shmring.pyi has the types. */
 static PyMethodDef functions[] = {
-    {"path_of", path_of, METH_VARARGS, "path_of(name): the path of the ring with this name"},
-    {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, "make(path, label, ...) -> Ring, a new one"},
-    {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, "attach(path, label, flags=0) -> Ring"},
-    {"unlink", unlink_ring, METH_VARARGS,
-     "unlink(path, uuid, remove): remove the ring, if `uuid` is None or its own; with `remove` or unlink(2)"},
-    {"reap", reap, METH_O, "reap(path) -> whether the ring was unlinked; it is if every participant is dead"},
-    {"reapable", reapable, METH_O, "reapable(path): what reap() would do now"},
-    {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
-    {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
-    {"arrow_layout", arrow_layout, METH_O,
-     "arrow_layout(schema) -> ArrowLayout, or None if it has types that push_batch() does not write"},
-    {"push_batch", FASTCALL(push_batch), METH_FASTCALL,
-     "push_batch(producer, layout, head, kind, limit, batch, timeout): publish `head` and a record batch of "
-     "pyarrow, "
-     "which has the layout's schema, as one message. Returns its number, or None if it takes more than `limit` "
-     "bytes"},
-    {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
-     "map_batch(lease, layout, skip, head, copy, every_offset, import_batch, schema): return "
-     "import_batch(address, "
-     "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
-     "layout, or is damaged"},
-    {"same_columns", FASTCALL(same_columns), METH_FASTCALL,
-     "same_columns(batch, other) -> [int]: for each column of a batch of pyarrow's, the place in the other one of "
-     "a column over the same memory, and of as many rows; -1: none was found. Types are not compared"},
-    {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
-     "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
-     "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},
-    {"count_synced", count_synced, METH_VARARGS,
-     "count_synced(consumer, ns): the time in which a journal has synced, for those who look on"},
-    {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
-     "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
-    {"check_ends", FASTCALL(consumer_check_ends), METH_FASTCALL,
-     "check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed"},
-    {"set_aside", consumer_set_aside, METH_VARARGS,
-     "set_aside(consumer, max_deliveries, producer): of another ring, which nobody else has. Before the first "
-     "take"},
-    {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
-    {"push_now", FASTCALL(producer_push_now), METH_FASTCALL,
-     "push_now(producer, data, kind, align): message_id; None and Ellipsis as of take_now()"},
-    {"decline", decline, METH_O,
-     "decline(consumer or producer): a wait has said that it is ready, and is not used"},
-    {"give_up", FASTCALL(give_up), METH_FASTCALL, "give_up(consumer or producer, timeout): raise Empty or Full"},
-    {"should_try", should_try, METH_O,
-     "should_try(consumer or producer): whether to ask again and again for a moment before a wait"},
-    {"has_tried", FASTCALL(has_tried), METH_FASTCALL, "has_tried(consumer or producer, found): how that went"},
-    {"pack", pack_items, METH_O, "pack(items) -> (buffers to be written, table)"},
-    {"places_of", places_of, METH_VARARGS, "places_of(table, offset) -> where the items of a table stand"},
-    {"runs_of", runs_of, METH_VARARGS,
-     "runs_of(places, begin, end) -> [(offset, end, table)]: the items that stand side by side"},
-    {"reverse_places", reverse_places, METH_O, "reverse_places(places) -> the same places, the last first"},
-    {"unpack", unpack_items, METH_VARARGS,
-     "unpack(into, block, start, places, begin, end) -> how many items of a block match their checksums; "
-     "they are appended to the list `into`"},
-    {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
-     "unpack_one(block, start, places, index) -> one item, or None"},
-    {"stack_nodes", stack_nodes, METH_VARARGS,
-     "stack_nodes(places, position, below, salt, backwards) -> the nodes of a stack, to be written"},
-    {"stack_walk", stack_walk, METH_VARARGS,
-     "stack_walk(block, start, link, salt, adjacent) -> (places, link): go down a stack, as far as the block "
-     "reaches"},
+    {"path_of", path_of, METH_VARARGS, NULL},
+    {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, NULL},
+    {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, NULL},
+    {"unlink", unlink_ring, METH_VARARGS, NULL},
+    {"reap", reap, METH_O, NULL},
+    {"reapable", reapable, METH_O, NULL},
+    {"crc32c", crc32c, METH_VARARGS, NULL},
+    {"slots_for", slots_for, METH_VARARGS, NULL},
+    {"arrow_layout", arrow_layout, METH_O, NULL},
+    {"push_batch", FASTCALL(push_batch), METH_FASTCALL, NULL},
+    {"map_batch", FASTCALL(map_batch), METH_FASTCALL, NULL},
+    {"same_columns", FASTCALL(same_columns), METH_FASTCALL, NULL},
+    {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL, NULL},
+    {"count_synced", count_synced, METH_VARARGS, NULL},
+    {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL, NULL},
+    {"check_ends", FASTCALL(consumer_check_ends), METH_FASTCALL, NULL},
+    {"set_aside", consumer_set_aside, METH_VARARGS, NULL},
+    {"ends_of", consumer_ends_of, METH_O, NULL},
+    {"push_now", FASTCALL(producer_push_now), METH_FASTCALL, NULL},
+    {"decline", decline, METH_O, NULL},
+    {"give_up", FASTCALL(give_up), METH_FASTCALL, NULL},
+    {"should_try", should_try, METH_O, NULL},
+    {"has_tried", FASTCALL(has_tried), METH_FASTCALL, NULL},
+    {"pack", pack_items, METH_O, NULL},
+    {"places_of", places_of, METH_VARARGS, NULL},
+    {"runs_of", runs_of, METH_VARARGS, NULL},
+    {"reverse_places", reverse_places, METH_O, NULL},
+    {"unpack", unpack_items, METH_VARARGS, NULL},
+    {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL, NULL},
+    {"stack_nodes", stack_nodes, METH_VARARGS, NULL},
+    {"stack_walk", stack_walk, METH_VARARGS, NULL},
     {0},
 };
 

@@ -2,8 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 /* --- lifetime -------------------------------------------------------------- */
 
@@ -86,8 +85,8 @@ static int branch_options(PyObject *given, void *result)
 	unsigned long long sequence;
 	unsigned long long upstream;
 
-	if (!PyArg_ParseTuple(given, "bKO&O&O&K", &options->start, &sequence, flag_of, &options->exclusive,
-			      flag_of, &options->ephemeral, flag_of, &options->drop_oldest, &upstream))
+	if (!PyArg_ParseTuple(given, "bKO&O&O&K", &options->start, &sequence, parse_flag, &options->exclusive,
+			      parse_flag, &options->ephemeral, parse_flag, &options->drop_oldest, &upstream))
 		return 0;
 	options->sequence = sequence;
 	options->upstream = upstream;
@@ -459,41 +458,44 @@ LOOK(holder, PyObject);
 LOOK(claimed, void);
 LOOK(floor, void);
 
+/* For shmring.Ring, which explains them; _shmring.pyi has the types. */
 static PyMethodDef methods[] = {
-    {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
-    {"join", ring_join, METH_VARARGS,
-     "join(branch, name, (start, sequence, exclusive, ephemeral, drop_oldest, upstream), wait) -> Consumer"},
-    {"subscribe", ring_subscribe, METH_VARARGS, "subscribe(branch, options as for join())"},
-    {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
-    {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
-    {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
-    {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
-    {"waiting", ring_waiting, METH_VARARGS,
-     "waiting(id) -> how many messages the branch has still to take; 65,536 steps, and the rest estimated"},
-    {"holder", get_holder, METH_NOARGS, "holder() -> the participant or branch that holds the producers, or None"},
-    {"recover", ring_recover, METH_NOARGS, "recover() -> how many dead participants it cleared"},
-    {"info", get_info, METH_NOARGS, "info() -> dict"},
-    {"branches", get_branches, METH_NOARGS, "branches() -> list of dicts"},
-    {"participants", get_seats, METH_NOARGS, "participants() -> list of dicts"},
-    {"rows", ring_rows, METH_VARARGS,
-     "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
-    {"pin", ring_pin, METH_VARARGS, "pin(register, unregister, last_error, flags, device) -> the runtime's error"},
-    {"unpin", ring_unpin, METH_NOARGS, "unpin() -> the runtime's error"},
-    {"close", handle_close_method, METH_NOARGS, "close()"},
+    {"producer", ring_producer, METH_VARARGS, NULL},
+    {"join", ring_join, METH_VARARGS, NULL},
+    {"subscribe", ring_subscribe, METH_VARARGS, NULL},
+    {"unsubscribe", ring_unsubscribe, METH_VARARGS, NULL},
+    {"follow", ring_follow, METH_VARARGS, NULL},
+    {"unfollow", ring_unfollow, METH_VARARGS, NULL},
+    {"find_branch", ring_find_branch, METH_VARARGS, NULL},
+    {"waiting", ring_waiting, METH_VARARGS, NULL},
+    {"holder", get_holder, METH_NOARGS, NULL},
+    {"recover", ring_recover, METH_NOARGS, NULL},
+    {"info", get_info, METH_NOARGS, NULL},
+    {"branches", get_branches, METH_NOARGS, NULL},
+    {"participants", get_seats, METH_NOARGS, NULL},
+    {"rows", ring_rows, METH_VARARGS, NULL},
+    {"pin", ring_pin, METH_VARARGS, NULL},
+    {"unpin", ring_unpin, METH_NOARGS, NULL},
+    {"close", handle_close_method, METH_NOARGS, NULL},
     {0},
 };
 
 static PyGetSetDef getset[] = {
     {"claimed", get_claimed, NULL, "sequence that the next claim will get", NULL},
     {"floor", get_floor, NULL, "lowest sequence that is still held", NULL},
-    {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
     {"pinned", get_pinned, NULL, "whether a GPU's runtime has pinned the memory", NULL},
+    {0},
+};
+
+static PyMemberDef members[] = {
+    MEMBER_CLOSED,
     {0},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, ring_dealloc},
     {Py_tp_methods, methods},
+    {Py_tp_members, members},
     {Py_tp_getset, getset},
     {Py_tp_doc, "A ring that this process has attached; shmring.Ring wraps it."},
     {0, NULL},

@@ -1,13 +1,12 @@
 /* The low level: next(), done(), available() and slot() of producers and consumers. */
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
 {
 	struct ring *ring = ring_of((struct handle *)op);
 
 	return view_new(ring->state, op, &ring->handle, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
-			readonly);
+			readonly, NULL, false);
 }
 
 /* --- producers ----------------------------------------------------------------------- */

@@ -85,9 +85,18 @@ bool arguments_sort(const char *function, const char *wants, PyObject *const *ar
 bool parse_timeout(PyObject *seconds, int64_t *timeout);
 bool parse_kind(PyObject *number, uint8_t *kind);
 bool parse_align(PyObject *number, int64_t *align);
-bool parse_flag(PyObject *value, bool *flag);
-int flag_of(PyObject *value, void *flag);
+int parse_flag(PyObject *value, void *flag);
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count);
 PyObject *seconds_text(int64_t timeout);
+
+/* items.c */
+PyObject *places_of(PyObject *module, PyObject *args);
+PyObject *runs_of(PyObject *module, PyObject *args);
+PyObject *reverse_places(PyObject *module, PyObject *places);
+PyObject *pack_items(PyObject *module, PyObject *items);
+PyObject *unpack_items(PyObject *module, PyObject *args);
+PyObject *unpack_item(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *stack_nodes(PyObject *module, PyObject *args);
+PyObject *stack_walk(PyObject *module, PyObject *args);
 
 #endif

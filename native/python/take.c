@@ -1,7 +1,7 @@
 /* Taking: pop(), lease(), lease_many(), iteration. */
 #include <string.h>
 
-#include "consumers.h"
+#include "handle.h"
 
 /* --- trying again ------------------------------------------------------------------ */
 

@@ -31,10 +31,14 @@ static void unlist(struct view *view)
 		view->next->link = view->link;
 }
 
-static struct view *new_view(struct state *state, PyObject *owner, struct handle *pinned, const void *data,
-			     uint64_t nbytes, bool readonly)
+/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
+ * which is the owner or a handle below it, stays pinned. One over a leased message is in `list`, and
+ * views_take_back() releases it if it is `lent`. */
+PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
+		   bool readonly, struct view **list, bool lent)
 {
 	struct view *view = PyObject_New(struct view, state->view);
+	PyObject *memory;
 
 	if (!view)
 		return NULL;
@@ -46,35 +50,14 @@ static struct view *new_view(struct state *state, PyObject *owner, struct handle
 	view->lent = NULL;
 	view->listed = false;
 	handle_pin(pinned);
-	return view;
-}
-
-/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
- * which is the owner or a handle below it, stays pinned. */
-PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
-		   bool readonly)
-{
-	struct view *view = new_view(state, owner, pinned, data, nbytes, readonly);
-	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
-
-	Py_XDECREF((PyObject *)view);
-	return memory;
-}
-
-/* The same over a leased message, in `list`; views_take_back() releases it if it is `lent`. */
-PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
-			uint64_t nbytes, struct view **list, bool lent)
-{
-	struct view *view = new_view(state, owner, lease, data, nbytes, true);
-	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
-
+	memory = PyMemoryView_FromObject((PyObject *)view);
 	if (memory && lent && !(view->lent = PyWeakref_NewRef(memory, NULL)))
 		Py_CLEAR(memory);
-	if (memory) {
+	if (memory && list) {
 		enlist(view, list);
 		view->listed = true;
 	}
-	Py_XDECREF((PyObject *)view);
+	Py_DECREF((PyObject *)view);
 	return memory;
 }
 

@@ -1,6 +1,5 @@
 /* Waiting for several, without the GIL; what an event loop's tasks ask. src/shmring/event_loop.py. */
-#include "consumers.h"
-#include "producers.h"
+#include "handle.h"
 
 /* --- the bell ------------------------------------------------------------------------- */
 
@@ -277,6 +276,7 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 /* A wait that may be over in less time than a thread takes to wake up: by how the last ones ended. */
 enum { MOST_MISSES = 6 };
 
+/* should_try(consumer or producer): whether to ask again and again for a moment before a wait. */
 PyObject *should_try(PyObject *module, PyObject *op)
 {
 	struct handle *handle = handle_of(module, op);
@@ -289,6 +289,7 @@ PyObject *should_try(PyObject *module, PyObject *op)
 	Py_RETURN_FALSE;
 }
 
+/* has_tried(consumer or producer, found): how that went. */
 PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct handle *handle = nargs == 2 ? handle_of(module, args[0]) : NULL;

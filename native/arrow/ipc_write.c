@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ipc_message.h"
+#include "ipc.h"
 
 /* --- metadata ------------------------------------------------------------------------ */
 
@@ -259,9 +259,9 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 }
 
 /* Plans the message of a batch, which has the layout. The caller calls ipc_free() after use, or if this does
- * not return IPC_PLANNED. */
-enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
-			  struct ipc_message *message)
+ * not return IPC_DONE. */
+enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
+			 struct ipc_message *message)
 {
 	uint32_t nodes = layout->field_count - 1;
 	uint32_t buffers = layout->buffer_count;
@@ -270,10 +270,10 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 
 	if (!shape_fits(plan.next++, batch) || batch->length < 0 || batch->length > IPC_MOST_ROWS ||
 	    batch->offset < 0 || nulls_within(batch, batch->offset, batch->length))
-		return IPC_PLAN_UNFIT;
+		return IPC_FOREIGN;
 	message->parts = malloc(buffers * sizeof *message->parts + meta);
 	if (!message->parts)
-		return IPC_PLAN_NO_MEMORY;
+		return IPC_NO_MEMORY;
 	message->metadata = (struct ipc_metadata *)(message->parts + buffers);
 	message->metadata_bytes = meta;
 	message->body_bytes = message->part_count = 0;
@@ -283,11 +283,11 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 	if (!add_children(&plan, batch, batch->offset, batch->length)) {
 		message->column = plan.next[-1].schema->name ? plan.next[-1].schema->name : "";
 		ipc_free(message);
-		return IPC_PLAN_DAMAGED;
+		return IPC_DAMAGED;
 	}
 	message->metadata->length = batch->length;
 	message->metadata->body_bytes = (int64_t)message->body_bytes;
-	return IPC_PLANNED;
+	return IPC_DONE;
 }
 
 void ipc_free(struct ipc_message *message)

@@ -1,0 +1,159 @@
+/* Arrow IPC messages (kinds 3 and 4 of docs/layout.md), written and read without Python: the buffers of a
+ * schema's record batches, and a message turned back into arrays. Readers trust no byte of the message, and copy
+ * bytes that they read more than once: a peer may change them. */
+#ifndef SHMRING_IPC_H
+#define SHMRING_IPC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* --- the Arrow C data interface, as its specification prints it ---------------------------- */
+
+struct ArrowSchema {
+	const char *format;
+	const char *name;
+	const char *metadata;
+	int64_t flags;
+	int64_t n_children;
+	struct ArrowSchema **children;
+	struct ArrowSchema *dictionary;
+	void (*release)(struct ArrowSchema *);
+	void *private_data;
+};
+
+struct ArrowArray {
+	int64_t length;
+	int64_t null_count;
+	int64_t offset;
+	int64_t n_buffers;
+	int64_t n_children;
+	const void **buffers;
+	struct ArrowArray **children;
+	struct ArrowArray *dictionary;
+	void (*release)(struct ArrowArray *);
+	void *private_data;
+};
+
+/* --- the layout of a schema's batches -------------------------------------------------------- */
+
+#define IPC_MOST_LEVELS 64 /* pyarrow reads no deeper ones */
+/* A batch of more rows could not be counted in bytes; no ring holds one. */
+#define IPC_MOST_ROWS (INT64_C(1) << 32)
+
+/* The buffers of an array besides its validity. */
+enum ipc_values {
+	VALUES_NONE, /* and no validity either: the type null */
+	VALUES_FIXED, /* `width` bytes each */
+	VALUES_BITS,
+	VALUES_BYTES, /* offsets of `width` bytes each, then the bytes */
+	VALUES_LIST, /* offsets of `width` bytes each; a child */
+	VALUES_FIXED_LIST, /* a child with `width` values for each */
+	VALUES_STRUCT, /* children */
+};
+
+struct ipc_field {
+	const struct ArrowSchema *schema;
+	enum ipc_values values;
+	uint32_t width;
+	uint32_t buffers; /* of an array, and in a message */
+};
+
+/* The fields are those of the schema's tree, each before its children. It refers to the schema. */
+struct ipc_layout {
+	struct ipc_field *fields; /* the first is the record batch */
+	uint32_t field_count;
+	uint32_t buffer_count; /* of a message */
+};
+
+/* ipc_fields.c */
+bool ipc_layout_of(struct ipc_layout *layout, const struct ArrowSchema *schema);
+void ipc_layout_free(struct ipc_layout *layout);
+
+/* --- what both sides of a message have --------------------------------------------------- */
+
+#define IPC_CONTINUATION UINT32_MAX /* each message begins so; the size of its metadata follows */
+
+enum {
+	IPC_VERSION_5 = 4,
+	IPC_HEADER_RECORD_BATCH = 3,
+};
+
+struct ipc_node {
+	int64_t length;
+	int64_t null_count;
+};
+
+struct ipc_extent {
+	int64_t offset; /* in the body */
+	int64_t length;
+};
+
+/* --- in arrays ---------------------------------------------------------------------------- */
+
+/* Offset `i` of an array whose offsets have `width` bytes; they may lie anywhere. */
+static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
+{
+	int64_t large;
+	int32_t small;
+
+	if (width == sizeof large)
+		return memcpy(&large, offsets + i * width, width), large;
+	memcpy(&small, offsets + i * width, sizeof small);
+	return small;
+}
+
+enum ipc_answer {
+	IPC_NO_MEMORY = -2,
+	IPC_DAMAGED = -1,
+	IPC_FOREIGN = 0, /* well-formed as far as it was looked at, but for another reader or writer */
+	IPC_DONE = 1,
+};
+
+/* --- writing ------------------------------------------------------------------------------ */
+
+/* One planned message: its size, and the source of each part. It refers to the arrays
+ * and the layout. */
+struct ipc_message {
+	uint64_t metadata_bytes; /* with the eight before it */
+	uint64_t body_bytes;
+	const void *head; /* bytes before the IPC message */
+	size_t head_bytes;
+	uint32_t part_count;
+	struct ipc_part *parts;
+	struct ipc_metadata *metadata;
+	const char *damage; /* of an array that cannot be written, and its column's name */
+	const char *column;
+};
+
+enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
+			 struct ipc_message *message);
+void ipc_free(struct ipc_message *message);
+void ipc_write(void *to, const void *message);
+
+/* --- reading ------------------------------------------------------------------------------ */
+
+/* A record batch message whose metadata was checked against a layout. */
+struct ipc_batch {
+	void *metadata; /* a copy */
+	const struct ipc_node *nodes;
+	const struct ipc_extent *extents;
+	int64_t rows;
+	uint64_t body; /* where it begins in the message */
+	uint64_t body_bytes;
+};
+
+/* The owner of the bytes under the arrays. Called once, by the thread that drops the last array. */
+struct ipc_owner {
+	void (*let_go)(void *context);
+	void *context;
+};
+
+enum ipc_answer ipc_batch_open(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes,
+			       struct ipc_batch *batch);
+void ipc_batch_close(struct ipc_batch *batch);
+enum ipc_answer ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
+			   bool every_offset, struct ipc_owner owner, struct ArrowArray *root);
+
+#endif

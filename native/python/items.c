@@ -1,0 +1,457 @@
+/* Items of the durable queues (src/shmring/durable/base/items.py): their places, many at a time; items on their
+ * way into a file and out of it, with their checksums; the nodes of the append-only queue's stacks. */
+#include <stddef.h>
+#include <string.h>
+
+#include "state.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the queues' files are little-endian, and so must the machine be"
+#endif
+
+/* --- places -------------------------------------------------------------------------------- */
+
+/* In memory: an item's bytes in a file. Python slices arrays of these and knows their size. */
+struct place {
+	uint64_t offset;
+	uint32_t length;
+	uint32_t crc;
+};
+
+/* A buffer that holds the places [begin, end). */
+static bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
+{
+	if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE))
+		return false;
+	if (begin <= end && end <= (uint64_t)buffer->len / sizeof(struct place))
+		return true;
+	PyErr_Format(PyExc_IndexError, "places %llu to %llu of %zd", (unsigned long long)begin,
+		     (unsigned long long)end, buffer->len / (Py_ssize_t)sizeof(struct place));
+	PyBuffer_Release(buffer);
+	return false;
+}
+
+/* An entry of a table as the files have it, at any address. */
+struct entry {
+	uint32_t length;
+	uint32_t crc;
+};
+
+static void write_places(struct place *to, const char *table, size_t count, uint64_t offset)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct entry entry;
+
+		memcpy(&entry, table + i * sizeof entry, sizeof entry);
+		to[i] = (struct place){offset, entry.length, entry.crc};
+		offset += entry.length;
+	}
+}
+
+/* places_of(table, offset): of items that stand side by side from `offset` on. */
+PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long offset;
+	PyObject *places;
+	Py_buffer table;
+	size_t count;
+
+	if (!PyArg_ParseTuple(args, "y*K", &table, &offset))
+		return NULL;
+	count = (size_t)table.len / sizeof(struct entry);
+	places = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct place)));
+	if (places)
+		write_places((struct place *)PyByteArray_AsString(places), table.buf, count, offset);
+	PyBuffer_Release(&table);
+	return places;
+}
+
+static PyObject *table_of(const struct place *places, uint64_t count)
+{
+	PyObject *table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct entry)));
+	struct entry *to = table ? (struct entry *)PyBytes_AsString(table) : NULL;
+
+	for (uint64_t i = 0; to && i < count; i++)
+		to[i] = (struct entry){places[i].length, places[i].crc};
+	return table;
+}
+
+static uint64_t side_by_side(const struct place *places, uint64_t begin, uint64_t end)
+{
+	uint64_t i = begin + 1;
+
+	while (i < end && places[i].offset == places[i - 1].offset + places[i - 1].length)
+		i++;
+	return i;
+}
+
+static bool append_run(PyObject *runs, const struct place *places, uint64_t begin, uint64_t end)
+{
+	const struct place *last = &places[end - 1];
+	PyObject *table = table_of(places + begin, end - begin);
+	PyObject *run = table ? Py_BuildValue("KKO", (unsigned long long)places[begin].offset,
+					      (unsigned long long)(last->offset + last->length), table)
+			      : NULL;
+	bool appended = run && PyList_Append(runs, run) == 0;
+
+	Py_XDECREF(table);
+	Py_XDECREF(run);
+	return appended;
+}
+
+/* runs_of(places, begin, end): (offset, end, table) of each run of items that stand side by side. */
+PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long begin;
+	unsigned long long end;
+	PyObject *object;
+	PyObject *runs;
+	Py_buffer places;
+
+	if (!PyArg_ParseTuple(args, "OKK", &object, &begin, &end) || !get_places(object, &places, begin, end))
+		return NULL;
+	runs = PyList_New(0);
+	while (runs && begin < end) {
+		uint64_t behind = side_by_side(places.buf, begin, end);
+
+		if (!append_run(runs, places.buf, begin, behind))
+			Py_CLEAR(runs);
+		begin = behind;
+	}
+	PyBuffer_Release(&places);
+	return runs;
+}
+
+/* reverse_places(places): the last first. */
+PyObject *reverse_places(PyObject *Py_UNUSED(module), PyObject *object)
+{
+	PyObject *reversed;
+	Py_buffer places;
+
+	if (!get_places(object, &places, 0, 0))
+		return NULL;
+	reversed = PyByteArray_FromStringAndSize(NULL, places.len);
+	if (reversed) {
+		size_t count = (size_t)places.len / sizeof(struct place);
+		const struct place *from = places.buf;
+		struct place *to = (struct place *)PyByteArray_AsString(reversed);
+
+		for (size_t i = 0; i < count; i++)
+			to[i] = from[count - 1 - i];
+	}
+	PyBuffer_Release(&places);
+	return reversed;
+}
+
+/* --- on their way in ------------------------------------------------------------------- */
+
+/* Items of this average length are written from their own memory; shorter ones are gathered first. */
+#define LONG_ITEM (2 << 10)
+
+struct source {
+	const uint8_t *data;
+	uint64_t length;
+};
+
+struct packing {
+	PyObject *objects; /* a tuple of bytes */
+	struct source *items; /* in these */
+	uint64_t count;
+};
+
+static bool is_too_long(struct state *state, uint64_t index, Py_ssize_t length)
+{
+	if (length <= UINT32_MAX)
+		return false;
+	PyErr_Format(error_class(state, SHMRING_E_TOO_LARGE), "item %llu has %zd bytes; the largest is %u",
+		     (unsigned long long)index, length, UINT32_MAX);
+	return true;
+}
+
+/* Copies an object that is not bytes, because it may change. */
+static PyObject *item_bytes(struct state *state, uint64_t index, PyObject *item)
+{
+	Py_buffer buffer;
+	Py_ssize_t length;
+
+	if (PyBytes_CheckExact(item))
+		return is_too_long(state, index, PyBytes_Size(item)) ? NULL : Py_NewRef(item);
+	if (!PyObject_CheckBuffer(item))
+		return PyErr_Format(
+		    PyExc_TypeError,
+		    "an item is bytes or another object with the buffer protocol (bytearray, memoryview, "
+		    "numpy array), but item %llu is %R; encode it first",
+		    (unsigned long long)index, (PyObject *)Py_TYPE(item));
+	if (PyObject_GetBuffer(item, &buffer, PyBUF_FULL_RO))
+		return NULL;
+	length = buffer.len;
+	PyBuffer_Release(&buffer);
+	return is_too_long(state, index, length) ? NULL : PyBytes_FromObject(item);
+}
+
+static bool take_items(struct packing *p, struct state *state, PyObject *objects)
+{
+	PyObject *all = PySequence_Tuple(objects);
+	bool taken = all && (p->objects = PyTuple_New(PyTuple_Size(all)));
+
+	p->count = taken ? (uint64_t)PyTuple_Size(all) : 0;
+	p->items = PyMem_Calloc(p->count ? p->count : 1, sizeof *p->items);
+	if (!p->items && taken) {
+		PyErr_NoMemory();
+		taken = false;
+	}
+	for (uint64_t i = 0; taken && i < p->count; i++) {
+		PyObject *item = item_bytes(state, i, PyTuple_GetItem(all, (Py_ssize_t)i));
+
+		taken = item && PyTuple_SetItem(p->objects, (Py_ssize_t)i, item) == 0;
+		if (taken)
+			p->items[i] =
+			    (struct source){(const uint8_t *)PyBytes_AsString(item), (uint64_t)PyBytes_Size(item)};
+	}
+	Py_XDECREF(all);
+	return taken;
+}
+
+static uint64_t measure(const struct packing *p)
+{
+	uint64_t nbytes = 0;
+
+	for (uint64_t i = 0; i < p->count; i++)
+		nbytes += p->items[i].length;
+	return nbytes;
+}
+
+static void write_items(const struct packing *p, uint8_t *to, uint32_t *table)
+{
+	for (uint64_t i = 0; i < p->count; i++) {
+		const struct source *item = &p->items[i];
+
+		if (to)
+			memcpy(to, item->data, item->length);
+		to = to ? to + item->length : NULL;
+		*table++ = (uint32_t)item->length;
+		*table++ = shmring_crc32c(0, item->data, item->length);
+	}
+}
+
+/* pack(items): the buffers to be written one after the other, which are the items themselves or all of them in
+ * one, and their table. */
+PyObject *pack_items(PyObject *module, PyObject *items)
+{
+	struct packing p = {0};
+	PyObject *parts = NULL;
+	PyObject *table = NULL;
+
+	if (take_items(&p, PyModule_GetState(module), items)) {
+		uint64_t nbytes = measure(&p);
+		bool gathered = nbytes < p.count * LONG_ITEM || p.count == 0;
+
+		parts = gathered ? Py_BuildValue("[N]", PyBytes_FromStringAndSize(NULL, (Py_ssize_t)nbytes))
+				 : PySequence_List(p.objects);
+		table = parts ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)p.count * 8) : NULL;
+		if (table) {
+			uint8_t *to = gathered ? (uint8_t *)PyBytes_AsString(PyList_GetItem(parts, 0)) : NULL;
+			uint32_t *into = (uint32_t *)PyBytes_AsString(table);
+
+			if (nbytes < GIL_FREE_BYTES)
+				write_items(&p, to, into);
+			else {
+				Py_BEGIN_ALLOW_THREADS write_items(&p, to, into);
+				Py_END_ALLOW_THREADS
+			}
+		}
+	}
+	Py_XDECREF(p.objects);
+	PyMem_Free(p.items);
+	if (table)
+		return Py_BuildValue("NN", parts, table);
+	Py_XDECREF(parts);
+	return NULL;
+}
+
+/* --- on their way out ------------------------------------------------------------------ */
+
+struct block {
+	const uint8_t *data;
+	uint64_t start; /* where in the file it was read */
+	uint64_t length;
+};
+
+static bool get_block(PyObject *data, uint64_t start, struct block *block)
+{
+	char *bytes;
+	Py_ssize_t length;
+
+	if (PyBytes_AsStringAndSize(data, &bytes, &length))
+		return false;
+	*block = (struct block){(const uint8_t *)bytes, start, (uint64_t)length};
+	return true;
+}
+
+/* The item's bytes in the block; NULL if a part is missing, or they do not match the checksum. */
+static const uint8_t *find(const struct block *block, const struct place *place)
+{
+	uint64_t at = place->offset - block->start;
+
+	if (place->offset < block->start || at > block->length || place->length > block->length - at)
+		return NULL;
+	return shmring_crc32c(0, block->data + at, place->length) == place->crc ? block->data + at : NULL;
+}
+
+/* unpack(into, block, start, places, begin, end): append items to a list while they are good. */
+PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long start;
+	unsigned long long begin;
+	unsigned long long end;
+	unsigned long long at;
+	PyObject *into;
+	PyObject *data;
+	PyObject *object;
+	struct block block;
+	Py_buffer places;
+	bool good = true;
+
+	if (!PyArg_ParseTuple(args, "O!SKOKK", &PyList_Type, &into, &data, &start, &object, &begin, &end) ||
+	    !get_block(data, start, &block) || !get_places(object, &places, begin, end))
+		return NULL;
+	for (at = begin; at < end; at++) {
+		const struct place *place = (const struct place *)places.buf + at;
+		const uint8_t *bytes = find(&block, place);
+		PyObject *item;
+
+		if (!bytes)
+			break;
+		item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length);
+		good = item && PyList_Append(into, item) == 0;
+		Py_XDECREF(item);
+		if (!good)
+			break;
+	}
+	PyBuffer_Release(&places);
+	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
+}
+
+/* unpack_one(block, start, places, index): bytes, or None where unpack() would stop. */
+PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+	unsigned long long start;
+	unsigned long long index;
+	struct block block;
+	Py_buffer places;
+	const struct place *place;
+	const uint8_t *bytes;
+	PyObject *item;
+
+	if (nargs != 4)
+		return PyErr_Format(PyExc_TypeError, "unpack_one() takes 4 arguments (%zd given)", nargs);
+	start = PyLong_AsUnsignedLongLong(args[1]);
+	index = PyLong_AsUnsignedLongLong(args[3]);
+	if (!get_block(args[0], start, &block) || PyErr_Occurred() ||
+	    !get_places(args[2], &places, index, index + 1))
+		return NULL;
+	place = (const struct place *)places.buf + index;
+	bytes = find(&block, place);
+	item =
+	    bytes ? PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length) : Py_NewRef(Py_None);
+	PyBuffer_Release(&places);
+	return item;
+}
+
+/* --- stacks; their format: queues/append_only_file.py ------------------------------------ */
+
+struct node {
+	uint64_t item;
+	uint64_t below;
+	uint32_t length;
+	uint32_t crc;
+	uint32_t check;
+	uint32_t zero;
+};
+
+_Static_assert(sizeof(struct node) == 32, "as the file has it");
+
+static uint32_t check_of(const struct node *node, uint32_t salt)
+{
+	return shmring_crc32c(salt, node, offsetof(struct node, check));
+}
+
+/* stack_nodes(places, position, below, salt, backwards): the nodes of these items for `position`,
+ * the lowest first: that of the first item, or of the last one. */
+PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long position;
+	unsigned long long below;
+	unsigned salt;
+	int backwards;
+	PyObject *object;
+	PyObject *nodes;
+	Py_buffer places;
+	uint64_t count;
+
+	if (!PyArg_ParseTuple(args, "OKKIp", &object, &position, &below, &salt, &backwards) ||
+	    !get_places(object, &places, 0, 0))
+		return NULL;
+	count = (uint64_t)places.len / sizeof(struct place);
+	nodes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct node)));
+	if (nodes) {
+		struct node *to = (struct node *)PyBytes_AsString(nodes);
+
+		for (uint64_t i = 0; i < count; i++) {
+			const struct place *place =
+			    (const struct place *)places.buf + (backwards ? count - 1 - i : i);
+
+			to[i] = (struct node){place->offset, below, place->length, place->crc, 0, 0};
+			to[i].check = check_of(&to[i], salt);
+			below = position + i * sizeof(struct node);
+		}
+	}
+	PyBuffer_Release(&places);
+	return nodes;
+}
+
+/* Reads the node at a position; false if the block does not have it, or it is damaged. */
+static bool read_node(struct node *node, const char *block, uint64_t length, uint64_t start, uint64_t link,
+		      uint32_t salt)
+{
+	if (link < start || length < sizeof *node || link - start > length - sizeof *node)
+		return false;
+	memcpy(node, block + (link - start), sizeof *node);
+	/* Lower nodes were written before. */
+	return node->check == check_of(node, salt) && node->below < link;
+}
+
+/* stack_walk(block, start, link, salt, adjacent): the places of the items from the node at `link` downwards, as
+ * far as their nodes are in the block (and stand side by side, if only those are wanted), and the link that
+ * leads on: 0 at the bottom. */
+PyObject *stack_walk(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long start;
+	unsigned long long link;
+	struct node node;
+	unsigned salt;
+	int adjacent;
+	struct place *found;
+	uint64_t count = 0;
+	PyObject *places;
+	Py_ssize_t length;
+	const char *block;
+
+	if (!PyArg_ParseTuple(args, "y#KKIp", &block, &length, &start, &link, &salt, &adjacent))
+		return NULL;
+	places = PyByteArray_FromStringAndSize(NULL, length / (Py_ssize_t)sizeof node * (Py_ssize_t)sizeof *found);
+	if (!places)
+		return NULL;
+	found = (struct place *)PyByteArray_AsString(places);
+	while (link && read_node(&node, block, (uint64_t)length, start, link, salt)) {
+		bool on = !adjacent || node.below + sizeof node == link;
+
+		found[count++] = (struct place){node.item, node.length, node.crc};
+		link = node.below;
+		if (!on)
+			break;
+	}
+	if (PyByteArray_Resize(places, (Py_ssize_t)(count * sizeof *found)))
+		Py_CLEAR(places);
+	return places ? Py_BuildValue("NK", places, link) : NULL;
+}
