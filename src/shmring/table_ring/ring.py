@@ -36,6 +36,7 @@ from shmring.errors import (
     ShmringError,
 )
 from shmring.forks import lineage
+from shmring.table_ring import inputs
 from shmring.table_ring.backend import (
     Backend,
     Deadline,
@@ -45,16 +46,6 @@ from shmring.table_ring.backend import (
     Searches,
     SubscriberDropped,
     Which,
-)
-from shmring.table_ring.inputs import (
-    Making,
-    change_ring,
-    choose_subscriber,
-    create_or_read,
-    locate,
-    message,
-    messages,
-    shown,
 )
 from shmring.table_ring.schema import check_subscribers
 
@@ -158,7 +149,7 @@ class TableRing(Closing):
     ) -> None:
         made = None
         if slots is not None:
-            made = Making(slots, subscribers, scattered, unlogged, must_create=False)
+            made = inputs.Making(slots, subscribers, scattered, unlogged, must_create=False)
         self._open(url, name, made, subscriber, head_start, durability)
 
     @classmethod
@@ -177,7 +168,7 @@ class TableRing(Closing):
     ) -> Self:
         """Create a ring and open it; RingExists if it exists already."""
         ring = cls.__new__(cls)
-        made = Making(slots, subscribers, scattered, unlogged, must_create=True)
+        made = inputs.Making(slots, subscribers, scattered, unlogged, must_create=True)
         ring._open(url, name, made, subscriber, head_start, durability)
         return ring
 
@@ -192,14 +183,14 @@ class TableRing(Closing):
         durability: Durability = "sync",
     ) -> Self:
         """Open an existing ring; RingNotFound if it does not exist."""
-        ring = cls.__new__(cls)
-        ring._open(url, name, None, subscriber, head_start, durability)
-        return ring
+        return cls(
+            url, name=name, subscriber=subscriber, head_start=head_start, durability=durability
+        )
 
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
         """Delete a ring with everything in it; RingNotFound if it does not exist."""
-        change_ring(url, name, lambda backend, connection: backend.drop(connection))
+        inputs.change_ring(url, name, lambda backend, connection: backend.drop(connection))
 
     @staticmethod
     def renew(url: str | sa.URL, *, name: str = "shmring") -> None:
@@ -212,27 +203,27 @@ class TableRing(Closing):
         def renew(backend: Backend, connection: sa.Connection) -> None:
             backend.renew(connection, backend.tables.read(connection))
 
-        change_ring(url, name, renew)
+        inputs.change_ring(url, name, renew)
 
     def _open(
         self,
         url: str | sa.URL,
         name: str,
-        making: Making | None,
+        making: inputs.Making | None,
         subscriber: str | None,
         head_start: int,
         durability: Durability,
     ) -> None:
-        backend_of, self.url = locate(url, name, missing=making is not None)
+        backend_of, self.url = inputs.locate(url, name, missing=making is not None)
         self.name = name
         if durability not in ("sync", "delayed"):
             raise ValueError(f'durability must be "sync" or "delayed", not {durability!r}')
         unlogged = making is not None and making.unlogged
         backend = backend_of(self.url, name, durability, unlogged)
         try:
-            self.layout = create_or_read(backend, making)
+            self.layout = inputs.create_or_read(backend, making)
             backend.use(self.layout)
-            self.subscriber = choose_subscriber(backend, subscriber)
+            self.subscriber = inputs.choose_subscriber(backend, subscriber)
             if not 0 <= head_start <= self.layout.slots:
                 raise ValueError(
                     f"head_start must be 0 to {self.layout.slots} (the slots of ring"
@@ -276,7 +267,7 @@ class TableRing(Closing):
         Full : no slot became free in time; nothing was published and no number was used up
         MessageTooLarge : `data` is longer than 300 bytes
         """
-        return self._push([message(data)], timeout)
+        return self._push([inputs.message(data)], timeout)
 
     def push_many(self, rows: Iterable[Any], *, timeout: float | None = None) -> int:
         """Publish each row as one message, all of them in one transaction.
@@ -296,7 +287,7 @@ class TableRing(Closing):
         Full : fewer than n slots became free in time; nothing was published
         MessageTooLarge : a row is longer than 300 bytes, or n rows can never fit this ring
         """
-        return self._push(messages(rows), timeout)
+        return self._push(inputs.messages(rows), timeout)
 
     def pop(self, *, timeout: float | None = None) -> bytes:
         """Take the subscriber's next message.
@@ -445,7 +436,7 @@ class TableRing(Closing):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"subscriber {self.subscriber!r}"
-        return f"<TableRing {self.name!r} in {shown(self.url)}, {self.slots} slots, {state}>"
+        return f"<TableRing {self.name!r} in {inputs.shown(self.url)}, {self.slots} slots, {state}>"
 
     @contextlib.contextmanager
     def _use(self, *, claiming: bool = False) -> Generator[Backend]:

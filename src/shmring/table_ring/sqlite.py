@@ -234,9 +234,6 @@ class SqliteBackend(Backend):
             rows = self._driver.execute(self._positions).fetchall()
         return (rows[0][0] if rows else 0), {name: position for _, name, position in rows}
 
-    def lock_creation(self) -> None:
-        """Do nothing: BEGIN IMMEDIATE excludes all others already."""
-
     def _hold_pushes(self, connection: sa.Connection) -> int:
         if self.tables.read(connection) != self._layout:
             raise self.dropped()
