@@ -35,11 +35,6 @@ def waiting(url: str) -> list[Any]:
     return execute(url, held)
 
 
-def claiming(ring: TableRing, limit: int, work: Callable[[Claim], None]) -> None:
-    with ring.claim(limit) as claim:
-        work(claim)
-
-
 def both(first: TableRing, second: TableRing, work: Callable[[], None]) -> None:
     with first.claim(2) as one, second.claim(2) as two:
         assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
@@ -65,49 +60,32 @@ def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
         assert ring.positions() == (6, {"main": 6})
 
 
-def test_claim_that_hides_the_loss_of_its_session_pops_nothing(url: str) -> None:
-    with (
-        TableRing(url, slots=8) as ring,
-        TableRing.attach(named(url, "first")) as first,
-    ):
+@pytest.mark.parametrize(
+    ("statement", "error", "said"),
+    [
+        ("SELECT 1", Contended, "connection was lost"),
+        ("COMMIT", Contended, "by hand"),
+        ("ROLLBACK", Contended, "by hand"),
+        ("SELECT 1 / 0", sa.exc.DBAPIError, "aborted"),
+    ],
+)
+def test_claim_whose_transaction_ends_within_its_block_pops_nothing(
+    url: str, statement: str, error: type[Exception], said: str
+) -> None:
+    with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "claiming")) as first:
         ring.push_many([b"0", b"1"])
 
-        def hiding(claim: Claim) -> None:
-            terminate(url, "first")
-            with contextlib.suppress(sa.exc.OperationalError):
-                claim.connection.execute(sa.text("SELECT 1"))
-
-        with pytest.raises(Contended, match="connection was lost"):
-            claiming(first, 2, hiding)
-        assert ring.pop_many(timeout=0) == [b"0", b"1"]
-        assert first.push(b"2") == 2
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_claim_whose_transaction_the_block_ends_pops_nothing(url: str, end: str) -> None:
-    with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
-        ring.push_many([b"0", b"1"])
-
-        def ending(claim: Claim) -> None:
-            claim.connection.exec_driver_sql(end)
-            assert other.pop(timeout=0) == b"0"
-
-        with pytest.raises(Contended, match="by hand"):
-            claiming(ring, 2, ending)
-        assert ring.pop_many(timeout=0) == [b"1"]
-
-
-def test_claim_whose_own_statement_failed_comes_back(url: str) -> None:
-    with TableRing(url, slots=8) as ring:
-        ring.push(b"0")
-
-        def failing(claim: Claim) -> None:
+        def end(claim: Claim) -> None:
+            if "lost" in said:
+                terminate(url, "claiming")
             with contextlib.suppress(sa.exc.DBAPIError):
-                claim.connection.execute(sa.text("SELECT 1 / 0"))
+                claim.connection.exec_driver_sql(statement)
+            assert ring.pop(timeout=0) == b"0"
 
-        with pytest.raises(sa.exc.DBAPIError, match="aborted"):
-            claiming(ring, 1, failing)
-        assert ring.pop(timeout=0) == b"0"
+        with pytest.raises(error, match=said), first.claim(2) as claim:
+            end(claim)
+        assert ring.pop_many(timeout=0) == [b"1"]
+        assert first.push(b"2") == 2
 
 
 def test_session_that_is_terminated_while_a_pop_waits(

@@ -61,9 +61,7 @@ def test_claim_that_fails_returns_before_later_messages(url: str, scattered: boo
 
 def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
     with TableRing(url, slots=5) as ring, TableRing.attach(url) as other:
-        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-        with engine.begin() as connection:
-            connection.execute(sa.text("CREATE TABLE done (message_id BIGINT)"))
+        execute(url, "CREATE TABLE done (message_id BIGINT)")
         insert = sa.text("INSERT INTO done VALUES (:number)")
         ring.push_many([b"0", b"1"])
         with failing(), ring.claim() as claim:
@@ -71,11 +69,9 @@ def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
             raise Failed
         with ring.claim() as claim:
             claim.connection.execute(insert, {"number": claim.message_ids[0]})
-        with engine.connect() as connection:
-            assert connection.execute(sa.text("SELECT message_id FROM done")).all() == [(0,)]
+        assert execute(url, "SELECT message_id FROM done") == [0]
         assert other.pop(timeout=0) == b"1"
-        with engine.begin() as connection:
-            connection.execute(sa.text("DROP TABLE done"))
+        execute(url, "DROP TABLE done")
 
 
 def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
@@ -175,27 +171,21 @@ def test_arrow_that_does_not_fit_is_refused_by_name(url: str) -> None:
 # -- numbers that nobody used --------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def transaction(server: Postgres) -> Generator[sa.Connection]:
-    engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
-    with engine.connect() as connection:
-        yield connection
-        connection.rollback()
+def value(session: psycopg.Connection[Any], query: str) -> Any:
+    found = session.execute(query.encode()).fetchone()
+    assert found is not None
+    return found[0]
 
 
-def run(connection: sa.Connection, call: str) -> Any:
-    return connection.execute(sa.text(f"SELECT {call}")).scalar_one()
-
-
-PUSH_LOST = "lost_push_one('never', 0, 0)"
-POP_LOST = "lost_pop_one(0, 1, 'lost_pop_0'::regclass, 0)"
+PUSH_LOST = "SELECT lost_push_one('never', 0, 0)"
+POP_LOST = "SELECT lost_pop_one(0, 1, 'lost_pop_0'::regclass, 0)"
 
 
 def test_number_of_a_push_that_was_undone_is_used_again(clean: Postgres) -> None:
     with TableRing(clean.url, name="lost", slots=3) as ring:
         ring.push(b"0")
-        with transaction(clean) as dying:
-            assert run(dying, PUSH_LOST) == 1
+        with connect(clean, autocommit=False) as dying:
+            assert value(dying, PUSH_LOST) == 1
             assert ring.pop(timeout=0) == b"0"
         assert ring.positions() == (1, {"main": 1})
         assert ring.push(b"1") == 1
@@ -212,8 +202,8 @@ def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) ->
         with pytest.raises(Empty):
             ring.pop(timeout=0)
         for lap in range(3):
-            with transaction(clean) as dying:
-                number = run(dying, PUSH_LOST)
+            with connect(clean, autocommit=False) as dying:
+                number = value(dying, PUSH_LOST)
                 assert ring.push(b"%d" % lap) == number + 1
             assert ring.pop(timeout=0) == b"%d" % lap
             assert audit.pop_many(timeout=0) == [b"%d" % lap]
@@ -226,43 +216,22 @@ def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) ->
 def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> None:
     with TableRing(clean.url, name="lost", slots=1000) as ring:
         ring.push_many([b"%d" % n for n in range(900)])
-        with transaction(clean) as dying:
-            assert bytes(run(dying, POP_LOST)) == b"0"
+        with connect(clean, autocommit=False) as dying:
+            assert value(dying, POP_LOST) == b"0"
             assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
         assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
         assert ring.pop(timeout=60) == b"0"
 
 
-def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
-    clean: Postgres, thread: RunThread, until: Until
-) -> None:
-    url = clean.url
-    with (
-        TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
-        TableRing.attach(url, subscriber="gone") as claimer,
-        TableRing.attach(url) as other,
-    ):
-        ring.push_many([b"0", b"1"])
-        with claimer.claim(1) as claim:
-            leaving = thread(other.unsubscribe, "gone")
-            until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
-            assert ring.push(b"2", timeout=0) == 2
-            assert list(claim) == [b"0"]
-        leaving.outcome()
-        with pytest.raises(SubscriberDropped):
-            claimer.pop(timeout=0)
-        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
-        assert execute(url, "SELECT sum(reference_count) FROM shmring") == [0]
-
-
-def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
-    clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
+@pytest.mark.parametrize("late", [False, True])
+def test_unsubscribing_waits_for_claims_and_keeps_nobody_from_pushing(
+    clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until, late: bool
 ) -> None:
     url = clean.url
     run = PostgresBackend._run
     claims = contextlib.ExitStack()
 
-    def late(self: PostgresBackend, sql: str) -> None:
+    def begin_late(self: PostgresBackend, sql: str) -> None:
         if sql.startswith("DROP SEQUENCE"):
             claims.enter_context(claimer.claim(1))
         run(self, sql)
@@ -273,24 +242,29 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
         TableRing.attach(url) as other,
     ):
         ring.push_many([b"0", b"1"])
-        monkeypatch.setattr(PostgresBackend, "_run", late)
+        if late:
+            monkeypatch.setattr(PostgresBackend, "_run", begin_late)
+        else:
+            claims.enter_context(claimer.claim(1))
         leaving = thread(other.unsubscribe, "gone")
         until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
         assert ring.push(b"2", timeout=0) == 2
         claims.close()
         leaving.outcome()
         assert claimer.stats().popped == 1
+        refused(claimer, "pop", SubscriberDropped)
         assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
+        assert execute(url, "SELECT sum(reference_count) FROM shmring") == [0]
 
 
 def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
         TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
-        transaction(clean) as claiming,
+        connect(clean, autocommit=False) as claiming,
     ):
         ring.push_many([b"0", b"1"])
-        assert run(claiming, "lost_claim(0, 'lost_pop_0', 1)") is True
+        assert value(claiming, "SELECT lost_claim(0, 'lost_pop_0', 1)") is True
         assert [audit.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
         claiming.commit()
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
@@ -317,9 +291,9 @@ def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -
         ring.push(b"0")
         with failing(), ring.claim(1):
             raise Failed
-        with transaction(clean) as dying:
-            assert bytes(run(dying, POP_LOST)) == b"0"
-            assert run(dying, POP_LOST) is None
+        with connect(clean, autocommit=False) as dying:
+            assert value(dying, POP_LOST) == b"0"
+            assert value(dying, POP_LOST) is None
         ring.push(b"1")
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
 
@@ -376,12 +350,6 @@ def ring(server: Postgres, stalling: None) -> Generator[TableRing]:
     with TableRing.create(server.url, slots=5, subscribers=["main", "audit"]) as made:
         yield made
     TableRing.drop(server.url)
-
-
-def value(session: psycopg.Connection[Any], query: str) -> Any:
-    found = session.execute(query.encode()).fetchone()
-    assert found is not None
-    return found[0]
 
 
 def rest(ring: TableRing) -> list[bytes]:

@@ -140,13 +140,9 @@ BROKEN = """
 @pytest.mark.parametrize("look", ["push(0)", "pop('main', 0, 'shmring_pop_0'::regclass, true)"])
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_look_with_an_older_snapshot_is_refused_and_sets_nothing_back(
-    url: str, look: str, level: str
+    clean: Postgres, look: str, level: str
 ) -> None:
-    address = url.replace("postgresql+psycopg://", "postgresql://")
-    with (
-        TableRing(url, slots=3) as ring,
-        contextlib.closing(psycopg.connect(address)) as other,
-    ):
+    with TableRing(clean.url, slots=3) as ring, connect(clean, autocommit=False) as other:
         other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
         other.execute("SELECT FROM shmring")
         ring.push_many([b"0", b"1"])
@@ -180,10 +176,7 @@ def test_error_of_a_trigger_that_somebody_added_comes_out(url: str, trigger: str
 
 def test_error_within_a_look_is_no_removed_subscriber(url: str) -> None:
     with TableRing(url, slots=3) as ring:
-        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-        with engine.connect() as connection:
-            query = "SELECT pg_get_functiondef('shmring_look_pop'::regproc)"
-            look = connection.execute(sa.text(query)).scalar_one()
+        (look,) = execute(url, "SELECT pg_get_functiondef('shmring_look_pop'::regproc)")
         failing = look.replace("BEGIN", "BEGIN RAISE 'broken' USING ERRCODE = 'XX000';", 1)
         execute(url, failing.replace(":", r"\:"))
         with pytest.raises(sa.exc.DBAPIError, match="broken"):
@@ -250,16 +243,15 @@ GATED = f"""
 
 
 def test_run_that_ends_in_a_deadlock_is_tried_again(
-    url: str, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
+    clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
 ) -> None:
     monkeypatch.setattr(PostgresBackend, "lock_seconds", 3600.0)
     # Of the two only the ring's session looks for deadlocks, so it is the one that is undone.
-    ours = f"{url}&options=-cdeadlock_timeout%3D1ms"
-    address = url.replace("postgresql+psycopg://", "postgresql://")
+    ours = f"{clean.url}&options=-cdeadlock_timeout%3D1ms"
     with (
         TableRing(ours, slots=2) as ring,
-        contextlib.closing(psycopg.connect(address, autocommit=True)) as gate,
-        contextlib.closing(psycopg.connect(address)) as other,
+        connect(clean) as gate,
+        connect(clean, autocommit=False) as other,
     ):
 
         def waiting(kind: str) -> bool:
@@ -269,7 +261,7 @@ def test_run_that_ends_in_a_deadlock_is_tried_again(
         with pytest.raises(Empty):
             ring.pop(timeout=0)
         execute(
-            url,
+            clean.url,
             GATED,
             "CREATE TRIGGER wait BEFORE UPDATE ON shmring FOR EACH ROW WHEN (OLD.slot = 0"
             " AND NEW.message_id IS NOT NULL) EXECUTE FUNCTION wait()",
@@ -349,13 +341,13 @@ def elsewhere(url: str) -> Generator[str]:
 
 
 def made_in(url: str, schema: str) -> int:
-    query = (
-        "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(:schema))"
-        " + (SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(:schema))"
+    there = f"namespace = to_regnamespace('{schema}')"
+    classes, functions = execute(
+        url,
+        f"SELECT count(*) FROM pg_class WHERE rel{there}"
+        f" UNION ALL SELECT count(*) FROM pg_proc WHERE pro{there}",
     )
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-    with engine.connect() as connection:
-        return connection.execute(sa.text(query), {"schema": schema}).scalar_one()
+    return classes + functions
 
 
 def test_session_with_another_path_subscribes_and_unsubscribes_in_the_schema_of_the_ring(

@@ -56,6 +56,13 @@ def restored(server: Postgres, url: str, tmp_path: Path) -> Generator[Callable[[
     run(server, "dropdb", "--force", "--if-exists", "restored")
 
 
+# Who waits to be told.
+AWAITED = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid ="
+    f" {postgres_ring.AWAIT_MESSAGE}"
+)
+
+
 def test_restored_ring_has_its_messages_and_tells_those_who_wait(
     url: str,
     restored: Callable[[], str],
@@ -75,22 +82,11 @@ def test_restored_ring_has_its_messages_and_tells_those_who_wait(
         assert audit.pop_many(timeout=0) == [b"%d" % n for n in range(7)]
         for push in (lambda: ring.push(b"one"), lambda: ring.push_many([b"two", b"three"])):
             waiting = thread(audit.pop_many)
-            until(lambda: locks(there))
+            until(lambda: execute(there, AWAITED))
             push()
             assert waiting.outcome()
         ring.subscribe("late")
         assert ring.positions() == (10, {"main": 7, "audit": 10, "late": 10})
-
-
-def locks(url: str) -> bool:
-    """Whether somebody waits to be told."""
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
-    with engine.connect() as connection:
-        query = (
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = "
-            f"{postgres_ring.AWAIT_MESSAGE}"
-        )
-        return connection.execute(sa.text(query)).scalar_one() > 0
 
 
 def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
@@ -324,9 +320,11 @@ def pop(holder: int) -> bytes:
     return f"SELECT shmring_pop_one({holder}, {1 << holder}, {sequence}, 0)".encode()
 
 
-@pytest.mark.parametrize("heir", [False, True])
+@pytest.mark.parametrize(
+    ("wanted", "heir"), [("other", False), ("other", True), (None, False), (None, True)]
+)
 def test_subscriber_that_leaves_while_a_handle_attaches(
-    url: str, monkeypatch: pytest.MonkeyPatch, heir: bool
+    url: str, monkeypatch: pytest.MonkeyPatch, wanted: str | None, heir: bool
 ) -> None:
     serve = PostgresBackend.serve
 
@@ -340,27 +338,15 @@ def test_subscriber_that_leaves_while_a_handle_attaches(
 
     with TableRing(url, slots=5, subscribers=["main", "other"]) as ring:
         monkeypatch.setattr(PostgresBackend, "serve", late)
-        with pytest.raises(SubscriberNotFound, match="has no subscriber 'other'"):
-            TableRing.attach(url, subscriber="other")
+        if wanted:
+            with pytest.raises(SubscriberNotFound, match="has no subscriber 'other'"):
+                TableRing.attach(url, subscriber=wanted)
+        else:
+            with TableRing.attach(url) as attached:
+                assert attached.subscriber == ("heir" if heir else "other")
         if heir:
             with TableRing.attach(url, subscriber="heir") as mine:
                 assert mine.pop(timeout=0) == b"0"
-
-
-def test_handle_that_names_no_subscriber_gets_one_that_stays(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve = PostgresBackend.serve
-
-    def late(self: PostgresBackend, subscriber: str, holder: int) -> bool:
-        monkeypatch.undo()
-        ring.unsubscribe(subscriber)
-        return serve(self, subscriber, holder)
-
-    with TableRing(url, slots=5, subscribers=["main", "other"]) as ring:
-        monkeypatch.setattr(PostgresBackend, "serve", late)
-        with TableRing.attach(url) as attached:
-            assert attached.subscriber == "other"
 
 
 def test_positions_while_a_removal_waits_keep_nobody_from_pushing(
