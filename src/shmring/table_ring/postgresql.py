@@ -39,14 +39,8 @@ _AWAIT = {"push": AWAIT_SLOT, "pop": AWAIT_MESSAGE}
 class PostgresBackend(PostgresRing):
     """A push or pop is one statement, which calls a function of the ring.
 
-    It holds no lock while the client computes, is stopped or killed: the server begins, runs and
-    commits the statement without the client.
-
-    With ``durability="sync"`` a second, empty transaction follows and waits for the disk. The
-    statement itself commits without waiting, so the cursor's lock is held for the microseconds of
-    its execution and not for the length of a disk write: connections queue for the lock but share
-    the sync. This is safe because the log has one order: when the second transaction is on disk, so
-    is everything that was committed before it, and a crash keeps a prefix of the numbers.
+    With ``durability="sync"`` a second, empty transaction follows and waits for the disk:
+    docs/table-ring-design.md says why this is safe.
     """
 
     # The server has waited for IDLE before, and notifies us, too.
