@@ -1,8 +1,146 @@
-/* Claims that are not published: aborted runs, and the holes of the dead.
- * docs/protocol.md, P3.
+/* Claims: how many slots one takes, what may be published of which kind, bytes from a file; and what becomes of
+ * those that are not published. docs/protocol.md, P3.
  */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "cells.h"
 #include "wake.h"
+
+/* --- places, for callers outside of the core --------------------------------------- */
+
+void *shmring_slot(const shmring *r, uint64_t sequence)
+{
+	return slot_at(r, sequence);
+}
+
+uint64_t shmring_slots_for(uint64_t length, bool aligned)
+{
+	/* Slots begin at multiples of 4, so at most 60 bytes are skipped. */
+	uint64_t skip = aligned ? BODY_ALIGN - 4 : 0;
+	uint64_t slots = length / SLOT_BYTES + (length % SLOT_BYTES + skip + SLOT_BYTES - 1) / SLOT_BYTES;
+
+	return slots ? slots : 1;
+}
+
+uint64_t shmring_claimed(const shmring *r)
+{
+	return load_acquire(&r->cursors->claim.v);
+}
+
+uint64_t shmring_floor(const shmring *r)
+{
+	return load_acquire(&r->cursors->floor.v);
+}
+
+/* --- kinds ------------------------------------------------------------------------- */
+
+/* Readers trust the kind before they read the bytes: they step over an aborted claim, end their iteration at an
+ * end marker, and parse messages that are marked as record batches. */
+static_assert((int)SHMRING_KIND_BYTES == KIND_BYTES && (int)SHMRING_KIND_END == KIND_END &&
+		  (int)SHMRING_KIND_ARROW_BATCH == KIND_ARROW_BATCH &&
+		  (int)SHMRING_KIND_ARROW_STREAM == KIND_ARROW_STREAM,
+	      "the header's kinds are the layout's");
+
+/* The head of an encapsulated IPC message: ff ff ff ff, the size of its metadata
+ * (at least one word of a flat buffer), and the metadata itself. */
+static bool is_encapsulated(const uint8_t *data, uint64_t length)
+{
+	uint32_t head[2];
+
+	if (length < sizeof head)
+		return false;
+	memcpy(head, data, sizeof head);
+	return head[0] == UINT32_MAX && head[1] >= 8 && head[1] <= length - sizeof head;
+}
+
+int kind_check_reserved(const shmring *r, uint8_t kind, const uint8_t *data, uint64_t length)
+{
+	switch (kind) {
+	case KIND_END:
+		if (length)
+			return fail(SHMRING_E_INVALID, "ring \"%s\": an end marker must be empty, not %llu bytes",
+				    r->name, (unsigned long long)length);
+		return SHMRING_OK;
+	case KIND_ARROW_BATCH:
+		if (!r->header.schema_bytes)
+			return fail(SHMRING_E_INVALID,
+				    "ring \"%s\": kind %d must be a record batch of the ring's schema, and the "
+				    "ring was made without one",
+				    r->name, kind);
+		break;
+	case KIND_ARROW_STREAM:
+		break;
+	default:
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": kind %d is reserved; it must be %d (bytes), or %d to 255 as you like",
+			    r->name, kind, SHMRING_KIND_BYTES, SHMRING_KIND_USER);
+	}
+	if (!is_encapsulated(data, length))
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": kind %d must be an Arrow IPC message, and these %llu bytes are not; "
+			    "write record batches with an Arrow writer, or mark the message with %d to 255",
+			    r->name, kind, (unsigned long long)length, SHMRING_KIND_USER);
+	return SHMRING_OK;
+}
+
+/* --- from a file ------------------------------------------------------------------- */
+
+/* The kernel fills a claim without the mapping: a handle that has just attached would have a page fault for each
+ * page of the claim, which takes twice as long as the copy. */
+static bool is_refusal(int error)
+{
+	return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == EPERM;
+}
+
+/* As copy_file_range(2), from fd into the slots at `to`; through their mapping
+ * if the file systems cannot do it. */
+static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size_t n)
+{
+	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
+	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* they are mapped twice */
+	off_t out = (off_t)(r->header.slots_offset + at);
+	int ring_fd = lock_file_number(r->locks);
+	ssize_t copied;
+
+	if (n > slots_bytes - at)
+		n = slots_bytes - at;
+	if (ring_fd < 0)
+		return pread(fd, to, n, from);
+	copied = copy_file_range(fd, &(off_t){from}, ring_fd, &out, n, 0);
+	/* The number may have been closed since, by other code of this process. */
+	if (lock_file_number(r->locks) != ring_fd || (copied < 0 && is_refusal(errno)))
+		return pread(fd, to, n, from);
+	return copied;
+}
+
+int shmring_fill(const shmring_producer *p, uint64_t at, int fd, uint64_t offset, uint64_t length)
+{
+	const shmring *r = p->ring;
+	uint64_t room = p->claim_n * SLOT_BYTES;
+	uint8_t *to = slot_at(r, p->claim_lo) + at;
+
+	if (at > room || length > room - at)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": these bytes do not lie in the open claim", r->name);
+	while (length) {
+		ssize_t n = copy_some(r, to, fd, (off_t)offset, length);
+
+		if (n == 0)
+			return fail(SHMRING_E_INVALID, "ring \"%s\": the file to copy from ends too early",
+				    r->name);
+		if (n < 0 && errno != EINTR)
+			return fail_errno("cannot copy from the file", r->name);
+		if (n > 0) {
+			to += n;
+			offset += (uint64_t)n;
+			length -= (uint64_t)n;
+		}
+	}
+	return SHMRING_OK;
+}
+
+/* --- aborted runs, and the holes of the dead --------------------------------------- */
 
 void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 {

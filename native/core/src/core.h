@@ -254,10 +254,8 @@ static inline bool gates_by_holds_only(const struct branch *branch)
 /* Another handle has been faster. `messages`: the number that this one has got so far. */
 void keep_out(struct contention *contention, uint64_t messages) __attribute__((cold));
 
-/* kind.c */
-int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
-
 /* claims.c */
+int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
 bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* of a dead owner */
 

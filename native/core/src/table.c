@@ -10,18 +10,8 @@
 
 #include "cells.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define RACY __attribute__((no_sanitize("thread")))
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RACY __attribute__((no_sanitize("thread")))
-#endif
-#endif
-#ifndef RACY
-#define RACY
-#endif
-
-RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
+/* Without ThreadSanitizer the attribute is nothing. */
+__attribute__((no_sanitize("thread"))) static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = *(const volatile uint8_t *)(from + i);
