@@ -16,9 +16,9 @@ from functions import numbers
 import shmring
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.functions import Batching
-from shmring.sidecars.joint import split
 from shmring.sidecars.slices import joined
 from shmring.sidecars.wire import FLAG_ERROR, FLAG_LAST, HEAD_BYTES, Head, request_ring_name
+from shmring.sidecars.worker import split
 
 HOUR = 3_600_000.0  # ms
 
@@ -289,13 +289,13 @@ def test_function_that_returns_another_number_of_rows_fails_each_request(serve, 
     serve("no_rows", max_batch_rows=20, max_wait_ms=HOUR)
     for error in ask([numbers(0)], [numbers(10)]):
         assert isinstance(error, shmring.SidecarError)
-        assert "functions:no_rows answered 20 rows with 0: with max_batch_rows" in str(error)
+        assert "must with max_batch_rows: expected 20, got 0" in str(error)
 
 
 def test_number_of_rows_counts_for_a_request_alone_too(serve, ask):
     serve("twice", max_batch_rows=5, max_wait_ms=HOUR)
     (error,) = ask([numbers(0)])
-    assert "functions:twice answered 10 rows with 20" in str(error)
+    assert "must with max_batch_rows: expected 10, got 20" in str(error)
 
 
 @pytest.mark.parametrize("options", [{}, {"max_batch_rows": 10, "max_wait_ms": HOUR}])

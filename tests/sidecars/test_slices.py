@@ -10,7 +10,8 @@ import pytest
 from functions import for_udfs, numbers
 
 import shmring
-from shmring.sidecars.slices import batches_wanted, combined, joined, slices, together
+from shmring.sidecars.answers import together
+from shmring.sidecars.slices import batches_wanted, combined, joined, slices
 
 HOUR = 3_600_000.0  # ms
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -56,22 +56,6 @@ def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
     return tuple(batch.replace_schema_metadata(metadata or None) for batch in batches)
 
 
-def result_of(answer: pa.RecordBatch, function: str) -> Any:
-    """The only column of what a function answered to a UDF.
-
-    Raises
-    ------
-    SchemaMismatch : there is none, or more than one: nobody can know which is the result
-    """
-    if answer.num_columns != 1:
-        raise SchemaMismatch(
-            f"{function} answered with {answer.num_columns} columns "
-            f"({', '.join(answer.schema.names)[:_SHOWN]}): a UDF's answer has one, the result for "
-            f"each row"
-        )
-    return cast("Any", answer).column(0)
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """What the function is to be given, and of which type its result is to be."""
@@ -96,10 +80,16 @@ class Call:
 
         Raises
         ------
-        SchemaMismatch : there is none, or more than one
+        SchemaMismatch : there is none, or more than one: nobody can know which is the result
         TypeError : values would be lost
         """
-        column = result_of(answer, function)
+        if answer.num_columns != 1:
+            raise SchemaMismatch(
+                f"{function} answered with {answer.num_columns} columns "
+                f"({', '.join(answer.schema.names)[:_SHOWN]}): a UDF's answer has one, the result "
+                f"for each row"
+            )
+        column = cast("Any", answer).column(0)
         if column.type == self.type:
             return column
         try:
@@ -155,40 +145,6 @@ class Calls:
         """What the function is to be given, for each call."""
         return [call.arguments(request) for call in self.each]
 
-    def results(
-        self,
-        given: Sequence[pa.RecordBatch],
-        called: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
-        check: Callable[[int, int], None],
-        function: str,
-    ) -> Iterator[pa.RecordBatch | None]:
-        """The answer, or None where it takes longer: none before it is known that it is whole.
-
-        Parameters
-        ----------
-        given : the arguments of each call
-        called : what comes of them
-        check : raises unless there are as many results as rows
-        function : in errors
-        """
-        results: list[list[Any]] = []
-        for number, (batch, call) in enumerate(zip(given, self.each, strict=True), 1):
-            result: list[Any] = []
-            try:
-                for answer in called(batch):
-                    if results or result:
-                        yield None  # the client may have to see that something happens
-                    result.append(call.result(answer, function))
-                check(batch.num_rows, sum(map(len, result)))
-            except BaseException as error:
-                if len(given) > 1:
-                    error.add_note(self.describe(number))
-                raise
-            results.append(result)
-            if number < len(given):
-                yield None
-        yield from self.beside(results)
-
     def beside(self, results: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
         """The answer that results make, those of each call in parts, of as many rows in all."""
         if all(len(parts) == 1 for parts in results):
@@ -218,41 +174,28 @@ class Calls:
 def _read(calls: bytes, answer: bytes, columns: int) -> tuple[tuple[Call, ...], pa.Schema]:
     try:
         schema: Any = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answer, validate=True)))
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise _damaged(f"no schema of an answer: {error}") from None
-    try:
         said: Any = json.loads(calls)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(f"no JSON: {error}") from None
-    listed = cast("list[Any]", said) if isinstance(said, list) else []
-    if not 0 < len(listed) <= MOST:
-        raise _damaged(f"not a list of 1 to {MOST} calls: {calls[:_SHOWN]!r}")
-    if len(listed) != len(schema.types):
-        raise _damaged(f"{len(listed)} calls for {len(schema.types)} results")
-    return (
-        tuple(_call(one, kind, columns) for one, kind in zip(listed, schema.types, strict=True)),
-        schema,
-    )
+        if not 0 < len(said) <= MOST:
+            raise ValueError(f"{len(said)} calls, not 1 to {MOST}")
+        found = [_call(one, kind, columns) for one, kind in zip(said, schema.types, strict=True)]
+    except (TypeError, ValueError, OSError, RecursionError, pa.ArrowException) as error:
+        raise _damaged(str(error)[:_SHOWN]) from None
+    return tuple(found), schema
 
 
 def _call(said: Any, kind: pa.DataType, columns: int) -> Call:
     names: list[str] = []
     places: list[int] = []
-    listed = cast("list[Any]", said) if isinstance(said, list) else []
-    if not listed:
-        raise _damaged(f"not a list of a call's arguments: {_shown(said)}")
-    for argument in listed:
+    for argument in said:
         match argument:
             case [str(name), int(place)] if type(place) is int and 0 <= place < columns:
                 names.append(name)
                 places.append(place)
             case _:
-                raise _damaged(f"no name with one of {columns} columns: {_shown(argument)}")
+                raise ValueError(f"no name with one of {columns} columns: {argument!r}")
+    if not names:
+        raise ValueError("a call without arguments")
     return Call(tuple(names), tuple(places), kind)
-
-
-def _shown(said: Any) -> str:
-    return repr(said)[:_SHOWN]
 
 
 def _damaged(why: str) -> Damaged:

@@ -63,19 +63,6 @@ class Batching:
         """What as_arguments() says."""
         return cls(int(rows), float(wait) / 1000)
 
-    def check(self, target: str, rows: int, answered: int) -> None:
-        """Whether as many rows came out as went in.
-
-        Raises
-        ------
-        WrongRows : they did not
-        """
-        if rows != answered:
-            raise WrongRows(
-                f"{target} answered {rows} rows with {answered}: with max_batch_rows it is given "
-                f"the rows of several requests, and must return one for each, in their order"
-            )
-
 
 # CHANGE: a new option of a sidecar
 def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
