@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from companion import place
 
 import shmring
-from shmring import companions
+from shmring import names
 from shmring.cli import app
 
 
@@ -23,8 +23,8 @@ def keep():
     def put(ring: str) -> list[Path]:
         job = str(uuid.uuid4())
         found = [
-            Path(place(ring, companions.SINK, str(uuid.uuid4()))),
-            Path(place(ring, companions.STAGING, job)) / "0-1",
+            Path(place(ring, names.SINK, str(uuid.uuid4()))),
+            Path(place(ring, names.STAGING, job)) / "0-1",
         ]
         for file in found:
             if file.parent != Path(ring).parent:

@@ -11,7 +11,7 @@ import pytest
 from companion import place
 
 import shmring
-from shmring import companions, names
+from shmring import names
 
 ADMIN_LOCK = 8  # the byte: docs/layout.md
 VERSION = 8
@@ -47,7 +47,7 @@ def test_close_of_a_temporary_ring_leaves_the_one_that_has_its_name_since(named)
     first = shmring.create(named, slots=1024, temporary=True)
     shmring.unlink(named)
     with shmring.create(named, slots=1024) as second:
-        kept = Path(place(second.path, companions.SINK, str(uuid.uuid4())))
+        kept = Path(place(second.path, names.SINK, str(uuid.uuid4())))
         kept.write_text("record")
         first.close()
         with shmring.attach(named) as again:
@@ -78,7 +78,7 @@ def test_ring_unlinks_itself_and_no_other(named):
 def test_ring_that_is_used_is_not_removed(named, tmp_path, has_name):
     where = {"name": named} if has_name else {"path": tmp_path / "a.ring"}
     ring = shmring.create(**where, slots=1024)
-    kept = Path(place(ring.path, companions.SINK, str(uuid.uuid4())))
+    kept = Path(place(ring.path, names.SINK, str(uuid.uuid4())))
     kept.write_text("record")
 
     def is_used(living):
@@ -172,9 +172,9 @@ def staged(ring):
 
 @pytest.mark.alone
 def test_gc_removes_what_dead_drivers_have_staged_beside_a_living_ring(ring, staged):
-    gone = staged(companions.STAGING, str(uuid.uuid4()))
+    gone = staged(names.STAGING, str(uuid.uuid4()))
     living = str(uuid.uuid4())
-    stays = staged(companions.STAGING, living)
+    stays = staged(names.STAGING, living)
     with ring.producer(f"spark write {living}"):
         assert shmring.gc(ring.name) == []
         assert not gone.exists()
@@ -193,7 +193,7 @@ def test_gc_asks_the_kernel_whether_a_driver_lives(ring, staged, child):
     """
     driver = child(code, ring.name, job)
     driver.line()
-    folder = staged(companions.STAGING, job)
+    folder = staged(names.STAGING, job)
     shmring.gc()
     assert folder.exists()
     driver.kill()

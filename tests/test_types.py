@@ -77,4 +77,4 @@ def test_wait_strategies_are_named_once() -> None:
     package = Path(shmring.__file__).parent
     sources = [*package.rglob("*.py"), *package.rglob("*.pyi")]
     named = [file.name for file in sources if '"yield"' in file.read_text()]
-    assert named == ["choices.py"]
+    assert named == ["arguments.py"]

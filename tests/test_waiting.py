@@ -7,7 +7,7 @@ from layout_reader import LayoutReader
 
 import shmring
 from shmring._shmring import ends_of, wait_any
-from shmring.choices import WAITS
+from shmring.arguments import WAITS
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 VERSION: str
-# The others of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
+# The others of CLOCK_, WAIT_ and FULL_ are asked for by the names in arguments.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
 SLOT_FILE_BYTES: int
@@ -54,7 +54,7 @@ def reapable(path: str | os.PathLike[str], /) -> bool: ...
 def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
 def slots_for(nbytes: int, align: bool = False, /) -> int: ...
 
-# --- waiting for several, and event loops: waiting.py, event_loop.py
+# --- waiting for several, and event loops: event_loop.py
 
 @final
 class Bell:

@@ -1,14 +1,44 @@
-"""Checks of the arguments of a ring's calls, which it converts for the core."""
+"""Checks of the arguments of a ring's calls, and names for the core's numbers.
+
+Python has the names of options that one chooses, and of kinds of messages, in this module only:
+options of the command line and error messages are made from them.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from operator import index
-from typing import SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
-from shmring._shmring import AT_SEQUENCE
-from shmring.choices import STARTS
+from shmring import _shmring
+from shmring._shmring import AT_SEQUENCE, KIND_ARROW_BATCH, KIND_ARROW_STREAM
+
+Clock = Literal["coarse", "precise", "off"]
+Start = Literal["earliest", "latest"]
+# CHANGE: a new wait strategy
+Wait = Literal["default", "spin", "yield", "sleep", "futex"]
+WhenFull = Literal["block", "raise", "drop"]
+
+ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
+DEFAULT_START: Start = "earliest"
+
+
+def _numbers(names: Any, prefix: str) -> dict[str, int]:
+    return {name: getattr(_shmring, prefix + name.upper()) for name in get_args(names)}
+
+
+CLOCKS = _numbers(Clock, "CLOCK_")
+STARTS = _numbers(Start, "")
+WAITS = _numbers(Wait, "WAIT_")
+WHEN_FULL = _numbers(WhenFull, "FULL_")
+
+
+def choose(table: dict[str, int], what: str, value: object) -> int:
+    """Return the core's number for a name; the text of the ValueError lists the valid names."""
+    if isinstance(value, str) and value in table:
+        return table[value]
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, table))}, not {value!r}")
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -36,12 +66,7 @@ def seconds_of(what: str, value: float, most: float = math.inf) -> float:
 
 
 def number_of(text: str) -> int:
-    """A number as people write it: 65536, 1_000, 64k or 64M, with thousands of 1024.
-
-    Raises
-    ------
-    ValueError : it is none
-    """
+    """A number as people write it: 65536, 1_000, 64k or 64M, with thousands of 1024."""
     match = re.fullmatch(r"([0-9][0-9_,]*)([kKMGT]?)(?:i?B)?", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no number such as 65536 or 64M")

@@ -1,4 +1,6 @@
-"""Consumers and producers in an event loop: asyncio's, or another one with its interface.
+"""Waiting for several consumers and producers, and for each in an event loop.
+
+The loop is asyncio's, or another one with its interface.
 
 A task takes, or pushes, by a call that does not wait, on the loop's own thread. There is no
 ``await`` between this call and the ``return`` that hands the result to the task: a task that is
@@ -14,10 +16,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from time import monotonic
 from types import FunctionType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from shmring._shmring import (
     KIND_END,
@@ -36,8 +38,8 @@ from shmring._shmring import (
     take_now,
     wait_any,
 )
-from shmring.arguments import seconds_of
-from shmring.errors import EndOfStream
+from shmring.arguments import WAITS, Wait, choose, seconds_of
+from shmring.errors import Closed, EndOfStream
 from shmring.forks import lineage
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Handle = Consumer | Producer
+_H = TypeVar("_H", bound=Handle)
 _T = TypeVar("_T", bytes, int)
 
 # Consumers and producers that one sleep is for: what the kernel takes, but for the bell.
@@ -56,6 +59,50 @@ _IDLE = 1.0
 # Seconds for which a task asks again and again, in turn with the loop's other tasks, where that
 # went well before: about what it costs to wake the thread, and the loop by the thread.
 _TRIAL = 100e-6
+
+
+def wait(
+    handles: Iterable[_H], timeout: float | None = None, *, wait: Wait = "default"
+) -> list[_H]:
+    """Wait until one of several consumers has something, or one of several producers has room.
+
+        for inp in shmring.wait([orders, payments], timeout=1.0):
+            data = inp.pop(timeout=0)
+
+    Parameters
+    ----------
+    handles : consumers and producers, of one ring or of many; up to 127 at a time cost one sleep
+        (on Linux 5.16 or later)
+    timeout : seconds; None waits for ever, 0 does not wait
+    wait : how to wait, as for :meth:`Ring.producer`
+
+    Returns
+    -------
+    those with which a call is worth it, in the order given; empty if time was up. A consumer has a
+    message, or comes to an end of the stream, or its branch was dropped: its next call takes or
+    says so. A producer has room for a message of one slot. Consumers of one branch may all be
+    told of a message, and one of them gets it: use ``timeout=0``, and expect Empty
+
+    Raises
+    ------
+    Closed : one of them was closed
+    TypeError : this is no list of consumers and producers
+    ValueError : there is nothing to wait for
+    """
+    given = cast("Iterable[_H] | _H", handles)
+    if isinstance(given, Consumer | Producer):  # to iterate a consumer takes its messages
+        raise TypeError(f"a wait is for a list of consumers or producers: give it as [{given!r}]")
+    waits = [(handle, ends_of(handle) if isinstance(handle, Consumer) else 1) for handle in handles]
+    if not waits:
+        raise ValueError("there is nothing to wait for: give at least one consumer or producer")
+    found = set(wait_any(waits, timeout, choose(WAITS, "wait", wait), None, 0))
+    for handle in found:
+        if handle.closed:
+            raise Closed(f"{handle!r} was closed, and has been waited for")
+    return [handle for handle, _ in waits if handle in found]
+
+
+# --- event loops ----------------------------------------------------------------------------------
 
 
 class _Sleeper:
@@ -135,9 +182,7 @@ class _Watch:
     async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
         """Wait until it is worth trying; whether it is, or time is up.
 
-        Parameters
-        ----------
-        wanted : slots of a message; or, of a consumer, ends_of() it when the task began to wait
+        For so many slots; a consumer, for what ends_of() it was when the task began to wait.
         """
         future: asyncio.Future[bool] = self.loop.create_future()
         self._tasks.setdefault(handle, {})[future] = wanted

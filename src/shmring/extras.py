@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def need(module: str, what: str, extra: str) -> None:
-    """Check that a package is installed.
-
-    Raises
-    ------
-    MissingExtra : it is not; the text says why it is needed and how to install it
-    """
+    """Check that a package is installed, or say why it is needed and how to install it."""
     if find_spec(module) is None:
         raise MissingExtra(
             f"{what} needs {module}, which is not installed here: pip install 'shmring[{extra}]'"

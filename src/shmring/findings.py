@@ -31,13 +31,9 @@ Status = Literal[1, 2]
 
 
 def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE) -> list[Finding]:
-    """What is wrong, the worst first.
+    """What is wrong, the worst first; a message may be held, or wait, for `age` seconds.
 
-    Parameters
-    ----------
-    now, before : two looks; what has moved between them is not said to hang. With one alone, all
-        that may hang is said to
-    age : seconds for which a message may be held, or wait
+    What has moved between two looks is not said to hang. With one alone, all that may hang is.
     """
     found = [*_of_host(now)] if now.whole else []
     found += map(_missing, now.missing)

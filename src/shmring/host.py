@@ -29,23 +29,17 @@ from shmring.sidecars.participants import request_at
 # CHANGE: a new finding of check
 @dataclass(frozen=True)
 class Seen:
-    """What could be seen of a ring.
-
-    Attributes
-    ----------
-    ages : seconds since the oldest message was published that a branch has not released, if there
-        is one and its time is known
-    held : seconds for which a participant has held its oldest message, at most, by its seat. The
-        ring has no time of a take: it came after the message, after its consumer, and after the
-        last look that did not see it
-    requests : of a sidecar, what each worker is at, in words, by its seat
-    """
+    """What could be seen of a ring."""
 
     info: RingInfo
     stats: RingStats
+    # Seconds since the oldest message was published that a branch has not released, if it is known.
     ages: dict[str, float]
+    # Seconds for which a participant has held its oldest message, at most, by its seat. The ring
+    # has no time of a take: it came after the message, after its consumer, and after the last look
+    # that did not see it.
     held: dict[int, float]
-    requests: dict[int, str]
+    requests: dict[int, str]  # of a sidecar, what each worker is at, in words, by its seat
 
     @property
     def is_full(self) -> bool:
@@ -78,24 +72,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class RingLook:
-    """A ring as it was seen, or why it was not.
+    """A ring as it was seen, or why it was not."""
 
-    Attributes
-    ----------
-    name : the path of its file if it has none
-    target : where its file, a symbolic link, leads
-    owner : user id of its file
-    abandoned : whether `shmring gc` removes it
-    left : paths of what the dead have left beside it
-    """
-
-    name: str
+    name: str  # the path of its file if it has none
     seen: Seen | None
     error: Exception | None = None
-    target: str | None = None
-    owner: int | None = None
-    abandoned: bool = False
-    left: list[str] = field(default_factory=list[str])
+    target: str | None = None  # where its file, a symbolic link, leads
+    owner: int | None = None  # user id of its file
+    abandoned: bool = False  # so that `shmring gc` removes it
+    left: list[str] = field(default_factory=list[str])  # what the dead have left beside it
 
     @property
     def sidecar(self) -> str | None:
@@ -110,24 +95,15 @@ class RingLook:
 
 @dataclass(frozen=True)
 class HostLook:
-    """The rings, and the memory, that one look has seen.
-
-    Attributes
-    ----------
-    left : paths of what rings that are gone, or were never finished, have left
-    memory, free : bytes of shared memory
-    missing : names that were asked for, and are neither a ring's nor a sidecar's
-    foreign : rings of other users that were left out
-    whole : whether everything was looked at, not only what was named
-    """
+    """The rings, and the memory, that one look has seen."""
 
     rings: list[RingLook]
-    left: list[str]
-    memory: int
+    left: list[str]  # paths of what rings that are gone, or were never finished, have left
+    memory: int  # bytes of shared memory
     free: int
-    missing: list[str]
-    foreign: int
-    whole: bool
+    missing: list[str]  # names that were asked for, and are neither a ring's nor a sidecar's
+    foreign: int  # rings of other users that were left out
+    whole: bool  # everything was looked at, not only what was named
 
     def ring(self, name: str) -> Seen | None:
         """What was seen of a ring."""
@@ -135,12 +111,9 @@ class HostLook:
 
 
 class Observer(Closing):
-    """Looks at all rings of this host, or at some, without joining any.
+    """Looks at all rings of this host, or at those that are named, without joining any.
 
-    Parameters
-    ----------
-    names : rings by name or path, and sidecars by name; none: all that have a name
-    foreign : without names, also those of other users, who can make as many as they like
+    Without names, `foreign` are those of other users too, who can make as many as they like.
     """
 
     def __init__(self, names: Sequence[str] = (), *, foreign: bool = False) -> None:

@@ -4,19 +4,26 @@ A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any f
 finds, opens, makes, lists and removes rings, and knows the free room of their folder. The core
 makes and opens the file; posix_ipc, or the core, removes the name of an object in shared memory
 (docs/layout.md, "Creation" and "Removal", says why).
+
+Companion files, ``.shmring-KIND-FILE-OWNER``, are removed with their ring. FILE is the ring's, and
+OWNER a streaming query or a job: Spark's sinks keep their records in such files, and the rows of
+jobs that are not committed yet. On a file system without O_TMPFILE, a process that is killed while
+it makes a ring leaves ``.shmring-new-UUID``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from shmring import _shmring, companions
+from shmring import _shmring
 from shmring.errors import (
     Damaged,
     NoSpace,
@@ -171,21 +178,14 @@ def remove(
     *,
     is_used: Callable[[list[dict[str, Any]]], bool] | None = None,
 ) -> bool:
-    """Unlink the ring at this path, or only the one with this uuid, and its companion files.
+    """Unlink the ring at this path, or only the one with this uuid, unless it is used; whether.
 
-    Parameters
-    ----------
-    path, uuid
-    is_used : is given the living participants, and says whether the ring stays for them. It is
-        asked under the ring's own lock, which every process takes that joins: nobody comes between
-        the answer and the unlink. A handle of the caller's own counts, unless it is closed before.
-        A ring that cannot be joined any more, because it is damaged, has none
-
-    Returns
-    -------
-    whether the ring was removed
+    `is_used` is given the living participants, of which a damaged ring has none, and says whether
+    the ring stays for them. It is asked under the ring's own lock, which every process takes that
+    joins: nobody comes between the answer and the unlink. A handle of the caller's own counts,
+    unless it is closed before.
     """
-    kept = companions.companions_of(path)  # before the unlink: another ring may take the name
+    kept = companions_of(path)  # before the unlink: another ring may take the name
     unlink_name = _shm_unlink(path)
     removed = True
 
@@ -197,7 +197,7 @@ def remove(
 
     _shmring.unlink(path, uuid, unlink_name if is_used is None else unlink_unless_used)
     if removed:
-        companions.discard(kept)
+        _discard(kept)
     return removed
 
 
@@ -240,20 +240,13 @@ def rings() -> list[str]:
 def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
     """Remove the ring at this path if its participants are dead, and companion files of the dead.
 
-    Parameters
-    ----------
-    path
-    dry_run : remove nothing
-
-    Returns
-    -------
-    whether the ring is removed, and the paths of the companion files that are
+    Whether the ring is removed, or would be by a dry run, and the paths of the files that are.
     """
-    kept = companions.companions_of(path)
+    kept = companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
-    left = kept if reaped else companions.left_by_the_dead(path, _living_names)
+    left = kept if reaped else _left_by_the_dead(path)
     if not dry_run:
-        companions.discard(left)
+        _discard(left)
     return reaped, left
 
 
@@ -274,46 +267,32 @@ def _users(path: str) -> list[dict[str, Any]]:
         return []
 
 
-def _living_names(path: str) -> set[str]:
-    return {participant["name"] for participant in _living(path)}
-
-
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
     """Remove files of rings that are gone, and rings that were never finished, from a folder.
 
-    Parameters
-    ----------
-    folder
-    file : only files of the ring in this file; None: of all rings, and the unfinished ones
-    dry_run : remove nothing
-
-    Returns
-    -------
-    the paths of the files that are removed
+    With `file` the files of that ring alone, beside the unfinished ones. Returns the paths.
     """
-    left = companions.orphans(folder, file)
+    left = [
+        kept.path
+        for kept in _all_kept(folder)
+        if file in (None, kept.file) and not os.path.lexists(os.path.join(folder, kept.file))
+    ]
     if not dry_run:
-        companions.discard(left)
-    for draft in companions.drafts(folder):
-        with suppress(ShmringError):
+        _discard(left)
+    for draft in filter(_DRAFT.fullmatch, _listed(folder)):
+        draft = os.path.join(folder, draft)
+        with suppress(ShmringError):  # it is being made
             if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
                 left.append(draft)
     return left
 
 
 class Swept(NamedTuple):
-    """What gc() has removed, or would.
+    """What gc() has removed, or would."""
 
-    Attributes
-    ----------
-    rings : by name, or path
-    files : what goes beside rings, or without any
-    skipped : named rings that are damaged or another user's, and why
-    """
-
-    rings: list[str]
-    files: list[str]
-    skipped: list[tuple[str, str]]
+    rings: list[str]  # by name, or path
+    files: list[str]  # what goes beside rings, or without any
+    skipped: list[tuple[str, str]]  # named rings that are damaged or another user's, and why
 
 
 def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:
@@ -354,3 +333,66 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     names (or the path) of the rings that were unlinked
     """
     return sweep(name, path, dry_run=False).rings
+
+
+# --- companion files ------------------------------------------------------------------------------
+
+SINK = "sink"  # the last epoch of a query that the ring has
+STAGING = "staging"  # rows of a job; its driver is a participant until the job ends
+_KINDS = (SINK, STAGING)
+_JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name in RingJob.java
+
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".
+_NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
+_DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
+
+
+class _Kept(NamedTuple):
+    path: str
+    kind: str
+    file: str
+    owner: str
+
+
+def companions_of(ring: str) -> list[str]:
+    """The companion files of the ring at this path."""
+    return [kept.path for kept in _companions_of(ring)]
+
+
+def _left_by_the_dead(ring: str) -> list[str]:
+    """The companion files of the ring at this path that belong to jobs whose driver is dead."""
+    staging = [kept for kept in _companions_of(ring) if kept.kind == STAGING]
+    if staging:
+        with suppress(ShmringError):  # nothing is removed of a ring that cannot be observed
+            # After the look at the folder: a driver joins the ring before it stages rows.
+            names = {participant["name"] for participant in _living(ring)}
+            return [k.path for k in staging if _JOB_PARTICIPANT + k.owner not in names]
+    return []
+
+
+def _discard(paths: Iterable[str]) -> None:
+    """Remove these files, except those of other users."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _companions_of(ring: str) -> list[_Kept]:
+    folder, file = os.path.split(ring)
+    return [kept for kept in _all_kept(folder) if kept.file == file]
+
+
+def _all_kept(folder: str) -> list[_Kept]:
+    found = ((name, _NAME.fullmatch(name)) for name in _listed(folder))
+    return [_Kept(os.path.join(folder, name), m[1], m[2], m[3]) for name, m in found if m]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

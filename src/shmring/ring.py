@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shmring import _shmring
 from shmring._shmring import SLOT_BYTES, Consumer, Producer
-from shmring.arguments import branch_name, integer, schema_bytes, start_of
-from shmring.choices import (
+from shmring.arguments import (
     CLOCKS,
     DEFAULT_START,
     WAITS,
@@ -20,7 +19,11 @@ from shmring.choices import (
     Start,
     Wait,
     WhenFull,
+    branch_name,
     choose,
+    integer,
+    schema_bytes,
+    start_of,
 )
 from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError

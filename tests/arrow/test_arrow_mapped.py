@@ -13,7 +13,7 @@ from batches import BATCH, is_released
 
 import shmring
 from shmring._shmring import ArrowLayout, Lease, arrow_layout, map_batch
-from shmring.choices import KIND_ARROW_BATCH
+from shmring.arguments import KIND_ARROW_BATCH
 
 FOREIGN = 16  # messages of users, whose bytes no producer checks
 

@@ -18,7 +18,7 @@ from companion import place
 from fixture_types import RunChild
 
 import shmring
-from shmring.companions import STAGING
+from shmring.names import STAGING
 
 pytestmark = pytest.mark.kill
 ring = checking.ring

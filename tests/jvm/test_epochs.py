@@ -13,7 +13,7 @@ from java_programs import check
 from pyspark.errors import StreamingQueryException
 
 import shmring
-from shmring.companions import SINK
+from shmring.names import SINK
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 

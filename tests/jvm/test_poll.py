@@ -6,7 +6,7 @@ import pytest
 from java_programs import check, message
 
 import shmring
-from shmring.choices import WAITS
+from shmring.arguments import WAITS
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from companion import place
 from sessions import failure
 
 import shmring
-from shmring.companions import STAGING
+from shmring.names import STAGING
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

@@ -7,7 +7,7 @@ import sys
 
 AGAIN = """
 import os, signal, subprocess, time
-from shmring.sidecars.processes import Child
+from shmring.sidecars.supervisor import Child
 
 first = Child(["true"], leads=True)
 while first.status is None:

@@ -140,7 +140,7 @@ def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
 
 SUPERVISOR = """
     import sys
-    from shmring import companions
+    from shmring import names
     from shmring.sidecars import supervisor as module
 
     def until_told(call):
@@ -180,7 +180,7 @@ def test_supervisor_that_starts_while_another_one_ends_makes_a_ring_of_its_own(c
 def test_supervisor_that_ends_leaves_the_ring_to_one_that_has_just_come(child, name):
     ending = """
     supervisor.open()
-    companions.companions_of = until_told(companions.companions_of)
+    names.companions_of = until_told(names.companions_of)
     print("is open")
     sys.stdin.readline()
     supervisor.close()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from shmring._shmring import arrow_layout, map_batch
+from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import metadata_bytes
-from shmring.choices import KIND_ARROW_STREAM
 
 if TYPE_CHECKING:
     from shmring._shmring import ArrowLayout, Lease

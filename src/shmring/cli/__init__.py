@@ -16,12 +16,11 @@ import click
 import shmring
 from shmring.cli.check import check
 from shmring.cli.consume import consume
-from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table, top
 from shmring.cli.options import json_option
-from shmring.cli.output import say
+from shmring.cli.output import exit_on_error, say, status_of, take_signals
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar

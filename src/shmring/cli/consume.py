@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 import shmring
-from shmring.choices import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
-from shmring.cli.errors import Terminated, complain
-from shmring.cli.lines import Lines
+from shmring.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.options import Number, Place, json_option, ring_argument, slots_option
-from shmring.cli.output import emit, wants_json
+from shmring.cli.output import Lines, Terminated, complain, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
 from shmring.extras import need_pyarrow

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shmring.cli.errors import Terminated
 from shmring.cli.options import DAY, Number, age_option, foreign_option, json_option
-from shmring.cli.output import say
+from shmring.cli.output import Terminated, say
 from shmring.errors import ShmringError
 from shmring.extras import need
 

@@ -15,10 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from shmring._shmring import KIND_END
-from shmring.cli.errors import Terminated, complain
-from shmring.cli.lines import Lines
 from shmring.cli.options import Number, binary_count, json_option, place_of, slots_option
-from shmring.cli.output import as_time, emit, say, size, wants_json
+from shmring.cli.output import Lines, Terminated, as_time, complain, emit, say, size, wants_json
 from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:

@@ -1,14 +1,31 @@
-"""Data for machines, text for people."""
+"""What commands print: data for machines, text for people, messages; and how they end.
+
+The end is one line on stderr and a status, never a traceback for what is foreseen.
+"""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
+import os
+import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any
 
 import click
+
+from shmring.errors import ShmringError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmring import Lease
+    from shmring.durable.journal.reader import Message
 
 _JSON = "shmring.json"
 
@@ -107,3 +124,136 @@ def show_table(
     with out.capture() as captured:
         out.print(table)
     print_lines(captured.get())
+
+
+# --- of messages and batches --------------------------------------------------------------------
+
+# Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
+_LINES, _LINE_BYTES = 32, 1 << 16
+
+
+class Lines:
+    """A line for each message, of JSON if wanted; a line of JSON for each row of a batch."""
+
+    def __init__(self) -> None:
+        self._out = _stdout()
+        self._waits: list[bytes] = []  # of each message; in Python's own buffer it would stay
+
+    def add(self, message: Lease | Message, batch: pa.RecordBatch | None) -> None:
+        """Take a message, and the batch that it may be; its data may go afterwards."""
+        if batch is not None:
+            rows: list[dict[str, Any]] = batch.to_pylist()
+            self._waits.append(b"".join(map(_line, rows)))
+        elif wants_json():
+            fields = {"message_id": message.message_id, "time_ns": message.time or None}
+            self._waits.append(_line({**fields, **message_fields(bytes(message.data))}))
+        else:
+            self._waits.append(bytes(message.data) + b"\n")
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was taken waits for flush()."""
+        return bool(self._waits)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough waits."""
+        return len(self._waits) >= _LINES or sum(map(len, self._waits)) >= _LINE_BYTES
+
+    def flush(self) -> None:
+        """Write out what waits; whatever comes of that, it waits no more."""
+        written, self._waits = b"".join(self._waits), []
+        try:
+            self._out.write(written)
+            self._out.flush()
+        except BaseException:
+            give_up_stdout()
+            raise
+
+
+def _stdout() -> IO[bytes]:
+    out: Any = sys.stdout.buffer
+    if isinstance(out, io.RawIOBase):  # with PYTHONUNBUFFERED each write is a call, maybe in part
+        return open(out.fileno(), "wb", closefd=False)
+    return out
+
+
+def _line(document: object) -> bytes:
+    return to_json(document).encode(errors="surrogateescape") + b"\n"
+
+
+# --- how a command ends -------------------------------------------------------------------------
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP has come: leave like after Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated(number)
+
+
+def take_signals() -> None:
+    """Let SIGTERM and SIGHUP unwind the stack, so that handles and files are closed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _terminate)
+
+
+def complain(text: object) -> None:
+    """Print one line on stderr."""
+    with suppress(OSError):  # nobody reads it
+        print(f"shmring: {clean(' '.join(str(text).split()))}", file=sys.stderr, flush=True)
+
+
+def _is_foreseen(error: BaseException) -> bool:
+    foreseen = (ShmringError, ValueError, OSError, MemoryError, OverflowError)
+    return isinstance(error, foreseen) or type(error).__module__.startswith("pyarrow")
+
+
+def give_up_stdout() -> None:
+    """Let nobody wait for it, or hear of it, any more: Python flushes it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Say what has to be said about the end of a command; its status, or None for a bug of ours."""
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    if isinstance(error, Terminated):
+        return 128 + error.number
+    if isinstance(error, BrokenPipeError):
+        give_up_stdout()
+        return 128 + signal.SIGPIPE
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, (click.exceptions.Exit, click.ClickException, click.Abort)):
+        return None
+    if not _is_foreseen(error):
+        return None
+    if isinstance(error, OSError) and not isinstance(error, ShmringError) and error.strerror:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            give_up_stdout()
+        at = f"{error.filename}: " if error.filename is not None else ""
+        complain(f"{at}{error.strerror}")
+    else:
+        complain(str(error) or "out of memory")
+    return 1
+
+
+@contextmanager
+def exit_on_error() -> Generator[None]:
+    """Turn the end of a command into its exit status."""
+    try:
+        yield
+    except BaseException as error:
+        status = status_of(error)
+        if status is None:
+            raise
+        raise SystemExit(status) from None

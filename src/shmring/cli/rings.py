@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 import shmring
-from shmring.cli.errors import complain
 from shmring.cli.options import Place, json_option, place_of, ring_argument, slots_option
-from shmring.cli.output import clean, emit, say, show_table, size, wants_json
+from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
 from shmring.errors import RingExists, ShmringError
 from shmring.names import reap, sweep
 from shmring.ring import look_on

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmring.cli.errors import Terminated
 from shmring.cli.options import Number, binary_count, json_option
-from shmring.cli.output import say
+from shmring.cli.output import Terminated, say
 
 if TYPE_CHECKING:
     from shmring.sidecars import Sidecar

@@ -20,9 +20,9 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 import shmring
+from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder, Piece, batches_of, decode_batch, most_bytes
 from shmring.arrow.known import Known, learned
-from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import Full, MessageTooLarge, RingNotFound, ShmringError
 from shmring.sidecars.calls import Calls, arguments, is_group
 from shmring.sidecars.functions import Batching, Function, WrongRows, raised
@@ -197,12 +197,9 @@ class Request:
 
 
 class Heartbeat:
-    """The beat of some work that gives one thing after the other.
+    """The beat of some work for some requests; clients of those that wait hear nothing else of it.
 
-    Parameters
-    ----------
-    wanted : the requests that the work is for; it ends when the clients of all of them are gone
-    waiting : those whose clients hear nothing else of it
+    The work ends when the clients of all requests that it is for are gone.
     """
 
     def __init__(self, wanted: Iterable[Request], waiting: Iterable[Request] = ()) -> None:
@@ -211,23 +208,13 @@ class Heartbeat:
         self._said = self._looked = time.monotonic()
 
     def of(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, with a beat after each.
-
-        Raises
-        ------
-        RingNotFound : nobody wants the rest
-        """
+        """The items, with a beat after each; RingNotFound when nobody wants the rest."""
         for item in items:
             yield item
             self.beat()
 
     def beat(self) -> None:
-        """See to both, if it is time to.
-
-        Raises
-        ------
-        RingNotFound : nobody wants the rest
-        """
+        """See to both, if it is time to; RingNotFound when nobody wants the rest."""
         now = time.monotonic()
         if now - self._said > INTERVAL:
             for request in self._waiting:
@@ -264,12 +251,7 @@ class Answers:
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
-        """The batch of a client's request, where it lies.
-
-        Raises
-        ------
-        Damaged : it is none
-        """
+        """The batch of a client's request, where it lies; Damaged if it is none."""
         known = client.known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
         if batch is None:
@@ -286,12 +268,9 @@ class Answers:
         batch: pa.RecordBatch | None = None,
         spent: int = 0,
     ) -> None:
-        """Work on a request of any form, alone.
+        """Work on a request of any form, alone; its batch, if it was decoded, took so long.
 
-        Parameters
-        ----------
-        waiting : requests whose clients hear nothing else meanwhile
-        batch, spent : the request's batch, if it was decoded, and how long that took
+        The clients of those that are waiting hear nothing else meanwhile.
         """
         heartbeat = Heartbeat([request], waiting)
         self.publish(request, self._worked_on(request, heartbeat, batch), spent)
@@ -307,12 +286,9 @@ class Answers:
         self.publish(request, map(_raise, [error]))
 
     def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
-        """Let the client have the pieces of an answer.
+        """Let the client have the pieces of an answer, into which so many ns have gone before.
 
-        Parameters
-        ----------
-        pieces : made as they are asked for; None is where there may be time for a sign of life
-        spent : nanoseconds that went into them before
+        They are made as they are asked for; None is where there may be time for a sign of life.
         """
         request.answer(self._pushes(request, pieces, spent))
 
@@ -451,12 +427,7 @@ class Answers:
     def pieces(
         self, request: Request, batches: Iterable[pa.RecordBatch | None]
     ) -> Iterator[Piece | None]:
-        """Each batch in pieces that the client's ring takes.
-
-        Raises
-        ------
-        MessageTooLarge : a row does not fit
-        """
+        """Each batch in pieces that the client's ring takes; MessageTooLarge if a row is."""
         client = request.client
         for batch in batches:
             if batch is None:
@@ -513,12 +484,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
 
 
 def batches_from(result: Any, target: str) -> Iterator[pa.RecordBatch]:
-    """The batches of what the function returned, one after the other.
-
-    Raises
-    ------
-    TypeError : some of it is no Arrow data
-    """
+    """The batches of what the function returned; TypeError if some of it is no Arrow data."""
     parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else iter((result,))
     for part in parts:
         if part is None:

@@ -78,10 +78,7 @@ class Call:
     def result(self, answer: pa.RecordBatch, function: str) -> Any:
         """The column of an answer, cast as Spark casts what its own UDFs return.
 
-        Raises
-        ------
-        SchemaMismatch : there is none, or more than one: nobody can know which is the result
-        TypeError : values would be lost
+        TypeError if values would be lost; SchemaMismatch if nobody can know which column it is.
         """
         if answer.num_columns != 1:
             raise SchemaMismatch(
@@ -103,24 +100,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """All of a request, in order.
-
-    Parameters
-    ----------
-    answer : the schema that the client wants: a column for each
-    """
+    """All of a request, in order, and the client's schema for the answer, a column for each."""
 
     each: tuple[Call, ...]
     answer: pa.Schema
 
     @classmethod
     def of(cls, request: pa.RecordBatch) -> tuple[Self | None, pa.RecordBatch]:
-        """What a request asks for, if it is for UDFs, and the request without that.
-
-        Raises
-        ------
-        Damaged : nobody can say what it asks for
-        """
+        """What a request asks for, if it is for UDFs, and the request without that, or Damaged."""
         metadata = dict(request.schema.metadata or {})
         calls, answer = metadata.pop(_CALLS, None), metadata.pop(_ANSWER, None)
         if calls is None and answer is None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import shmring
-from shmring.arguments import seconds_of
+from shmring.arguments import KIND_ARROW_STREAM, seconds_of
 from shmring.arrow.batches import BatchEncoder, Piece, decode_batch
 from shmring.arrow.known import Known, learned
-from shmring.choices import KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import (
     Damaged,

@@ -25,12 +25,9 @@ class WrongRows(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How large a joint batch becomes, and how long its first request waits for others.
+    """Most rows of a joint batch, and for how many seconds its first request waits for others.
 
-    Parameters
-    ----------
-    rows : at most, unless a single request has more
-    wait : seconds
+    A single request may have more rows.
     """
 
     rows: int
@@ -38,12 +35,7 @@ class Batching:
 
     @classmethod
     def of(cls, max_batch_rows: int | None, max_wait_ms: float | None) -> Self | None:
-        """What the user gave; None where each request is to be worked on alone.
-
-        Raises
-        ------
-        TypeError, ValueError : a number is none, or too small, or only the second one was given
-        """
+        """What the user gave, checked; None where each request is to be worked on alone."""
         if max_batch_rows is None:
             if max_wait_ms is not None:
                 raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
@@ -71,12 +63,7 @@ def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
 
 
 def find_function(target: str) -> Function | type:
-    """What ``module:function`` names, a class as it is.
-
-    Raises
-    ------
-    ValueError : there is no such name
-    """
+    """What ``module:function`` names, a class as it is; ValueError if there is no such name."""
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise ValueError(f"a sidecar is named as module:function, not {target!r}")
@@ -89,12 +76,7 @@ def find_function(target: str) -> Function | type:
 
 
 def instantiated(function: Any, target: str) -> Function:
-    """The instance of a class (one a worker: the place to load a model), or the function.
-
-    Raises
-    ------
-    ValueError : it cannot be called
-    """
+    """The instance of a class (one a worker: the place to load a model), or the function."""
     if isinstance(function, type):
         function = cast("Any", function)()
     if not callable(function):

@@ -44,13 +44,7 @@ _PAUSE = 1.0  # the longest between two of these
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
-    """Attach to a sidecar's request ring as a client, now.
-
-    Raises
-    ------
-    RingNotFound : there is none
-    LimitReached : it has no room left for clients
-    """
+    """Attach to a sidecar's request ring as a client, now, if that has room for clients."""
     ring = shmring.attach(request_ring_name(sidecar))
     try:
         producer = ring.producer(CLIENT)
@@ -66,16 +60,9 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
 def await_entry(
     sidecar: str, timeout: float, connect_timeout: float
 ) -> tuple[shmring.Ring, shmring.Producer]:
-    """Attach as a client when there is a sidecar, and room for one.
+    """Attach as a client when there is a sidecar, and room for one; SidecarUnavailable if not.
 
-    Parameters
-    ----------
-    timeout : seconds to wait for room
-    connect_timeout : seconds to wait for the sidecar
-
-    Raises
-    ------
-    SidecarUnavailable : there was none in time
+    It waits `timeout` seconds for room, and `connect_timeout` for the sidecar.
     """
     begun = time.monotonic()
     pause = _SLICE
@@ -155,21 +142,15 @@ def _in_words(seconds: float) -> str:
 
 
 class Staff(NamedTuple):
-    """The living processes of a sidecar, by what they are for.
-
-    Attributes
-    ----------
-    restarts, recent, last_ns : workers that were replaced, those of them that were so lately, and
-        when the last one was
-    """
+    """The living processes of a sidecar, by what they are for."""
 
     workers: list[ParticipantRecord]
     loading: list[ParticipantRecord]
     supervisors: list[ParticipantRecord]
     clients: list[ParticipantRecord]
-    restarts: int
-    recent: int
-    last_ns: int
+    restarts: int  # workers that were replaced
+    recent: int  # those of them that were so lately
+    last_ns: int  # when the last one was
 
     @classmethod
     def of(cls, participants: Iterable[ParticipantRecord]) -> Staff:
@@ -211,13 +192,7 @@ def _at(ring: shmring.Ring, worker: ParticipantRecord) -> str:
 
 # CHANGE: a new finding of check
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
-    """What is wrong with a sidecar, by the participants of its request ring.
-
-    Parameters
-    ----------
-    sidecar : name of it
-    participants : the dead ones too
-    """
+    """What is wrong with a sidecar, by the participants of its request ring, the dead ones too."""
     staff = Staff.of(participants)
     serves = any(not worker["stopped"] for worker in staff.workers)
     loads = any(not worker["stopped"] for worker in staff.loading)

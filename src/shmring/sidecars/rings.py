@@ -24,19 +24,13 @@ _PAUSE = 0.05  # seconds between two looks for memory
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one kind of ring.
+    """Of one kind of ring."""
 
-    Parameters
-    ----------
-    usual : slots, where nobody says how many and there is room
-    part : a ring whose size nobody says takes at most one such part of the free memory; the others
-        are for rings to come
-    knob : what the user sets; {slots} stands for the number
-    """
-
-    usual: int
+    usual: int  # slots, where nobody says how many and there is room
+    # A ring whose size nobody says takes at most one such part of the free memory; the others are
+    # for rings to come.
     part: int
-    knob: str
+    knob: str  # what the user sets; {slots} stands for the number
 
     @property
     def remedy(self) -> str:
@@ -52,13 +46,7 @@ class Size:
     ) -> shmring.Ring:
         """Make a ring with so many slots, or if that is None with as many as leave room.
 
-        Parameters
-        ----------
-        connect_timeout : seconds to wait for memory
-
-        Raises
-        ------
-        NoSpace : /dev/shm cannot hold it
+        It waits `connect_timeout` seconds for memory; then NoSpace says what takes it.
         """
         begun = time.monotonic()
         lowest = _LEAST if slots is None else slots
@@ -113,17 +101,7 @@ REPLY = Size(4_096, 32, "reply_slots={slots} of through(), the UDF or SidecarCli
 
 
 def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
-    """A sidecar's request ring, made unless it is there.
-
-    Parameters
-    ----------
-    sidecar : name of it
-    slots : of a ring that is made; None leaves the clients room
-
-    Raises
-    ------
-    NoSpace : /dev/shm cannot hold it
-    """
+    """A sidecar's request ring, made unless it is there; without `slots` it leaves clients room."""
     ring = REQUEST.make(
         slots,
         lambda slots: shmring.open_or_create(

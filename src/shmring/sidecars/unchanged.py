@@ -24,12 +24,7 @@ class Unchanged:
         self._metadata: dict[bytes, bytes] = {}
 
     def without(self, request: pa.RecordBatch, answer: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The answer without the columns that the function has passed on, and with a list of them.
-
-        Returns
-        -------
-        None if it has passed none on
-        """
+        """The answer without the columns that were passed on, with a list of them; or None."""
         seen = request.schema, answer.schema, same_columns(answer, request)
         if seen != self._seen:
             self._learn(*seen)

@@ -93,12 +93,7 @@ WORKERS_BRANCH = "workers"
 
 
 def check_sidecar_name(sidecar: str) -> None:
-    """Refuse a sidecar's name with which the name of a reply ring would not fit into a head.
-
-    Raises
-    ------
-    ValueError : it is too long
-    """
+    """Refuse a sidecar's name with which the name of a reply ring would not fit into a head."""
     if len(sidecar.encode()) > _MAX_SIDECAR_NAME:
         raise ValueError(
             f"a sidecar's name has at most {_MAX_SIDECAR_NAME} bytes, because requests carry it; "
@@ -169,12 +164,7 @@ class Head(NamedTuple):
 
     @classmethod
     def unpack(cls, message: Buffer, *, ring: str) -> Self:
-        """Read the head of a message.
-
-        Raises
-        ------
-        Damaged : it is none, or of another version
-        """
+        """Read the head of a message; Damaged if it is none, or of another version."""
         try:
             head = cls(*_HEAD.unpack_from(message))
         except struct.error:

@@ -38,9 +38,8 @@ from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
 from shmring.sidecars.functions import Batching, worker_options
 from shmring.sidecars.participants import serving
-from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import sweep
-from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
+from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
 
 _TELL_EVERY = 1.0
@@ -116,12 +115,7 @@ class _Sidecar(ABC):
             place.process.signal(signal.SIGTERM)
 
     def end(self, asked: float) -> None:
-        """Wait for the end of all that it has started; only then may another attendant start it.
-
-        Parameters
-        ----------
-        asked : when all were asked to end
-        """
+        """Wait for the end of what was asked to; only then may another attendant start it."""
         for place in self.places:
             place.process.end(asked + _GRACE)
         sweep(self.name)

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyspark.sql.pandas.serializers as serializers
 
 import shmring
+from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder, decode_batch, most_bytes
 from shmring.arrow.known import Known, learned
-from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.unchanged import WORTH, Unchanged
 
@@ -293,11 +293,9 @@ class _Exchange:
             self._answer_in_parts(batch, flags)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
-        """Send a batch as one message; None: it is too large, or of a type that pyarrow writes.
+        """Send a batch, which may be several of so many `rows`, as one message.
 
-        Parameters
-        ----------
-        rows : of each of the batches that are put together in it
+        None: it is too large, or of a type that pyarrow writes.
         """
         rings = self._rings
         if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from shmring._shmring import Batch
-    from shmring.choices import Start
+    from shmring.arguments import Start
     from shmring.records import BranchRecord
     from shmring.ring import Consumer, Ring
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES
-from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH
+from shmring.arguments import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
