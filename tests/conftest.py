@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import shmring
-from shmring.sidecars import Sidecar, processes
+from shmring.sidecars import Sidecar, supervisor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -396,7 +396,7 @@ def serve(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., 
 
     Workers that end again and again are started again at once, not after seconds.
     """
-    monkeypatch.setattr(processes, "_BACKOFF", (0.0, 0.05))
+    monkeypatch.setattr(supervisor, "_BACKOFF", (0.0, 0.05))
     started: list[Sidecar] = []
 
     def start(function: str, **options: object) -> Sidecar:

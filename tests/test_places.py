@@ -95,10 +95,10 @@ def test_a_user_without_home_is_told_where_the_jar_cannot_be_kept(tmp_path: Path
     code = """
 import os
 from shmring.errors import ShmringError
-from shmring.spark import jar_build
+from shmring.spark import jvm
 os.setuid(54321)
 try:
-    jar_build._cache()
+    jvm._cache()
 except ShmringError as error:
     print(error)
 """

@@ -15,7 +15,6 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import Sidecar, SidecarClient
-from shmring.sidecars.functions import Batching
 from shmring.sidecars.slices import joined
 from shmring.sidecars.wire import FLAG_ERROR, FLAG_LAST, HEAD_BYTES, Head, request_ring_name
 from shmring.sidecars.worker import split
@@ -355,13 +354,6 @@ def test_numbers_that_make_no_sense_are_refused(options, text):
 def test_a_number_that_is_none_is_refused_before_a_worker_starts(what, value):
     with pytest.raises(TypeError, match=f"{what} must be an int, not {value!r}"):
         Sidecar("a:b", **{what: value})
-
-
-def test_options_survive_the_workers_command_line():
-    assert Batching.of(True, None).as_arguments()[0] == "1"
-    batching = Batching.of(1000, 2.5)
-    assert Batching.from_arguments(*batching.as_arguments()) == batching
-    assert Batching.of(None, None) is None
 
 
 def test_joined_rows_are_cut_where_they_were_joined():

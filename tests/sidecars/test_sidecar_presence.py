@@ -151,7 +151,7 @@ SUPERVISOR = """
             return result
         return wait
 
-    supervisor = module.Supervisor("m:f", sys.argv[1], workers=1, slots=1024, options=[])
+    supervisor = module.Supervisor("m:f", sys.argv[1], workers=1, slots=1024)
 """
 
 
@@ -225,7 +225,7 @@ def test_supervisor_with_few_descriptors_makes_one_ring(child, name, room):
 
 
 def supervisor(name):
-    return Supervisor("functions:identity", name, workers=1, slots=1024, options=[])
+    return Supervisor("functions:identity", name, workers=1, slots=1024)
 
 
 def test_sidecar_can_be_started_again_after_stop(serve, client):

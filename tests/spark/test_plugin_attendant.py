@@ -368,7 +368,7 @@ def test_options_are_obeyed(attend, name):
     assert found[f"sidecar.{name}.running"] == 1
     (worker, _) = workers(name)
     words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
-    assert words[-3:] == ["20", "0.5", ""]
+    assert json.loads(words[-2]) == {"pin": False, "batching": {"rows": 20, "wait": 0.0005}}
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
         assert ring.slots == 2048
     attendant.executor_dies()

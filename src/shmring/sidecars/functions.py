@@ -14,8 +14,6 @@ from shmring.arguments import at_least_one
 
 Function: TypeAlias = Callable[..., Any]
 
-PIN = "pin"  # a word of a worker's command line
-
 _USUAL_WAIT = 5.0  # ms
 
 
@@ -45,21 +43,6 @@ class Batching:
         if not 0 <= wait < float("inf"):
             raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
         return cls(rows, wait / 1000)
-
-    def as_arguments(self) -> list[str]:
-        """For a worker's command line."""
-        return [str(self.rows), str(self.wait * 1000)]
-
-    @classmethod
-    def from_arguments(cls, rows: str, wait: str) -> Self:
-        """What as_arguments() says."""
-        return cls(int(rows), float(wait) / 1000)
-
-
-# CHANGE: a new option of a sidecar
-def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
-    """What stands at the end of a worker's command line."""
-    return [*([PIN] if pin else []), *([] if batching is None else batching.as_arguments())]
 
 
 def find_function(target: str) -> Function | type:

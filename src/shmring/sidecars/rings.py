@@ -13,11 +13,9 @@ import shmring
 from shmring._shmring import MAX_PARTICIPANTS, SLOT_FILE_BYTES
 from shmring.errors import NoSpace, RingNotFound, ShmringError
 from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, remove
-from shmring.records import ParticipantRecord
 from shmring.sidecars.participants import SUPERVISOR
-from shmring.sidecars.wire import WORKERS_BRANCH, reply_ring_name, request_ring_name
+from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
-_LAST_WAIT = 5.0  # seconds in which other workers of a dead supervisor end, too
 _LEAST = 1024  # slots
 _PAUSE = 0.05  # seconds between two looks for memory
 
@@ -119,48 +117,17 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     new one, and a client that waits for a task may be killed before it sees that nobody is here.
     """
     ring.close()
-    with contextlib.suppress(RingNotFound):  # another one has its name by now, or none
-        _remove(sidecar, ring, lambda living: any(one["name"] == SUPERVISOR for one in living))
-
-
-def remove_own(sidecar: str) -> None:
-    """Remove the rings of a sidecar in which only its workers are left, of whom this one ends.
-
-    Of several that end at once the one with the least number waits for the others.
-    """
-    deadline = time.monotonic() + _LAST_WAIT
-    with (
-        contextlib.suppress(ShmringError),
-        shmring.attach(request_ring_name(sidecar), read_only=True) as ring,
-    ):
-        while (others := _others(ring)) or not _remove(sidecar, ring, _is_others):
-            if time.monotonic() > deadline or not all(
-                each["branch"] == WORKERS_BRANCH and each["pid"] > os.getpid() for each in others
-            ):
-                return
-            time.sleep(0.01)
-
-
-def _others(ring: shmring.Ring) -> list[ParticipantRecord]:
-    own = os.getpid()
-    return [each for each in ring.participants() if each["alive"] and each["pid"] != own]
-
-
-def _is_others(living: list[dict[str, Any]]) -> bool:
-    return any(one["pid"] != os.getpid() for one in living)
-
-
-def _remove(
-    sidecar: str, ring: shmring.Ring, is_used: Callable[[list[dict[str, Any]]], bool]
-) -> bool:
-    """Remove a sidecar's request ring, and its clients' rings, if it is not used."""
     replies = list(reply_rings(sidecar))  # before there can be a next sidecar
-    if not remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=is_used):
-        return False
-    for name in replies:
-        with contextlib.suppress(ShmringError):  # its client was faster
-            shmring.unlink(name)
-    return True
+    uuid = bytes.fromhex(ring.info.uuid)
+    with contextlib.suppress(RingNotFound):  # another one has its name by now, or none
+        if remove(ring.path, uuid, is_used=_has_supervisor):
+            for name in replies:
+                with contextlib.suppress(ShmringError):  # its client was faster
+                    shmring.unlink(name)
+
+
+def _has_supervisor(living: list[dict[str, Any]]) -> bool:
+    return any(one["name"] == SUPERVISOR for one in living)
 
 
 def reply_rings(sidecar: str) -> Iterator[str]:

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
-from shmring.arguments import at_least_one, seconds_of
+from shmring.arguments import seconds_of
 from shmring.errors import SidecarUnavailable
-from shmring.sidecars.functions import Batching, worker_options
+from shmring.sidecars.functions import Batching
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 
 Marked = TypeVar("Marked", bound=Callable[..., Any])
@@ -55,16 +55,16 @@ class Sidecar:
     ) -> None:
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
-        workers = at_least_one("workers", workers)
         target_name = target if isinstance(target, str) else _target_of(target)
         self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
-        batching = Batching.of(max_batch_rows, max_wait_ms)
         self._supervisor = Supervisor(
             target_name,
             self.name,
             workers=workers,
             slots=slots,
-            options=worker_options(batching, pin=pin),
+            max_batch_rows=max_batch_rows,
+            max_wait_ms=max_wait_ms,
+            pin=pin,
         )
         self._pid = 0
         self._stop = threading.Event()

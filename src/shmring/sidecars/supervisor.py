@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 import shmring
+from shmring.arguments import at_least_one
 from shmring.errors import (
     Contended,
     Damaged,
@@ -27,6 +30,7 @@ from shmring.errors import (
     RingNotFound,
     ShmringError,
 )
+from shmring.sidecars.functions import Batching
 from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import check_sidecar_name, request_ring_name
@@ -222,14 +226,14 @@ class _Worker(Child):
 
     kind = "worker"
 
-    def __init__(self, target: str, name: str, options: Sequence[str], *, apart: bool) -> None:
+    def __init__(self, target: str, name: str, options: str, *, apart: bool) -> None:
         self._pipe, ready = os.pipe()
         os.set_blocking(self._pipe, False)
         command = [sys.executable, "-m", "shmring.sidecars.worker", target, name]
         own_stdout = None if _stdout_takes() else subprocess.DEVNULL
         try:
             super().__init__(
-                [*command, str(os.getpid()), str(ready), *options],
+                [*command, str(os.getpid()), str(ready), options],
                 leads=apart,
                 stdout=sys.stderr.fileno() if apart else own_stdout,
                 descriptors=(ready,),
@@ -279,6 +283,7 @@ class _Worker(Child):
         os.close(self._pipe)
 
 
+# CHANGE: a new option of a sidecar
 class Supervisor:
     """A sidecar's ring and its workers.
 
@@ -288,7 +293,7 @@ class Supervisor:
     name : of the sidecar
     workers : how many; None: as the function's decorator says, which its first worker tells
     slots : of the request ring
-    options : of the workers' command lines
+    max_batch_rows, max_wait_ms, pin : as for a Sidecar
     apart : each worker leads a process group, and prints to stderr: for a process that serves
         more than this sidecar
     """
@@ -300,10 +305,15 @@ class Supervisor:
         *,
         workers: int | None,
         slots: int | None,
-        options: Sequence[str],
+        max_batch_rows: int | None = None,
+        max_wait_ms: float | None = None,
+        pin: bool = False,
         apart: bool = False,
     ) -> None:
         check_sidecar_name(name)
+        if workers is not None:
+            workers = at_least_one("workers", workers)
+        batching = Batching.of(max_batch_rows, max_wait_ms)
         self.name = name
         self.target = target
         self.places: list[Place[_Worker]] = []
@@ -311,7 +321,8 @@ class Supervisor:
         self._wanted = workers
         self._workers = workers
         self._slots = slots
-        self._options = options
+        said = None if batching is None else asdict(batching)
+        self._options = json.dumps({"pin": pin, "batching": said})
         self._apart = apart
         self._start_timeout = float("inf")
         self._trouble = ""

@@ -10,15 +10,17 @@ several requests as one batch. Answers that take more than one call or message a
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,7 +38,6 @@ from shmring.names import REQUESTS
 from shmring.sidecars.answers import LOOK, Answers, Client, Heartbeat, Request
 from shmring.sidecars.calls import Calls, is_group
 from shmring.sidecars.functions import (
-    PIN,
     Batching,
     Function,
     WrongRows,
@@ -45,7 +46,7 @@ from shmring.sidecars.functions import (
     raised,
 )
 from shmring.sidecars.participants import LOADING
-from shmring.sidecars.rings import remove_own, sweep
+from shmring.sidecars.rings import sweep
 from shmring.sidecars.slices import SMALL, batches_wanted, joined
 from shmring.sidecars.unchanged import WORTH
 from shmring.sidecars.wire import (
@@ -341,25 +342,21 @@ def _end_with(parent: int, sidecar: str) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
-    remove_own(sidecar)
+    with suppress(OSError):  # no memory, say: then `shmring gc` does
+        sweeper = f"import sys; sys.stdin.read(); from {sweep.__module__} import sweep"
+        command = [sys.executable, "-c", f"{sweeper}; sweep(sys.argv[1])", sidecar]
+        # Its input ends when this process, which is in the rings, has ended.
+        subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     os._exit(1)
-
-
-def _batching(function: Function, arguments: list[str]) -> Batching | None:
-    """As the command says, or else as the function's decorator does."""
-    if arguments:
-        return Batching.from_arguments(*arguments)
-    return getattr(function, "__sidecar_batching__", None)
 
 
 # CHANGE: a new option of a sidecar
 def main(arguments: list[str]) -> int:
-    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [pin] [ROWS WAIT]``.
+    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY OPTIONS``.
 
     READY is a file descriptor into which a line is written when the function is found, with the
-    number of workers that its decorator says, and an empty one when it is loaded. ROWS and WAIT are
-    those of :class:`~shmring.sidecars.functions.Batching`. With pin, the request ring is pinned for
-    the GPU whose runtime the function has loaded.
+    number of workers that its decorator says, and an empty one when it is loaded. OPTIONS are those
+    of the supervisor, in JSON.
     """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -367,7 +364,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_end_with, args=(parent, name), daemon=True).start()
     sys.path.insert(0, os.getcwd())
     try:
-        _serve(target, name, parent, ready, arguments[4:])
+        _serve(target, name, parent, ready, json.loads(arguments[4]))
     except Exception as error:  # before it served
         sys.stderr.write(raised(error))
         return 1
@@ -377,7 +374,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) -> None:
+def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, Any]) -> None:
     # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
     # be two participants: a handle that already has a role becomes another one for the next.
     with (
@@ -389,9 +386,11 @@ def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) 
         _tell(ready, b"%d\n" % workers)
         function = instantiated(found, target)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-        if options[:1] == [PIN]:
+        if options["pin"]:
             ring.pin()
-        batching = _batching(function, [option for option in options if option != PIN])
+        said = options["batching"]
+        decorated: Batching | None = getattr(function, "__sidecar_batching__", None)
+        batching = decorated if said is None else Batching(**said)
         worker = Worker(function, target, ring, parent, batching)
 
     def stop(number: int, frame: object) -> None:

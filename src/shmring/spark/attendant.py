@@ -33,10 +33,9 @@ from contextlib import suppress
 from typing import Any
 
 import shmring
-from shmring.arguments import at_least_one, number_of
+from shmring.arguments import number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
-from shmring.sidecars.functions import Batching, worker_options
 from shmring.sidecars.participants import serving
 from shmring.sidecars.rings import sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
@@ -156,9 +155,6 @@ class _Function(_Sidecar):
         if not all(function.partition(":")):
             raise ValueError(f"a sidecar is named as module:function, not {function!r}")
         rows, wait = options.get("maxBatchRows"), options.get("maxWaitMs")
-        batching = Batching.of(
-            None if rows is None else int(rows), None if wait is None else float(wait)
-        )
         self._start_timeout = float(options.get("timeout", "120"))
         if not self._start_timeout > 0:
             raise ValueError(f"timeout must be a time of more than 0, not {options['timeout']}")
@@ -166,9 +162,11 @@ class _Function(_Sidecar):
         self._supervisor = Supervisor(
             function,
             name,
-            workers=None if workers is None else at_least_one("workers", int(workers)),
+            workers=None if workers is None else int(workers),
             slots=None if slots is None else number_of(slots),
-            options=worker_options(batching, pin=options.get("pin") == "true"),
+            max_batch_rows=None if rows is None else int(rows),
+            max_wait_ms=None if wait is None else float(wait),
+            pin=options.get("pin") == "true",
             apart=True,
         )
         self._is_started = self._is_announced = False
