@@ -38,6 +38,15 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^    (.*)$", text, re.MULTILINE)
 
 
+def says(what: object, status: int, command: str, *words: str) -> str:
+    """What it prints, which is this and one command, or none."""
+    found, said = check(what)
+    assert (found, commands(said)) == (status, [command] if command else [])
+    for each in words:
+        assert each in said
+    return said
+
+
 def mend(text: str) -> None:
     """Do what it says, which is one thing."""
     (command,) = commands(text)

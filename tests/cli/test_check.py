@@ -13,7 +13,7 @@ from pathlib import Path
 
 import checking
 import pytest
-from checking import ENVIRONMENT, check, commands, mend, shell, stop
+from checking import ENVIRONMENT, check, commands, mend, says, shell, stop
 from companion import place
 from fixture_types import RunChild
 
@@ -47,45 +47,33 @@ def test_all_is_well(ring: shmring.Ring, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", ".x", "-x"])
 def test_impossible_name_is_said_to_be_one(name: str) -> None:
-    status, said = check("--", shlex.quote(name))
-    assert (status, commands(said)) == (2, [])
-    assert f"{name!r} cannot name a ring" in said
+    says(f"-- {shlex.quote(name)}", 2, "", f"{name!r} cannot name a ring")
 
 
 def test_path_without_a_ring_is_made_where_it_can_be(tmp_path: Path) -> None:
-    status, said = check(tmp_path / "-x")
-    assert (status, commands(said)) == (2, [f"shmring create {tmp_path}/-x"])
-    mend(said)
+    mend(says(tmp_path / "-x", 2, f"shmring create {tmp_path}/-x"))
     assert check(tmp_path / "-x")[0] < 2
     again = shell(f"cd {tmp_path} && shmring create ./-x").stderr
     assert again.endswith(f"exists already ({tmp_path}/-x); attach to it or unlink it first\n")
-    status, said = check(tmp_path / "none" / "x")
-    assert (status, commands(said)) == (2, [])
-    assert f"there is no folder {tmp_path}/none\n" in said
+    says(tmp_path / "none" / "x", 2, "", f"there is no folder {tmp_path}/none\n")
     with pytest.raises(shmring.RingNotFound, match="there is no folder"):
         shmring.attach(path=tmp_path / "none" / "x")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/dev/null", "/", "/dev/shm", "/dev/shm/.."])
 def test_no_file_but_a_named_ring_is_to_be_removed(path: str) -> None:
-    status, said = check(path)
-    assert (status, commands(said)) == (2, [])
-    assert f'stuck: ring "{path}": ' in said
+    says(path, 2, "", f'stuck: ring "{path}": ')
 
 
 def test_file_that_has_a_rings_name_and_is_none_is_removed(name: str) -> None:
     Path(f"/dev/shm/shmring.{name}").write_bytes(b"notes")
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"rm /dev/shm/shmring.{name}"])
-    mend(said)
+    mend(says(name, 2, f"rm /dev/shm/shmring.{name}"))
     assert name not in shmring.rings()
 
 
 def test_folder_that_has_a_rings_name_is_removed(name: str) -> None:
     Path(f"/dev/shm/shmring.{name}").mkdir()
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"rmdir /dev/shm/shmring.{name}"])
-    mend(said)
+    mend(says(name, 2, f"rmdir /dev/shm/shmring.{name}"))
 
 
 def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
@@ -106,9 +94,12 @@ def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
 
 def test_link_is_said_to_be_one(ring: shmring.Ring, name: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(ring.path)
-    status, said = check(tmp_path / "link")
-    assert (status, commands(said)) == (2, [f"shmring check {ring.path}"])
-    assert f"the path is a symbolic link, which is refused; it leads to {ring.path}\n" in said
+    said = says(
+        tmp_path / "link",
+        2,
+        f"shmring check {ring.path}",
+        f"the path is a symbolic link, which is refused; it leads to {ring.path}\n",
+    )
     with ring.producer(), ring.consumer("b"):
         mend(said)
     both = json.loads(check(tmp_path / "link", name, "--json")[1])
@@ -117,14 +108,10 @@ def test_link_is_said_to_be_one(ring: shmring.Ring, name: str, tmp_path: Path) -
 
 def test_link_that_leads_nowhere_is_no_ring_that_is_well(name: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    status, said = check(tmp_path / "link")
-    assert (status, commands(said)) == (2, [])
-    assert f"it leads to {tmp_path}/nothing, where nothing is" in said
+    says(tmp_path / "link", 2, "", f"it leads to {tmp_path}/nothing, where nothing is")
     Path(f"/dev/shm/shmring.{name}").symlink_to(tmp_path / "nothing")
     assert f'ring "{name}"' in check()[1]
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"rm /dev/shm/shmring.{name}"])
-    mend(said)
+    mend(says(name, 2, f"rm /dev/shm/shmring.{name}"))
     assert name not in shmring.rings()
 
 
@@ -270,9 +257,7 @@ with shmring.attach("{name}") as ring, ring.consumer("b"):
         assert reader.stdout is not None
         reader.stdout.readline()
         out.push(b"x")
-        status, said = check(name, "--age", 0)
-        assert (status, commands(said)) == (1, [])
-        assert "takes nothing" in said
+        says(f"{name} --age 0", 1, "", "takes nothing")
         reader.communicate(b"\n")
 
 
@@ -299,10 +284,7 @@ def test_ring_whose_participants_have_died(name: str, child: RunChild) -> None:
     feed = child(code, name)
     feed.line()
     feed.kill()
-    status, said = check(name)
-    assert (status, commands(said)) == (1, [f"shmring gc {name}"])
-    assert "participants have died" in said
-    mend(said)
+    mend(says(name, 1, f"shmring gc {name}", "participants have died"))
     assert name not in shmring.rings()
     assert check(name)[0] == 2
 
@@ -312,9 +294,12 @@ def test_check_and_gc_say_the_same_of_rubbish_behind_a_header(name: str) -> None
     with open(f"/dev/shm/shmring.{name}", "r+b") as file:
         file.seek(4096)
         file.write(b"rubbish!" * 65_536)
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"shmring unlink {name}"])
-    assert "its participants' entries are damaged, and nobody alive is among them" in said
+    said = says(
+        name,
+        2,
+        f"shmring unlink {name}",
+        "its participants' entries are damaged, and nobody alive is among them",
+    )
     swept = shell(f"shmring gc {name}")
     assert (swept.returncode, swept.stdout) == (1, "")
     words = swept.stderr.removeprefix("shmring: ")
@@ -348,10 +333,7 @@ def test_ring_with_messages_that_were_handed_back_before_all_left(name: str) -> 
 
 def test_ring_to_which_nobody_is_attached(name: str) -> None:
     shmring.create(name, slots=1024).close()
-    status, said = check(name)
-    assert (status, commands(said)) == (1, [f"shmring unlink {name}"])
-    assert "nobody is attached to it" in said
-    mend(said)
+    mend(says(name, 1, f"shmring unlink {name}", "nobody is attached to it"))
     assert name not in shmring.rings()
 
 
@@ -431,10 +413,7 @@ def test_ring_of_another_layout(name: str) -> None:
         major = struct.unpack_from("<I", head, 8)[0]
         file.seek(8)
         file.write(struct.pack("<I", major + 1))
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"shmring unlink {name}"])
-    assert "layout" in said
-    mend(said)
+    mend(says(name, 2, f"shmring unlink {name}", "layout"))
     assert name not in shmring.rings()
 
 
@@ -442,8 +421,7 @@ def test_folder_that_a_dead_driver_has_staged(ring: shmring.Ring, name: str) -> 
     staged = Path(place(ring.path, STAGING, str(uuid.uuid4())))
     staged.mkdir()
     with ring.producer(), ring.consumer("b"):
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [f"shmring gc {name}"])
+        said = says(name, 1, f"shmring gc {name}")
         assert str(staged) in said
         mend(said)
         assert not staged.exists()

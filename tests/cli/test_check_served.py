@@ -13,7 +13,7 @@ from typing import Any
 
 import checking
 import pytest
-from checking import check, commands, mend, stop
+from checking import check, commands, mend, says, stop
 from fixture_types import RunThread, Serve, Until
 
 import shmring
@@ -55,10 +55,7 @@ def test_journal_that_is_stopped(
         out.push(b"x", durable=True)
         stop(running.pid)
         out.push(b"y")
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [f"kill -CONT {running.pid}"])
-        assert "is stopped" in said
-        mend(said)
+        mend(says(name, 1, f"kill -CONT {running.pid}", "is stopped"))
         out.push(b"z", durable=True)
         assert check(name)[0] == 0
 
@@ -72,9 +69,7 @@ def test_journal_that_was_killed(
         running.kill()
         running.wait()
         out.push(b"y")
-        status, said = check(name)
-        assert (status, commands(said)) == (1, [f"shmring journal run {name} DIRECTORY"])
-        assert "its journal does not run" in said
+        says(name, 1, f"shmring journal run {name} DIRECTORY", "its journal does not run")
         journal(name, small_disk / "journal")
         out.push(b"z", durable=True)
         assert check(name)[0] == 0
@@ -122,8 +117,7 @@ def test_sidecar_whose_worker_hangs(
     until(marker.with_suffix(".begun").exists)
     assert check(name)[0] == 0
     until(lambda: check(name, "--age", 1)[0] == 1)
-    status, said = check(name, "--age", 1)
-    assert (status, commands(said)) == (1, [f"kill -9 {pid}"])
+    said = says(f"{name} --age 1", 1, f"kill -9 {pid}")
     at = f"has been at request 0 of process {os.getpid()} for up to"
     assert f"worker {pid} (functions:wait_for_marker) {at}" in said
     mend(said)
@@ -167,8 +161,7 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
     name: str, tmp_path: Path, supervised: subprocess.Popen[bytes], until: Until
 ) -> None:
     until(lambda: "has been loading model:Model for" in check(name)[1])
-    status, said = check(name)
-    assert (status, commands(said)) == (1, [])
+    says(name, 1, "")
     (tmp_path / "loaded").touch()
     until(lambda: check(name)[0] == 0)
     (tmp_path / "loaded").unlink()
@@ -192,9 +185,12 @@ def test_sidecar_whose_processes_were_killed(
     kill_worker(name)
     supervised.kill()
     until(lambda: "its processes have ended" in check(name)[1])
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [f"shmring sidecar MODULE:FUNCTION --name {name}"])
-    assert f"only its ring is there, which `shmring gc sidecar.{name}`" in said
+    says(
+        name,
+        2,
+        f"shmring sidecar MODULE:FUNCTION --name {name}",
+        f"only its ring is there, which `shmring gc sidecar.{name}`",
+    )
     command = [sys.executable, "-m", "shmring", "sidecar", "model:Model", "--name", name]
     with subprocess.Popen([*command, "--workers", "1"], cwd=tmp_path) as again:
         until(lambda: check(name)[0] == 0)

@@ -18,14 +18,12 @@ import pytest
 import shmring
 from shmring.durable import replay
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(shmring.__file__).parent.parent)}
 COMMAND = [sys.executable, "-m", "shmring", "journal"]
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
-        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=600,
@@ -38,7 +36,6 @@ def running(ring: shmring.Ring, path: Path, *options: object) -> Iterator[subpro
     """`journal run`, from when it is ready on."""
     process = subprocess.Popen(
         [*COMMAND, "run", str(ring.name), str(path), *map(str, options), "--json"],
-        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
