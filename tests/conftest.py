@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -447,14 +447,11 @@ class Child:
     """A Python process that talks by lines."""
 
     def __init__(self, code: str, *arguments: str) -> None:
-        source = str(Path(shmring.__file__).parent.parent)
-        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", textwrap.dedent(code), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
         )
         self._text = b""
 
@@ -520,6 +517,22 @@ def child() -> Iterator[Callable[..., Child]]:
     yield start
     for each in children:
         each.close()
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """Starts the command line as a process of its own; it is ended with the test."""
+    with contextlib.ExitStack() as ends:
+
+        def start(*arguments: object, **options: Any) -> subprocess.Popen[Any]:
+            words = [sys.executable, "-m", "shmring", *map(str, arguments)]
+            pipe = subprocess.PIPE
+            options = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
+            process = ends.enter_context(subprocess.Popen(words, **options))
+            ends.callback(process.kill)
+            return process
+
+        yield start
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import subprocess
+
     from pyspark.sql import DataFrame
 
     from shmring.sidecars import Sidecar
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 Until = Callable[..., None]
 RunThread = Callable[..., Any]
 RunChild = Callable[..., Any]
+RunCommand = Callable[..., "subprocess.Popen[Any]"]
 Serve = Callable[..., "Sidecar"]
 Load = Callable[..., "DataFrame"]
 Read = Callable[..., "DataFrame"]

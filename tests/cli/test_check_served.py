@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import checking
 import pytest
 from checking import check, commands, mend, says, stop
-from fixture_types import RunThread, Serve, Until
+from fixture_types import RunCommand, RunThread, Serve, Until
 
 import shmring
 from shmring.sidecars import SidecarClient
@@ -27,28 +26,20 @@ ring = checking.ring
 
 
 @pytest.fixture
-def journal() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
+def journal(command: RunCommand) -> RunCommand:
+    """Runs one, and returns when it is ready."""
 
-    def start(name: str, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "shmring", "journal", "run", name, "--json"]
-        command += map(str, arguments)
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
+    def start(name: str, folder: Path) -> subprocess.Popen[bytes]:
+        process = command("journal", "run", name, folder, "--json")
         assert process.stdout is not None
-        assert "ready" in process.stdout.readline()
+        assert b"ready" in process.stdout.readline()
         return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    return start
 
 
 def test_journal_that_is_stopped(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
+    ring: shmring.Ring, name: str, journal: RunCommand, small_disk: Path
 ) -> None:
     running = journal(name, small_disk / "journal")
     with ring.producer() as out:
@@ -61,7 +52,7 @@ def test_journal_that_is_stopped(
 
 
 def test_journal_that_was_killed(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
+    ring: shmring.Ring, name: str, journal: RunCommand, small_disk: Path
 ) -> None:
     running = journal(name, small_disk / "journal")
     with ring.producer() as out:

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fixture_types import RunThread, Until
+from fixture_types import RunCommand, RunThread, Until
 
 import shmring
 from shmring.cli import app
@@ -45,30 +45,6 @@ def _unlinked(name: str) -> Iterator[None]:
 def own_terminal() -> None:
     """What is typed on the terminal at stdin is this process's, Ctrl-C too."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts the command line as a process of its own."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: object, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shmring", *map(str, arguments)],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=stdin != subprocess.PIPE,
-            preexec_fn=own_terminal if stdin != subprocess.PIPE else None,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def numbered(count: int) -> bytes:
@@ -99,22 +75,18 @@ def made(name: str, slots: str = "65,536") -> bytes:
     return f'shmring: there was no ring "{name}": made one of {slots} slots\n'.encode()
 
 
-def test_a_consumer_that_comes_first_gets_all(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
-) -> None:
-    consumer = start("consume", name)
+def test_a_consumer_that_comes_first_gets_all(name: str, command: RunCommand, until: Until) -> None:
+    consumer = command("consume", name)
     until(lambda: consumers(name), "the consumer")
     good("produce", name, "--end", input=b"hello\n")
     assert consumer.communicate(timeout=PATIENCE) == (b"hello\n", made(name))
     assert consumer.returncode == 0
 
 
-def test_more_than_the_ring_holds_passes_in_order(
-    name: str, start: Callable[..., subprocess.Popen[bytes]]
-) -> None:
+def test_more_than_the_ring_holds_passes_in_order(name: str, command: RunCommand) -> None:
     lines = numbered(20_000)
-    producer = start("produce", name, "--slots", 1024, "--end")
-    consumer = start("consume", name, "--slots", 1024)
+    producer = command("produce", name, "--slots", 1024, "--end")
+    consumer = command("consume", name, "--slots", 1024)
     assert producer.stdin is not None
     producer.stdin.write(lines)
     producer.stdin.close()
@@ -125,10 +97,8 @@ def test_more_than_the_ring_holds_passes_in_order(
     assert producer.communicate(timeout=PATIENCE) == (b"", b"")
 
 
-def test_a_line_is_passed_on_before_the_next_one_comes(
-    name: str, start: Callable[..., subprocess.Popen[bytes]]
-) -> None:
-    producer, consumer = start("produce", name), start("consume", name)
+def test_a_line_is_passed_on_before_the_next_one_comes(name: str, command: RunCommand) -> None:
+    producer, consumer = command("produce", name), command("consume", name)
     assert producer.stdin is not None
     assert consumer.stdout is not None
     for line in (b"one\n", b"two\n"):
@@ -209,9 +179,9 @@ def test_top_shows_what_passes_a_second(name: str) -> None:
 
 
 def test_a_ring_whose_users_died_is_recovered_and_swept(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
+    name: str, command: RunCommand, until: Until
 ) -> None:
-    consumer = start("consume", name)
+    consumer = command("consume", name)
     until(lambda: consumers(name), "the consumer")
     assert json.loads(good("gc", name, "--dry-run", "--json"))["would_sweep"] == []
     consumer.kill()
@@ -270,10 +240,10 @@ def test_create_with_exist_ok_leaves_a_ring_that_is_there(name: str) -> None:
 def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
     name: str,
     number: signal.Signals,
-    start: Callable[..., subprocess.Popen[bytes]],
+    command: RunCommand,
     until: Until,
 ) -> None:
-    consumer = start("consume", name)
+    consumer = command("consume", name)
     until(lambda: consumers(name), "the consumer")
     good("produce", name, input=numbered(3))
     until(lambda: consumers(name)[0]["messages"] == 3, "the messages' arrival")
@@ -284,12 +254,14 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
 
 
 def test_ctrl_c_on_the_terminal_comes_between_two_messages(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until, thread: RunThread
+    name: str, command: RunCommand, until: Until, thread: RunThread
 ) -> None:
     """Each one has been printed, or is the next consumer's."""
     shmring.create(name).close()
     terminal, stdin = pty.openpty()
-    consumer = start("consume", name, stdin=stdin)
+    consumer = command(
+        "consume", name, stdin=stdin, start_new_session=True, preexec_fn=own_terminal
+    )
     os.close(stdin)
     until(lambda: consumers(name), "the consumer")
     over = threading.Event()
@@ -322,9 +294,9 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
 
 
 def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
-    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Until
+    name: str, command: RunCommand, until: Until
 ) -> None:
-    consumer = start("consume", name, "--until", "never")
+    consumer = command("consume", name, "--until", "never")
     until(lambda: consumers(name), "the consumer")
     assert consumer.stdout is not None
     consumer.stdout.close()
