@@ -160,57 +160,6 @@ def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
     run(main())
 
 
-# --- many, and other processes --------------------------------------------------------------------
-
-
-ECHO = """
-import asyncio, sys
-import shmring
-
-async def main():
-    inp = shmring.attach(sys.argv[1]).consumer("a")
-    out = shmring.attach(sys.argv[2]).producer()
-    async for data in inp:
-        await out.put(data)
-    await out.put_end()
-
-if sys.argv[3] == "uvloop":
-    import uvloop
-    uvloop.run(main())
-else:
-    asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_echo_over_two_rings(name, run, child, loop):
-    async def main():
-        with (
-            shmring.create(f"{name}-there", slots=1024, temporary=True) as there,
-            shmring.create(f"{name}-back", slots=1024, temporary=True) as back,
-            there.producer() as out,
-            back.consumer("a") as inp,
-        ):
-            there.subscribe("a")
-            process = child(ECHO, there.name, back.name, loop)
-            for i in range(300):
-                await out.put(b"%d" % i)
-                assert await inp.get() == b"%d" % i
-                if i % 10 == 0:
-                    await asyncio.sleep(0.001)
-            sender = asyncio.create_task(send(out))
-            assert [data async for data in inp] == [b"%d" % i for i in range(5000)]
-            await sender
-            process.end()
-
-    async def send(out):
-        for i in range(5000):
-            await out.put(b"%d" % i)
-        await out.put_end()
-
-    run(main())
-
-
 # --- loops that close, processes that fork --------------------------------------------------------
 
 

@@ -57,14 +57,6 @@ def test_close_of_a_temporary_ring_leaves_the_one_that_has_its_name_since(named)
     assert not kept.exists()
 
 
-def test_temporary_ring_that_is_collected_leaves_its_successor_too(named):
-    first = shmring.create(named, slots=1024, temporary=True)
-    os.unlink(first.path)
-    shmring.create(named, slots=1024).close()
-    del first
-    shmring.attach(named).close()
-
-
 def test_ring_unlinks_itself_and_no_other(named):
     with shmring.create(named, slots=1024) as first:
         first.unlink()
@@ -119,19 +111,6 @@ def test_removal_fails_with_the_question_whether_the_ring_is_used(ring):
         names.remove(ring.path, is_used=fail)
     with shmring.attach(path=ring.path) as same:
         assert len(same.participants()) == 2
-
-
-def test_forked_child_unlinks_nothing(name, child):
-    code = """
-        import os, sys, shmring
-        ring = shmring.create(sys.argv[1], slots=1024, temporary=True)
-        if os.fork() == 0:
-            ring.close()
-            os._exit(0)
-        os.wait()
-        shmring.attach(sys.argv[1]).close()
-    """
-    child(code, name).end()
 
 
 def test_gc_of_a_ring_in_a_file_touches_nothing_else_in_its_folder(tmp_path, child):

@@ -325,26 +325,3 @@ def test_fan_out_that_would_follow_itself_is_refused(ring):
         c.then(fan)
     with pytest.raises(ValueError, match="cannot follow itself"):
         fan.then(a)
-
-
-def test_batch_recipe_meets_each_message_once_and_nothing_else(ring):
-    with ring.sequence("a", start="earliest") as inp, ring.producer() as out:
-        expected = []
-        for lap in range(3):  # the slots hold older messages from the second lap on
-            for i in range(100):
-                out.push(b"%d.%d " % (lap, i))
-                expected.append(b"%d.%d" % (lap, i))
-                if i % 7 == 0:
-                    out.claim(10 + 300 * (i % 3)).abort()
-                if i % 9 == 0:
-                    out.push(b"long " * 200)
-                    expected.append(b"long")
-            met = []
-            while (first := inp.next()) >= 0:
-                end = inp.available()
-                met += [bytes(inp.slot(s)).split()[0] for s in range(first, end)]
-                inp.done(end - 1)
-            assert met == expected
-            expected.clear()
-            out.claim(300 * (1024 - ring.claimed % 1024)).abort()
-            assert inp.next() == UNAVAILABLE

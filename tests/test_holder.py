@@ -83,13 +83,12 @@ def test_full_names_the_first_of_a_chain_and_not_who_follows(ring: shmring.Ring)
     assert 'branch "first" has no consumer' in filled(ring)
 
 
-def test_full_names_the_producer_whose_claim_is_open(ring: shmring.Ring) -> None:
-    ring.subscribe("audit")
-    with ring.producer("stuck") as stuck, stuck.claim(10):
-        assert f'producer "stuck" ({ME}) has claimed sequence 0' in filled(ring)
-
-
-def test_full_without_any_branch_names_the_open_claim(ring: shmring.Ring) -> None:
+@pytest.mark.parametrize("branches", [["audit"], []])
+def test_full_names_the_producer_whose_claim_is_open(
+    ring: shmring.Ring, branches: list[str]
+) -> None:
+    for branch in branches:
+        ring.subscribe(branch)
     with ring.producer("stuck") as stuck, stuck.claim(10):
         assert f'producer "stuck" ({ME}) has claimed sequence 0' in filled(ring)
 

@@ -225,44 +225,6 @@ def test_exec_in_the_middle_of_a_claim_counts_as_death(name, child, until):
         until(lambda: len(ring.participants()) == 2, "only the living have seats")
 
 
-def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
-    code = """
-        import sys, threading
-        import shmring
-        ring = shmring.attach(sys.argv[1])
-        started = threading.Barrier(3)
-        def push_for_ever():
-            out = ring.producer(when_full="drop")
-            started.wait()
-            while True:
-                out.push(b"x")
-        def read_for_ever():
-            inp = ring.consumer("noise")
-            started.wait()
-            while True:
-                with inp.lease():
-                    pass
-        for work in (push_for_ever, read_for_ever):
-            threading.Thread(target=work, daemon=True).start()
-        kept = ring.consumer("a").lease(timeout=120)
-        started.wait()
-    """
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("a")
-        ring.subscribe("noise")
-        with ring.producer() as out:
-            out.push(b"kept")
-            child(code, name).end()
-            ring.recover()
-            with ring.consumer("a") as inp:
-                assert inp.pop(timeout=120) == b"kept"
-                ring.drop_branch("noise")
-                out.push(b"last")
-                while inp.pop(timeout=120) != b"last":
-                    pass  # what the daemon thread has pushed
-            assert len(ring.participants()) == 1
-
-
 # --- clocks -----------------------------------------------------------------------------------
 
 # Each look at the wall clock goes an hour back, then a day ahead of the last.
@@ -310,9 +272,6 @@ def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, ch
                 print(max(times) - min(times) > 3_600_000_000_000)
     """
     assert child(code, name).end().splitlines() == ["timed out", "b'late'", "True"]
-
-
-# --- gc ---------------------------------------------------------------------------------------
 
 
 # --- namespaces -------------------------------------------------------------------------------

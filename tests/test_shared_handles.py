@@ -202,21 +202,6 @@ def test_collected_while_the_ring_is_closed(name, thread):
         keeper.close()
 
 
-def open_and_drop(ring):
-    ring.producer().push(b"x")
-    ring.consumer("b").pop(timeout=0)
-
-
-def test_opened_and_dropped_while_the_ring_is_closed(name, thread):
-    for _ in range(ROUNDS // 4):
-        ring = shmring.create(name, slots=1024, temporary=True)
-        keeper = shmring.attach(name)
-        use = partial(use_until_closed, partial(open_and_drop, ring))
-        together(thread, [use] * THREADS + [partial(close_soon, ring)])
-        assert taking_part(keeper) == ["attached"]
-        keeper.close()
-
-
 def test_views_that_die_while_everything_is_closed(name, thread):
     for _ in range(ROUNDS):
         ring = shmring.create(name, slots=1024, temporary=True)
