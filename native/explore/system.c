@@ -62,9 +62,10 @@ bool lock_file_given_up(const struct lock_file *f)
 	return false;
 }
 
-void lock_file_give_up(const struct lock_file *f)
+void lock_file_set_given_up(const struct lock_file *f, bool given_up)
 {
 	(void)f;
+	(void)given_up;
 }
 
 int lock_file_enter(struct lock_file *f)

@@ -171,7 +171,7 @@ int lock_file_number(const struct lock_file *file); /* -1: lost */
 bool lock_file_is(const struct lock_file *file, int fd);
 bool lock_file_removed(const struct lock_file *file, bool *remade); /* it has no name; another one has that */
 bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
-void lock_file_give_up(const struct lock_file *file);
+void lock_file_set_given_up(const struct lock_file *file, bool given_up);
 int lock_file_enter(struct lock_file *file);
 void lock_file_leave(struct lock_file *file);
 bool lock_file_locked(struct lock_file *file, off_t offset);

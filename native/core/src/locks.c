@@ -384,7 +384,7 @@ static int lock_in_section(struct lock_file *f)
 }
 
 /* Tells all handles of this process that have the file whether the byte was waited for in vain. */
-static void set_given_up(const struct lock_file *of, bool given_up)
+void lock_file_set_given_up(const struct lock_file *of, bool given_up)
 {
 	pthread_mutex_lock(&files_lock);
 	for (struct lock_file *f = files; f; f = f->next)
@@ -398,11 +398,6 @@ bool lock_file_given_up(const struct lock_file *f)
 	return load_relaxed(&f->given_up);
 }
 
-void lock_file_give_up(const struct lock_file *f)
-{
-	set_given_up(f, true);
-}
-
 int lock_file_enter(struct lock_file *f)
 {
 	int status;
@@ -413,7 +408,7 @@ int lock_file_enter(struct lock_file *f)
 	if (status)
 		pthread_mutex_unlock(&f->section);
 	else if (load_relaxed(&f->given_up))
-		set_given_up(f, false);
+		lock_file_set_given_up(f, false);
 	return status;
 }
 

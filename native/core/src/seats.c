@@ -49,7 +49,7 @@ bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 
 	if (monotonic() - since_ns <= (briefly ? LEAVING_TIMEOUT_NS : ADMIN_TIMEOUT_NS))
 		return true;
-	lock_file_give_up(r->locks);
+	lock_file_set_given_up(r->locks, true);
 	return false;
 }
 

@@ -175,18 +175,6 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	return false;
 }
 
-/* When a wait that begins at `start` ends at the latest. */
-static int64_t wait_end(const struct waiter *w, int64_t start, int64_t deadline, bool polls)
-{
-	int64_t until = start + slice(w, start);
-
-	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < until)
-		until = w->consumer->adopt_after_ns;
-	if (polls && start + SLICE_NS < until) /* no signal ends it */
-		until = start + SLICE_NS;
-	return deadline < until ? deadline : until;
-}
-
 static bool spin_and_sleep(const struct waiter *w, uint8_t strategy, int64_t start, int64_t until)
 {
 	bool interrupted = false;
@@ -242,9 +230,11 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		return SHMRING_OK;
 	}
 	start = monotonic();
-	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
-		store_relaxed(&w->memory->since_ns, start);
-	until = wait_end(w, start, deadline, polls);
+	until = slice_end(w, start);
+	if (polls && start + SLICE_NS < until) /* no signal ends it */
+		until = start + SLICE_NS;
+	if (deadline < until)
+		until = deadline;
 	done = polls ? poll_until(w, strategy, until) : spin_and_sleep(w, strategy, start, until);
 	store_relaxed(&w->memory->took_ns, done ? monotonic() - start : IN_VAIN);
 	return done ? SHMRING_OK : waited_in_vain(w, deadline);

@@ -187,13 +187,8 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 
 	for (uint32_t i = 0; i < a->count; i++) {
 		struct waiter w = waiter_of(&a->waits[i]);
-		int64_t end;
+		int64_t end = slice_end(&w, start);
 
-		if (load_relaxed(&w.memory->took_ns) != IN_VAIN)
-			store_relaxed(&w.memory->since_ns, start);
-		end = start + slice(&w, start);
-		if (w.consumer && load_relaxed(&w.consumer->branch->d.orphans) && w.consumer->adopt_after_ns < end)
-			end = w.consumer->adopt_after_ns;
 		if (!w.consumer && nobody_gates(w.ring) && start + UNTOLD_NS < end)
 			end = start + UNTOLD_NS;
 		if (end < until)

@@ -202,7 +202,7 @@ bool find_lost(const struct waiter *w)
 
 /* How long to sleep at most. A signal that comes between the caller's look for one and
  * the sleep does not end the sleep: none is longer than what has been waited so far. */
-int64_t slice(const struct waiter *w, int64_t now)
+static int64_t slice(const struct waiter *w, int64_t now)
 {
 	uint64_t age = since_last_look(w->ring, now);
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
@@ -216,4 +216,17 @@ int64_t slice(const struct waiter *w, int64_t now)
 	share =
 	    share * 3 / 4 + (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
 	return share < waited ? share : waited;
+}
+
+/* When a wait that begins at `start` has to look again, whatever comes. */
+int64_t slice_end(const struct waiter *w, int64_t start)
+{
+	int64_t end;
+
+	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
+		store_relaxed(&w->memory->since_ns, start);
+	end = start + slice(w, start);
+	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < end)
+		end = w->consumer->adopt_after_ns;
+	return end;
 }

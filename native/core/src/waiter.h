@@ -33,7 +33,7 @@ bool is_alone(const shmring_consumer *consumer);
 uint32_t *announce_sleep(const struct waiter *waiter, uint64_t slots, uint32_t *seen);
 bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
-int64_t slice(const struct waiter *waiter, int64_t now);
+int64_t slice_end(const struct waiter *waiter, int64_t start);
 
 /* CHANGE: a new wait strategy */
 /* Of strategies that do not sleep until they are woken. False if a signal ended it. */
