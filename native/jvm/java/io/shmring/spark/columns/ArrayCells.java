@@ -8,7 +8,6 @@ import org.apache.arrow.vector.types.Types.MinorType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeArrayData;
 import org.apache.spark.sql.catalyst.util.ArrayData;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -107,13 +106,6 @@ final class ArrayCells implements RootWriter.Cells {
       room *= 2;
     }
     elements.grow(room);
-  }
-
-  @Override
-  public void copy(ColumnarBatch batch, int from, int count, int at) {
-    for (int i = 0; i < count; i++) {
-      write(batch.getRow(from + i), at + i);
-    }
   }
 
   @Override

@@ -18,10 +18,12 @@ import org.apache.spark.unsafe.types.UTF8String;
 // CHANGE: a new type between Spark and Arrow
 /** RootWriter.Cells that are written by their addresses. */
 abstract class FlatCells implements RootWriter.Cells {
+  private final FieldVector vector;
   private final int column;
   private final Validity validity = new Validity();
 
-  private FlatCells(int column) {
+  private FlatCells(FieldVector vector, int column) {
+    this.vector = vector;
     this.column = column;
   }
 
@@ -43,7 +45,7 @@ abstract class FlatCells implements RootWriter.Cells {
 
   @Override
   public final long bytes(int rows) {
-    return vector().getBufferSizeFor(rows);
+    return vector.getBufferSizeFor(rows);
   }
 
   @Override
@@ -64,6 +66,10 @@ abstract class FlatCells implements RootWriter.Cells {
   public final void copy(ColumnarBatch batch, int from, int count, int at) {
     ColumnVector source = batch.column(column);
     boolean some = source.hasNull();
+    if (!isCopiedAtOnce(source, some)) {
+      RootWriter.Cells.super.copy(batch, from, count, at);
+      return;
+    }
     for (int i = 0; some && i < count; i++) {
       if (source.isNullAt(from + i)) {
         setNull(at + i);
@@ -78,11 +84,11 @@ abstract class FlatCells implements RootWriter.Cells {
 
   @Override
   public final void grow(int rows) {
-    while (vector().getValueCapacity() < rows) {
+    while (vector.getValueCapacity() < rows) {
       enlarge();
     }
     locate();
-    validity.grow(vector().getValidityBufferAddress(), rows);
+    validity.grow(vector.getValidityBufferAddress(), rows);
   }
 
   @Override
@@ -120,23 +126,27 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   /** Where numbers are written. */
-  abstract long values();
+  long values() {
+    return 0;
+  }
 
   /** The bytes of a number; 0 of texts and binaries. */
-  abstract int width();
+  int width() {
+    return 0;
+  }
 
-  /** A text or binary. */
-  abstract void put(Object base, long offset, int length, int at);
+  /** A text or binary; numbers are written by their address. */
+  void put(Object base, long offset, int length, int at) {
+    throw new UnsupportedOperationException();
+  }
 
-  /** Of one that is null. */
-  abstract void skip(int at);
-
-  abstract FieldVector vector();
+  /** A text or binary that is null. */
+  void skip(int at) {}
 
   abstract void enlarge();
 
-  /** Lets so many bytes be written without asking for more. */
-  abstract void makeRoom(long bytes);
+  /** Lets so many bytes of texts or binaries be written without asking for more. */
+  void makeRoom(long bytes) {}
 
   /** Reads the present addresses of the vector's buffers. */
   abstract void locate();
@@ -144,9 +154,21 @@ abstract class FlatCells implements RootWriter.Cells {
   abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
   /**
-   * @param nulls whether some values may be null
+   * Whether values need not be copied one by one.
+   *
+   * @param nulls whether some may be null
    */
+  abstract boolean isCopiedAtOnce(ColumnVector source, boolean nulls);
+
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
+
+  @Override
+  public void finish(int rows) {}
+
+  /** Spark's bulk getters return the codes of such a column, not its values. */
+  private static boolean isEncoded(ColumnVector source) {
+    return source instanceof WritableColumnVector writable && writable.hasDictionary();
+  }
 
   private static final class Numbers extends FlatCells {
     private final BaseFixedWidthVector vector;
@@ -154,7 +176,7 @@ abstract class FlatCells implements RootWriter.Cells {
     private long values;
 
     Numbers(BaseFixedWidthVector vector, int column) {
-      super(column);
+      super(vector, column);
       this.vector = vector;
       this.type = vector.getMinorType();
     }
@@ -170,25 +192,9 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
-    void put(Object base, long offset, int length, int at) {
-      throw new UnsupportedOperationException("numbers are written by their address");
-    }
-
-    @Override
-    void skip(int at) {}
-
-    @Override
-    FieldVector vector() {
-      return vector;
-    }
-
-    @Override
     void enlarge() {
       vector.reAlloc();
     }
-
-    @Override
-    void makeRoom(long bytes) {} // numbers have it for each row
 
     @Override
     void locate() {
@@ -211,38 +217,19 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
+    boolean isCopiedAtOnce(ColumnVector source, boolean nulls) {
+      return source instanceof FlatColumn || !nulls && !isEncoded(source);
+    }
+
+    @Override
     void put(ColumnVector source, int from, int count, int at, boolean nulls) {
       long start = values + (long) at * vector.getTypeWidth();
       long length = (long) count * vector.getTypeWidth();
       if (source instanceof FlatColumn flat) {
         Platform.copyMemory(
             null, flat.values() + (long) from * vector.getTypeWidth(), null, start, length);
-      } else if (nulls || isEncoded(source)) {
-        putEach(source, from, count, at);
       } else {
         copyAll(source, from, count, start, length);
-      }
-    }
-
-    /** Spark's bulk getters return the codes of such a column, not its values. */
-    private static boolean isEncoded(ColumnVector source) {
-      return source instanceof WritableColumnVector writable && writable.hasDictionary();
-    }
-
-    private void putEach(ColumnVector source, int from, int count, int at) {
-      for (int i = 0; i < count; i++) {
-        int row = from + i;
-        if (source.isNullAt(row)) {
-          continue;
-        }
-        switch (type) {
-          case TINYINT -> Platform.putByte(null, values + at + i, source.getByte(row));
-          case SMALLINT -> Platform.putShort(null, values + 2L * (at + i), source.getShort(row));
-          case INT, DATEDAY -> Platform.putInt(null, values + 4L * (at + i), source.getInt(row));
-          case FLOAT4 -> Platform.putFloat(null, values + 4L * (at + i), source.getFloat(row));
-          case FLOAT8 -> Platform.putDouble(null, values + 8L * (at + i), source.getDouble(row));
-          default -> Platform.putLong(null, values + 8L * (at + i), source.getLong(row));
-        }
       }
     }
 
@@ -263,11 +250,7 @@ abstract class FlatCells implements RootWriter.Cells {
 
     private static void copy(Object array, long offset, long start, long length) {
       Platform.copyMemory(array, offset, null, start, length);
-    }
-
-    @Override
-    public void finish(int rows) {}
-  }
+    }  }
 
   private static final class Bytes extends FlatCells {
     private static final long MOST_BYTES = Integer.MAX_VALUE;
@@ -280,19 +263,9 @@ abstract class FlatCells implements RootWriter.Cells {
     private int end;
 
     Bytes(BaseVariableWidthVector vector, int column) {
-      super(column);
+      super(vector, column);
       this.vector = vector;
       this.text = vector.getMinorType() == MinorType.VARCHAR;
-    }
-
-    @Override
-    long values() {
-      return 0;
-    }
-
-    @Override
-    int width() {
-      return 0;
     }
 
     @Override
@@ -304,11 +277,6 @@ abstract class FlatCells implements RootWriter.Cells {
     @Override
     void skip(int at) {
       Platform.putInt(null, offsets + 4L * (at + 1), end);
-    }
-
-    @Override
-    FieldVector vector() {
-      return vector;
     }
 
     @Override
@@ -354,30 +322,17 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
+    boolean isCopiedAtOnce(ColumnVector source, boolean nulls) {
+      return source instanceof FlatColumn
+          || source instanceof WritableColumnVector && !isEncoded(source);
+    }
+
+    @Override
     void put(ColumnVector source, int from, int count, int at, boolean nulls) {
       if (source instanceof FlatColumn flat) {
         putRun(flat, from, count, at);
-      } else if (source instanceof WritableColumnVector writable && !writable.hasDictionary()) {
-        putRuns(writable, from, count, at, nulls);
       } else {
-        putEach(source, from, count, at, nulls);
-      }
-    }
-
-    private void putEach(ColumnVector source, int from, int count, int at, boolean nulls) {
-      boolean viewed = text || source instanceof WritableColumnVector;
-      for (int i = 0; i < count; i++) {
-        int row = from + i;
-        if (nulls && source.isNullAt(row)) {
-          // its end is that of the one before
-        } else if (viewed) { // without a copy, of binaries too
-          UTF8String view = source.getUTF8String(row);
-          copy(view.getBaseObject(), view.getBaseOffset(), view.numBytes());
-        } else {
-          byte[] bytes = source.getBinary(row);
-          copy(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
-        }
-        Platform.putInt(null, offsets + 4L * (at + i + 1), end);
+        putRuns((WritableColumnVector) source, from, count, at, nulls);
       }
     }
 

@@ -157,7 +157,11 @@ public final class RootWriter {
     void write(InternalRow row, int at);
 
     /** Changes to the same column of another batch. */
-    void copy(ColumnarBatch batch, int from, int count, int at);
+    default void copy(ColumnarBatch batch, int from, int count, int at) {
+      for (int i = 0; i < count; i++) {
+        write(batch.getRow(from + i), at + i);
+      }
+    }
 
     /** Makes room for so many rows. */
     void grow(int rows);
@@ -193,13 +197,6 @@ public final class RootWriter {
     @Override
     public void write(InternalRow row, int at) {
       writer.write(row, column);
-    }
-
-    @Override
-    public void copy(ColumnarBatch batch, int from, int count, int at) {
-      for (int i = from; i < from + count; i++) {
-        writer.write(batch.getRow(i), column);
-      }
     }
 
     @Override
