@@ -254,7 +254,7 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
 @pytest.mark.parametrize(
     ("function", "schema", "why", "got"),
     [
-        ("with_pid", "id long", "it has 2 columns, not 1", "id bigint, pid bigint"),
+        ("with_pid", "id long", "other names, or another number", "id bigint, pid bigint"),
         ("as_text", "x long", "x is string, not bigint", "x string"),
         ("double", "x struct<a: long>", "x is bigint, not struct<a:bigint>", "x bigint"),
     ],

@@ -3,9 +3,8 @@ package io.shmring.spark;
 import io.shmring.spark.ShmringTable.ShmringScan;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReads;
-import io.shmring.spark.sidecar.PythonStrategy;
 import io.shmring.spark.sidecar.SidecarColumns;
-import io.shmring.spark.sidecar.SidecarStrategy;
+import io.shmring.spark.sidecar.FunctionStrategy;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -34,8 +33,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPlannerStrategy(session -> new PlanCheck());
-    extensions.injectPlannerStrategy(session -> new SidecarStrategy());
-    extensions.injectPlannerStrategy(session -> new PythonStrategy());
+    extensions.injectPlannerStrategy(session -> new FunctionStrategy());
     extensions.injectColumnar(session -> new SidecarColumns());
     return BoxedUnit.UNIT;
   }

@@ -1,8 +1,8 @@
 package io.shmring.spark.columns;
 
 import java.util.Arrays;
-import java.util.Iterator;
-import java.util.NoSuchElementException;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.BinaryType;
@@ -43,26 +43,9 @@ public final class ColumnRows {
     return field.dataType() instanceof BinaryType;
   }
 
-  /** The rows of a batch; each is valid until the next one is read. */
-  public Iterator<UnsafeRow> of(ColumnarBatch batch) {
-    UnsafeProjection projection = isViewed(batch) ? views : arrays;
-    int rows = batch.numRows();
-    return new Iterator<>() {
-      private int next;
-
-      @Override
-      public boolean hasNext() {
-        return next < rows;
-      }
-
-      @Override
-      public UnsafeRow next() {
-        if (next >= rows) {
-          throw new NoSuchElementException();
-        }
-        return projection.apply(batch.getRow(next++));
-      }
-    };
+  /** What makes rows of a batch's; each is valid until the next one is made. */
+  public Function<InternalRow, UnsafeRow> of(ColumnarBatch batch) {
+    return isViewed(batch) ? views::apply : arrays::apply;
   }
 
   /** Whether its binaries are columns that give access to their bytes. */

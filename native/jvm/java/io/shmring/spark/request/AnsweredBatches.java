@@ -12,8 +12,10 @@ import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.Call.SidecarCall;
 import java.util.Collections;
 import java.util.Iterator;
+import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -38,10 +40,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public final class AnsweredBatches implements AutoCloseable {
   private final SidecarTask<?, ?> task;
   private final Call call;
-  private final Signature signature;
   private final SQLConf settings; // those that Spark's own functions would see
   private final TaskContext context;
-  private final Supplier<Batches.Input> child;
+  private final Supplier<Batches.Input> input;
   private final BufferAllocator allocator;
   private final Signature.AnswerHandler handler;
   private Optional<Client> client = Optional.empty();
@@ -55,20 +56,20 @@ public final class AnsweredBatches implements AutoCloseable {
   private boolean closed;
   private boolean released;
 
-  <T> AnsweredBatches(SidecarTask<T, ?> task, Iterator<T> child, TaskContext context) {
+  <T> AnsweredBatches(
+      SidecarTask<T, ?> task, List<Iterator<T>> children, TaskContext context) {
     this.task = task;
     this.context = context;
     this.settings = SQLConf.get();
     this.call = task.call.in(settings);
-    this.signature = task.signature.in(settings);
-    this.handler = signature.begin(context.partitionId());
-    this.child = () -> task.kind.of(child, handler);
+    this.handler = task.signature.answers().begin(context.partitionId());
+    this.input = () -> task.kind.of(children, handler);
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
   }
 
   /** The next piece, if there is one; the one before is gone. */
-  synchronized Optional<ColumnarBatch> next() {
+  private Optional<ColumnarBatch> next() {
     do {
       if (finished) {
         release();
@@ -81,25 +82,6 @@ public final class AnsweredBatches implements AutoCloseable {
       runOrEnd(() -> readApart(this::advance));
     } while (columns.isEmpty());
     return columns;
-  }
-
-  /** The rows of a piece, each until the next one. */
-  Iterator<UnsafeRow> rows(ColumnarBatch piece) {
-    return handler.receive(piece);
-  }
-
-  boolean isClosed() {
-    return closed;
-  }
-
-  /** This thread reads the last piece until it asks for the next one, or has ended. */
-  void readHere() {
-    reader = Optional.of(Thread.currentThread());
-  }
-
-  /** Counts rows that Spark has got; the caller holds the monitor. */
-  void count(int rows) {
-    given += rows;
   }
 
   private interface Step {
@@ -141,9 +123,9 @@ public final class AnsweredBatches implements AutoCloseable {
     if (batches == null) {
       batches =
           new Batches(
-              child.get(),
+              input.get(),
               call,
-              signature,
+              task.signature,
               allocator,
               context.taskMemoryManager(),
               settings,
@@ -345,81 +327,67 @@ public final class AnsweredBatches implements AutoCloseable {
     allocator.close();
   }
 
-  /** The rows of a task's answers, each until the next one. */
-  public static final class Rows implements Iterator<InternalRow> {
-    private final AnsweredBatches answers;
-    private Iterator<UnsafeRow> rows = Collections.emptyIterator();
-    private InternalRow pending; // written, and not given out yet
+  /** What Spark gets of the answers, each until the next one. */
+  private abstract class Given<R> implements Iterator<R> {
+    private R pending; // found, and not given out yet
 
-    public Rows(AnsweredBatches answers) {
-      this.answers = answers;
-    }
+    /** The next one, while nobody can close the answers; null if there is none. */
+    abstract R find();
 
-    /** A row is written while nobody can close the answers. */
     @Override
-    public boolean hasNext() {
+    public final boolean hasNext() {
       if (pending == null) {
-        synchronized (answers) {
-          if (answers.isClosed()) {
-            return false;
-          }
-          while (!rows.hasNext()) {
-            Optional<ColumnarBatch> piece = answers.next();
-            if (piece.isEmpty()) {
-              return false;
-            }
-            rows = answers.rows(piece.get());
-          }
-          pending = rows.next();
-          answers.count(1);
+        synchronized (AnsweredBatches.this) {
+          pending = find();
         }
       }
-      return true;
+      return pending != null;
     }
 
     @Override
-    public InternalRow next() {
+    public final R next() {
       if (!hasNext()) {
         throw new NoSuchElementException();
       }
-      InternalRow row = pending;
+      R next = pending;
       pending = null;
-      return row;
+      return next;
     }
   }
 
-  /** The columns of a task's answers, each batch until the next one is asked for. */
-  public static final class Columns implements Iterator<ColumnarBatch> {
-    private final AnsweredBatches answers;
-    private Optional<ColumnarBatch> pending = Optional.empty();
+  public Iterator<InternalRow> rows() {
+    return new Given<>() {
+      private Iterator<InternalRow> results = Collections.emptyIterator();
+      private Function<InternalRow, UnsafeRow> rows; // makes them of these
 
-    public Columns(AnsweredBatches answers) {
-      this.answers = answers;
-    }
-
-    @Override
-    public boolean hasNext() {
-      if (pending.isEmpty()) {
-        synchronized (answers) {
-          pending = answers.next();
-          pending.ifPresent(
-              batch -> {
-                answers.count(batch.numRows());
-                answers.readHere();
-              });
+      @Override
+      InternalRow find() {
+        while (!closed && !results.hasNext()) {
+          Optional<ColumnarBatch> piece = AnsweredBatches.this.next();
+          if (piece.isEmpty()) {
+            return null;
+          }
+          results = piece.get().rowIterator();
+          rows = handler.rows(piece.get());
         }
+        if (closed) {
+          return null;
+        }
+        given++;
+        return rows.apply(results.next());
       }
-      return pending.isPresent();
-    }
+    };
+  }
 
-    @Override
-    public ColumnarBatch next() {
-      if (!hasNext()) {
-        throw new NoSuchElementException();
+  public Iterator<ColumnarBatch> columns() {
+    return new Given<>() {
+      @Override
+      ColumnarBatch find() {
+        Optional<ColumnarBatch> piece = AnsweredBatches.this.next();
+        given += piece.map(ColumnarBatch::numRows).orElse(0);
+        piece.ifPresent(batch -> reader = Optional.of(Thread.currentThread()));
+        return piece.orElse(null);
       }
-      ColumnarBatch batch = pending.get();
-      pending = Optional.empty();
-      return batch;
-    }
+    };
   }
 }

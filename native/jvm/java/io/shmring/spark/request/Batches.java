@@ -5,7 +5,9 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
+import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.AnswerHandler;
+import io.shmring.spark.request.Signature.OfRows;
 import java.io.Serializable;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -48,21 +50,23 @@ public final class Batches implements AutoCloseable {
 
   /** Of a cogroup, or of what is none. */
   private final class Side {
-    private final Schema schema;
-    private final Signature.Sent sent;
-    private final byte[] schemaBytes; // of that
+    private final Schema written;
+    private final List<Integer> places; // of the columns that go
+    private final byte[] schemaBytes; // of these
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
     private Optional<RootWriter> last = Optional.empty(); // that was made
 
-    Side(Signature signature) {
-      this.schema = signature.columns();
-      this.sent = signature.sent();
-      this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
+    Side(Signature.Side side, SparkTypes types) {
+      this.written = types.schema(side.written());
+      this.places = side.places();
+      this.schemaBytes =
+          EncodedBatch.schemaBytes(
+              new Schema(types.schema(side.sent()).getFields(), side.metadata()));
     }
 
     Vectors empty() {
       if (free.isEmpty()) {
-        Vectors vectors = new Vectors(this, VectorSchemaRoot.create(schema, allocator));
+        Vectors vectors = new Vectors(this, VectorSchemaRoot.create(written, allocator));
         last = Optional.of(vectors.writer);
         all.add(vectors);
         return vectors;
@@ -175,7 +179,8 @@ public final class Batches implements AutoCloseable {
       Runnable met) {
     this.input = input;
     this.call = call;
-    this.sides = signature.sides().stream().map(Side::new).toList();
+    SparkTypes types = signature.types().in(settings);
+    this.sides = signature.sides().stream().map(side -> new Side(side, types)).toList();
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
     int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: as many as the ring takes
@@ -273,7 +278,7 @@ public final class Batches implements AutoCloseable {
   EncodedBatch request(Vectors vectors) {
     vectors.keep();
     Side side = vectors.side;
-    List<FieldVector> columns = side.sent.columns().stream().map(vectors.root::getVector).toList();
+    List<FieldVector> columns = side.places.stream().map(vectors.root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
     return new EncodedBatch(
         new VectorSchemaRoot(fields, columns, vectors.rows()), side.schemaBytes, vectors.filled);
@@ -287,35 +292,33 @@ public final class Batches implements AutoCloseable {
 
   /** What a task's child gives, cut into batches. */
   public interface Input {
-    /** Makes it of what a child's partition holds. */
+    /** Makes it of what the partitions of the node's children hold. */
     interface Kind<T> extends Serializable {
-      Input of(Iterator<T> child, AnswerHandler handler);
+      Input of(List<Iterator<T>> children, AnswerHandler handler);
     }
 
     /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
-    static Input ofStage(Iterator<InternalRow> stage, AnswerHandler handler) {
-      if (!stage.hasNext()) {
-        return ofRows(stage, handler);
+    static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
+      Iterator<InternalRow> stage = children.get(0);
+      RowInput rows = new RowInput(stage, (OfRows) handler);
+      if (stage.hasNext()) {
+        InternalRow first = stage.next();
+        if (first instanceof RowSink sink) {
+          return new GeneratedInput(sink, stage);
+        }
+        rows.send(first);
       }
-      InternalRow first = stage.next();
-      return first instanceof RowSink sink
-          ? new GeneratedInput(sink, stage)
-          : new RowInput(first, stage, (AnswerHandler.OfRows) handler);
+      return rows;
     }
 
     /** Rows, one by one. */
-    static Input ofRows(Iterator<InternalRow> rows, AnswerHandler handler) {
-      return of(rows, (AnswerHandler.OfRows) handler);
-    }
-
-    /** Rows, of which this is sent. */
-    static Input of(Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
-      return new RowInput(rows, sent);
+    static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
+      return new RowInput(children.get(0), (OfRows) handler);
     }
 
     /** Batches of columns. */
-    static Input ofColumns(Iterator<ColumnarBatch> batches, AnswerHandler handler) {
-      return new ColumnInput(batches);
+    static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
+      return new ColumnInput(children.get(0));
     }
 
     boolean hasNext();
@@ -444,24 +447,16 @@ public final class Batches implements AutoCloseable {
   }
 
   /** Rows, one by one. */
-  private static final class RowInput implements Input {
+  static final class RowInput implements Input {
     private final Iterator<InternalRow> rows;
-    private final AnswerHandler.OfRows sent;
+    private final OfRows sent;
     private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
     private long bytes;
     private long rowBytes; // of the last row that was taken
 
-    RowInput(Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
+    RowInput(Iterator<InternalRow> rows, OfRows sent) {
       this.rows = rows;
       this.sent = sent;
-    }
-
-    /**
-     * @param first of the rows, which has been taken already
-     */
-    RowInput(InternalRow first, Iterator<InternalRow> rows, AnswerHandler.OfRows sent) {
-      this(rows, sent);
-      send(first);
     }
 
     @Override

@@ -2,7 +2,6 @@ package io.shmring.spark.request;
 
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
-import io.shmring.spark.request.Signature.AnswerHandler;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
@@ -56,8 +55,8 @@ public final class Groups {
      * @param rows of the left child, and of the right one
      */
     public CogroupInput(
-        java.util.Iterator<Iterator<InternalRow>> rows, FrameSide left, FrameSide right) {
-      this.groups = left.cogroups(rows.next(), right, rows.next());
+        List<java.util.Iterator<InternalRow>> rows, FrameSide left, FrameSide right) {
+      this.groups = left.cogroups(rows.get(0), right, rows.get(1));
       this.left = left.projection();
       this.right = right.projection();
       this.leftTypes = left.sent();
@@ -218,14 +217,17 @@ public final class Groups {
       return types;
     }
 
-    Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups(Iterator<InternalRow> rows) {
-      return GroupedIterator.apply(rows, keys, output);
+    Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups(
+        java.util.Iterator<InternalRow> rows) {
+      return GroupedIterator.apply(CollectionConverters.asScala(rows), keys, output);
     }
 
     /** The rows of this child and of another one, by the keys of both, which are attributes. */
     @SuppressWarnings("unchecked")
     Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> cogroups(
-        Iterator<InternalRow> rows, FrameSide right, Iterator<InternalRow> rightRows) {
+        java.util.Iterator<InternalRow> rows,
+        FrameSide right,
+        java.util.Iterator<InternalRow> rightRows) {
       return new CoGroupedIterator(
           groups(rows), right.groups(rightRows), (Seq<Attribute>) (Seq<?>) keys);
     }
@@ -234,17 +236,12 @@ public final class Groups {
     UnsafeProjection projection() {
       return UnsafeProjection.create(columns, output);
     }
-
-    /** What makes batches of its rows. */
-    AnswerHandler.OfRows rows() {
-      return projection()::apply;
-    }
   }
 
   /** Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame. */
   public static final class FrameInput implements Batches.Input {
     private final Iterator<? extends Product> groups; // a key, and the rows of each side
-    private final List<AnswerHandler.OfRows> sent; // of the sides
+    private final List<UnsafeProjection> sent; // of the sides
     private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
     private final boolean isWhole;
     private Product group;
@@ -259,16 +256,16 @@ public final class Groups {
      *     large as Spark's own
      */
     public FrameInput(
-        java.util.Iterator<Iterator<InternalRow>> children,
+        List<java.util.Iterator<InternalRow>> children,
         List<FrameSide> sides,
         BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun,
         boolean isWhole) {
       FrameSide first = sides.get(0);
       this.groups =
           sides.size() == 1
-              ? first.groups(children.next())
-              : first.cogroups(children.next(), sides.get(1), children.next());
-      this.sent = sides.stream().map(FrameSide::rows).toList();
+              ? first.groups(children.get(0))
+              : first.cogroups(children.get(0), sides.get(1), children.get(1));
+      this.sent = sides.stream().map(FrameSide::projection).toList();
       this.begun = begun;
       this.isWhole = isWhole;
     }
@@ -298,7 +295,7 @@ public final class Groups {
         if (isWhole) {
           return whole(writer, frame, sent.get(side));
         }
-        rows = Batches.Input.of(CollectionConverters.asJava(frame), sent.get(side));
+        rows = new Batches.RowInput(CollectionConverters.asJava(frame), sent.get(side)::apply);
       }
       int written = rows.fill(writer, mostRows, mostBytes);
       bytes = rows.bytes();
@@ -309,11 +306,11 @@ public final class Groups {
       return written;
     }
 
-    private int whole(RootWriter writer, Iterator<InternalRow> frame, AnswerHandler.OfRows sent) {
+    private int whole(RootWriter writer, Iterator<InternalRow> frame, UnsafeProjection sent) {
       int written = 0;
       bytes = 0;
       while (frame.hasNext()) {
-        UnsafeRow row = sent.send(frame.next());
+        UnsafeRow row = sent.apply(frame.next());
         writer.write(row);
         bytes += row.getSizeInBytes();
         written++;

@@ -1,9 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.spark.columns.SparkTypes;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.stream.Collectors;
@@ -38,7 +36,7 @@ public final class ResultSchema {
 
   /** Why Spark cannot take such columns, or would take one for another; empty: it can. */
   static Optional<String> difference(Schema got, StructType expected) {
-    return difference(got.getFields(), expected, ColumnMapping.BY_PLACE);
+    return difference(got.getFields(), expected.fields(), ColumnMapping.BY_PLACE);
   }
 
   /**
@@ -59,6 +57,10 @@ public final class ResultSchema {
     return Optional.empty();
   }
 
+  static List<String> names(List<Field> fields) {
+    return fields.stream().map(Field::getName).toList();
+  }
+
   /** An answer's columns as they stand in an error. */
   static String inWords(Schema got) {
     String columns =
@@ -73,13 +75,6 @@ public final class ResultSchema {
     return Arrays.stream(expected.fields())
         .map(field -> field.name() + " " + field.dataType().simpleString())
         .collect(Collectors.joining(", "));
-  }
-
-  private static Optional<String> difference(
-      List<Field> got, StructType expected, ColumnMapping mapping) {
-    return mapping
-        .objection(got.stream().map(Field::getName).toList(), List.of(expected.fieldNames()))
-        .or(() -> difference(got, expected.fields(), mapping));
   }
 
   /** Whether Spark reads such a column as this type, without losing anything. */
@@ -110,7 +105,8 @@ public final class ResultSchema {
     }
     if (expected instanceof StructType struct) {
       return type instanceof ArrowType.Struct
-          && difference(children, struct, mapping.inside()).isEmpty();
+          && mapping.inside().takes(names(children), List.of(struct.fieldNames()))
+          && difference(children, struct.fields(), mapping.inside()).isEmpty();
     }
     if (expected instanceof StringType) {
       return type instanceof ArrowType.Utf8 || type instanceof ArrowType.LargeUtf8;
@@ -149,16 +145,18 @@ public final class ResultSchema {
       return this == BY_PLACE ? BY_PLACE : BY_BOTH;
     }
 
-    /** Why these columns cannot be assigned; empty: they can. */
-    Optional<String> objection(List<String> got, List<String> wanted) {
-      if (got.equals(wanted)) {
-        return Optional.empty();
-      }
-      return switch (this) {
-        case BY_PLACE -> misplaced(got, wanted);
-        case BY_NAME -> unlike(got, wanted);
-        case BY_BOTH -> unlike(got, wanted).or(() -> misplaced(got, wanted));
-      };
+    /** Whether columns with these names can be assigned. */
+    boolean takes(List<String> got, List<String> wanted) {
+      boolean areKnown =
+          this == BY_PLACE || got.stream().sorted().toList().equals(wanted.stream().sorted().toList());
+      return areKnown && (this == BY_NAME || areInPlace(got, wanted));
+    }
+
+    /** Another name means nothing to Spark, as long as it is not that of another column. */
+    private static boolean areInPlace(List<String> got, List<String> wanted) {
+      return got.size() == wanted.size()
+          && IntStream.range(0, got.size())
+              .noneMatch(i -> !got.get(i).equals(wanted.get(i)) && got.contains(wanted.get(i)));
     }
 
     /** Where each declared column stands in an answer to which there was no objection. */
@@ -166,36 +164,6 @@ public final class ResultSchema {
       return this == BY_NAME && !got.equals(wanted)
           ? wanted.stream().mapToInt(got::indexOf).toArray()
           : IntStream.range(0, wanted.size()).toArray();
-    }
-
-    private static Optional<String> unlike(List<String> got, List<String> wanted) {
-      List<String> why = new ArrayList<>();
-      wanted.stream().filter(name -> !got.contains(name)).forEach(n -> why.add(n + " is missing"));
-      got.stream()
-          .filter(name -> !wanted.contains(name))
-          .forEach(n -> why.add(n + " is not declared"));
-      HashSet<String> seen = new HashSet<>();
-      got.stream().filter(name -> !seen.add(name)).forEach(n -> why.add(n + " comes twice"));
-      return why.isEmpty() ? Optional.empty() : Optional.of(String.join(", ", why));
-    }
-
-    private static Optional<String> misplaced(List<String> got, List<String> wanted) {
-      for (String name : wanted) {
-        if (!got.contains(name) && got.size() < wanted.size()) {
-          return Optional.of(name + " is missing");
-        }
-      }
-      if (got.size() != wanted.size()) {
-        return Optional.of(String.format("it has %d columns, not %d", got.size(), wanted.size()));
-      }
-      for (int i = 0; i < wanted.size(); i++) {
-        // Another name means nothing to Spark, as long as it is not that of another column.
-        if (!got.get(i).equals(wanted.get(i)) && got.contains(wanted.get(i))) {
-          return Optional.of(
-              String.format("%s stands where %s is expected", got.get(i), wanted.get(i)));
-        }
-      }
-      return Optional.empty();
     }
   }
 

@@ -2,11 +2,13 @@ package io.shmring.spark.request;
 
 import java.io.Serializable;
 import java.util.LinkedHashMap;
+import java.util.List;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 import org.apache.spark.util.TaskCompletionListener;
+import scala.Function2;
 import scala.collection.Iterator;
 import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
@@ -47,9 +49,19 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
 
   @Override
   public Iterator<R> apply(Iterator<T> child) {
+    return over(List.of(child));
+  }
+
+  /** The same of what two children give. */
+  public Function2<Iterator<T>, Iterator<T>, Iterator<R>> overTwo() {
+    return (Function2<Iterator<T>, Iterator<T>, Iterator<R>> & Serializable)
+        (left, right) -> over(List.of(left, right));
+  }
+
+  private Iterator<R> over(List<Iterator<T>> children) {
     TaskContext context = TaskContext.get();
-    AnsweredBatches answers =
-        new AnsweredBatches(this, CollectionConverters.asJava(child), context);
+    List<java.util.Iterator<T>> rows = children.stream().map(CollectionConverters::asJava).toList();
+    AnsweredBatches answers = new AnsweredBatches(this, rows, context);
     context.addTaskCompletionListener((TaskCompletionListener) ended -> answers.close());
     return CollectionConverters.asScala(output.of(answers));
   }

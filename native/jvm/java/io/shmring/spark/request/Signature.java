@@ -1,10 +1,12 @@
 package io.shmring.spark.request;
 
 import io.shmring.spark.columns.FlatColumn;
+import io.shmring.spark.columns.SparkTypes;
 import java.io.Serializable;
-import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -16,58 +18,75 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 // CHANGE: a new kind of Python function
-/** What one kind of Spark's functions sends to a sidecar, and what it makes of the answers. */
-public interface Signature extends Serializable {
+/**
+ * What a node's tasks send, and what they make of the answers.
+ *
+ * @param sides of a cogroup; one of what is none
+ * @param types of what goes
+ * @param answers for each task
+ */
+public record Signature(List<Side> sides, Types types, Answers answers) implements Serializable {
+  /** All columns of such rows go. */
+  public static Signature of(StructType rows, Types types, Answers answers) {
+    return new Signature(List.of(Side.of(rows, Map.of())), types, answers);
+  }
+
+  /** Types of what goes in a task with these settings. */
+  @FunctionalInterface
+  public interface Types extends Serializable {
+    SparkTypes in(SQLConf ofTask);
+
+    /** Those of these settings, whatever a task's are. */
+    static Types of(SQLConf now) {
+      SparkTypes types = SparkTypes.of(now);
+      return ofTask -> types;
+    }
+  }
+
+  /** What becomes of a task's answers. */
+  @FunctionalInterface
+  public interface Answers extends Serializable {
+    AnswerHandler begin(int partition);
+  }
+
   /**
-   * What goes of a batch.
+   * What goes of a side's batches.
    *
-   * @param columns which of its columns
-   * @param schema of the request
+   * @param written their columns
+   * @param places of those that go
+   * @param sent what these are in a request
+   * @param metadata of a request's schema: sidecars/wire.py says what it means
    */
-  record Sent(List<Integer> columns, Schema schema) {}
-
-  /** Of the rows of a batch. */
-  Schema columns();
-
-  /** All of them, unless a signature says otherwise. */
-  default Sent sent() {
-    Schema schema = columns();
-    return new Sent(IntStream.range(0, schema.getFields().size()).boxed().toList(), schema);
+  public record Side(
+      StructType written, List<Integer> places, StructType sent, Map<String, String> metadata)
+      implements Serializable {
+    /** All columns of such rows. */
+    public static Side of(StructType rows, Map<String, String> metadata) {
+      List<Integer> all = IntStream.range(0, rows.size()).boxed().toList();
+      return new Side(rows, all, rows, metadata);
+    }
   }
 
-  /** Of the sides of a cogroup. */
-  default List<Signature> sides() {
-    return List.of(this);
-  }
+  /** What is sent of rows. */
+  @FunctionalInterface
+  public interface OfRows {
+    /** What is sent of a row; it is good until the next call. */
+    UnsafeRow send(InternalRow row);
 
-  /** The same in a task with these settings. */
-  default Signature in(SQLConf ofTask) {
-    return this;
-  }
+    /** Bytes of the last of these rows that stay here until its answer comes. */
+    default int kept() {
+      return 0;
+    }
 
-  /** For one task. */
-  AnswerHandler begin(int partition);
+    /** Makes rows of these types what most of Spark's operators give already. */
+    static OfRows unsafe(StructType types) {
+      UnsafeProjection projection = UnsafeProjection.create(types);
+      return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
+    }
+  }
 
   /** What comes of a task's requests, in order. */
   public interface AnswerHandler {
-    /** What is sent of rows. */
-    @FunctionalInterface
-    interface OfRows {
-      /** What is sent of a row; it is good until the next call. */
-      UnsafeRow send(InternalRow row);
-
-      /** Bytes of the last of these rows that stay here until its answer comes. */
-      default int kept() {
-        return 0;
-      }
-
-      /** Makes rows of these types what most of Spark's operators give already. */
-      static OfRows unsafe(StructType types) {
-        UnsafeProjection projection = UnsafeProjection.create(types);
-        return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
-      }
-    }
-
     /** This became a request, and keeps its values until that is answered. */
     default void sent(Batches.Vectors vectors) {}
 
@@ -87,8 +106,8 @@ public interface Signature extends Serializable {
       return FlatColumn.batch(piece);
     }
 
-    /** What comes of that piece; each row is good until the next one. */
-    Iterator<UnsafeRow> receive(ColumnarBatch piece);
+    /** What makes Spark's rows of that piece's, in order; each is good until the next one. */
+    Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece);
 
     /** The oldest request's answer has no more pieces; why that cannot be. */
     default Optional<String> ended() {

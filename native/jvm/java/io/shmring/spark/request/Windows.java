@@ -3,7 +3,6 @@ package io.shmring.spark.request;
 import java.io.Serializable;
 import java.lang.reflect.Constructor;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.UnaryOperator;

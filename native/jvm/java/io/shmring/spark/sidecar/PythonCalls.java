@@ -2,7 +2,8 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.PythonCall;
-import io.shmring.spark.request.UdfSignature;
+import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfAnswers;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -70,11 +71,11 @@ final class PythonCalls {
    *
    * @param rows of a batch
    */
-  record Settings(SparkTypes types, Map<String, String> conf, int rows) implements Serializable {
+  record Settings(Signature.Types types, Map<String, String> conf, int rows) implements Serializable {
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     static Settings of(SQLConf now) {
       return new Settings(
-          SparkTypes.of(now),
+          Signature.Types.of(now),
           ArrowPythonRunner.getPythonRunnerConfMap(now),
           now.arrowMaxRecordsPerBatch());
     }
@@ -144,7 +145,7 @@ final class PythonCalls {
       return Optional.of("it takes no columns");
     }
     udfs.forEach(udf -> typed.add((Expression) udf));
-    return SparkTypes.unsupported(UdfSignature.types(CollectionConverters.asScala(typed).toList()));
+    return SparkTypes.unsupported(UdfAnswers.types(CollectionConverters.asScala(typed).toList()));
   }
 
   /** A function whose batches are of groups or cogroups: where the keys stand, and the values. */
@@ -172,7 +173,7 @@ final class PythonCalls {
     return call(
         udfs,
         taken,
-        UdfSignature.types(CollectionConverters.asScala(arguments).toList()),
+        UdfAnswers.types(CollectionConverters.asScala(arguments).toList()),
         artifacts,
         settings);
   }

@@ -1,7 +1,6 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
-import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.AnsweredBatches;
 import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
@@ -36,7 +35,6 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
-import scala.runtime.AbstractFunction2;
 
 /**
  * Functions over rings in a plan, of a sidecar or of Spark's own Python workers: each task sends its
@@ -55,12 +53,7 @@ public final class SidecarNode extends SparkPlan {
     Call call(SidecarNode node);
 
     /** What is sent, and what comes of the answers. */
-    Signature signature(SidecarNode node, SparkTypes types);
-
-    /** Of what is sent, as the session's settings are when the node's tasks are made. */
-    default SparkTypes types(SidecarNode node) {
-      return SparkTypes.of(node.conf());
-    }
+    Signature signature(SidecarNode node);
 
     Seq<Attribute> output(SidecarNode node);
 
@@ -69,14 +62,9 @@ public final class SidecarNode extends SparkPlan {
       return CollectionConverters.asJava(output(node));
     }
 
-    /** How the rows of a single child become batches. */
+    /** How the children's rows become batches. */
     default Input.Kind<InternalRow> rows(SidecarNode node) {
       return sendsAllRows() ? Input::ofStage : Input::ofRows;
-    }
-
-    /** How those of each child do. */
-    default Input.Kind<Iterator<InternalRow>> sides(SidecarNode node) {
-      throw new UnsupportedOperationException(name() + " has one child, and no sides");
     }
 
     /** Whether a child's columns are what is sent, so that they need not become rows. */
@@ -285,48 +273,33 @@ public final class SidecarNode extends SparkPlan {
 
   @Override
   public RDD<InternalRow> doExecute() {
-    return execute(AnsweredBatches.Rows::new);
+    return execute(AnsweredBatches::rows);
   }
 
   @Override
   public RDD<ColumnarBatch> doExecuteColumnar() {
-    return execute(AnsweredBatches.Columns::new);
+    return execute(AnsweredBatches::columns);
   }
 
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
-    if (!isOverOne()) {
-      return child().execute()
-          .zipPartitions(
-              children.last().execute(),
-              new Together<>(task(work.sides(this), output)),
-              ClassTag$.MODULE$.apply(InternalRow.class),
-              given());
+    if (takesColumns()) {
+      return mapped(child().executeColumnar(), task(Input::ofColumns, output));
     }
-    return takesColumns()
-        ? mapped(child().executeColumnar(), task(Input::ofColumns, output))
-        : mapped(child().execute(), task(work.rows(this), output));
+    SidecarTask<InternalRow, R> task = task(work.rows(this), output);
+    return isOverOne()
+        ? mapped(child().execute(), task)
+        : child().execute()
+            .zipPartitions(
+                children.last().execute(),
+                task.overTwo(),
+                ClassTag$.MODULE$.apply(InternalRow.class),
+                given());
   }
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
     return work.isBarrier()
         ? input.barrier().mapPartitions(task, false, given())
         : input.mapPartitions(task, false, given());
-  }
-
-  /** Gives a task both children's partitions. */
-  private static final class Together<R>
-      extends AbstractFunction2<Iterator<InternalRow>, Iterator<InternalRow>, Iterator<R>>
-      implements Serializable {
-    private final SidecarTask<Iterator<InternalRow>, R> task;
-
-    Together(SidecarTask<Iterator<InternalRow>, R> task) {
-      this.task = task;
-    }
-
-    @Override
-    public Iterator<R> apply(Iterator<InternalRow> left, Iterator<InternalRow> right) {
-      return task.apply(CollectionConverters.asScala(List.of(left, right).iterator()));
-    }
   }
 
   /** The class of what it gives. */
@@ -336,8 +309,7 @@ public final class SidecarNode extends SparkPlan {
 
   /** What each task is to do with what the children give. */
   private <T, R> SidecarTask<T, R> task(Input.Kind<T> kind, SidecarTask.Output<R> output) {
-    return new SidecarTask<>(
-        work.call(this), work.signature(this, work.types(this)), kind, output, known());
+    return new SidecarTask<>(work.call(this), work.signature(this), kind, output, known());
   }
 
   private synchronized Metrics known() {

@@ -7,18 +7,18 @@ import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Groups.CogroupInput;
 import io.shmring.spark.request.Groups.FrameInput;
 import io.shmring.spark.request.Groups.FrameSide;
-import io.shmring.spark.request.MapSignature;
-import io.shmring.spark.request.MapSignature.PythonMapSignature;
+import io.shmring.spark.request.MapAnswers;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.Signature;
-import io.shmring.spark.request.UdfSignature.AggregateSignature;
-import io.shmring.spark.request.UdfSignature;
-import io.shmring.spark.request.UdtfSignature;
+import io.shmring.spark.request.Signature.Side;
+import io.shmring.spark.request.Signature.Types;
+import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.request.Windows;
 import io.shmring.spark.sidecar.PythonCalls.Settings;
 import io.shmring.spark.sidecar.SidecarNode.Work;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -42,7 +42,6 @@ import org.apache.spark.sql.execution.python.PandasGroupUtils;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -98,14 +97,11 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return new MapSignature(
-          "mapInArrow",
-          ColumnMapping.BY_PLACE,
-          node.child().schema(),
-          node.schema(),
-          types,
-          MapSignature.BATCH);
+    public Signature signature(SidecarNode node) {
+      StructType input = node.child().schema();
+      StructType output = node.schema();
+      return Signature.of(input, Types.of(node.conf()),
+          partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input));
     }
 
     @Override
@@ -129,8 +125,11 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return new PythonMapSignature(List.of(node.child().schema()), node.schema(), types);
+    public Signature signature(SidecarNode node) {
+      StructType input = node.child().schema();
+      StructType output = node.schema();
+      return Signature.of(input, Types.of(node.conf()),
+          partition -> new MapAnswers.OfPython(output, input));
     }
   }
 
@@ -161,7 +160,7 @@ final class SidecarNodes {
     @Override
     default boolean sendsColumns(SidecarNode node) {
       return !places(node).contains(ABSENT)
-          && SparkTypes.unsupported(UdfSignature.types(node.child().output())).isEmpty();
+          && SparkTypes.unsupported(UdfAnswers.types(node.child().output())).isEmpty();
     }
 
     /** Where the arguments stand among the child's columns. */
@@ -176,20 +175,28 @@ final class SidecarNodes {
     }
 
     /**
-     * @param uses of a sidecar
+     * @param metadata of what is sent to a sidecar
      * @param lags whether results may come after all requests
      */
     default Signature signature(
-        SidecarNode node, SparkTypes types, List<UdfSignature.Use> uses, boolean lags) {
-      return new UdfSignature(
-          uses,
-          SidecarNode.seq(sent()),
-          node.takesColumns() ? places(node) : List.of(),
-          node.child().output(),
-          node.child().schema(),
-          UdfSignature.types(results()),
-          types,
-          lags);
+        SidecarNode node, Types types, Map<String, String> metadata, boolean lags) {
+      boolean isOfSidecar = !metadata.isEmpty();
+      Seq<Expression> arguments = SidecarNode.seq(sent());
+      Seq<Attribute> input = node.child().output();
+      StructType rows = node.child().schema();
+      StructType sent = UdfAnswers.types(arguments);
+      StructType results = UdfAnswers.types(results());
+      return node.takesColumns()
+          ? new Signature(
+              List.of(new Side(UdfAnswers.types(input), places(node), sent, metadata)),
+              types,
+              partition -> new UdfAnswers.OfColumns(rows, results, isOfSidecar))
+          : new Signature(
+              List.of(Side.of(sent, metadata)),
+              types,
+              partition ->
+                  new UdfAnswers.OverRows(
+                      rows, arguments, input, results, isOfSidecar, lags, partition));
     }
 
     /**
@@ -204,7 +211,7 @@ final class SidecarNodes {
             String.format(
                 "%s is to give columns, and %s below it gives rows: a rule of another extension has"
                     + " replaced its child. Set %s=false, or leave that extension out",
-                name(), node.child().nodeName(), SidecarStrategy.DIRECT));
+                name(), node.child().nodeName(), FunctionStrategy.DIRECT));
       }
       return Work.super.rows(node);
     }
@@ -219,7 +226,7 @@ final class SidecarNodes {
   /** UDFs of a sidecar. */
   record SidecarUdfs(
       SidecarCall call,
-      List<UdfSignature.Use> uses,
+      List<UdfSteps.Use> uses,
       Seq<Expression> arguments,
       Seq<Attribute> results)
       implements Udfs {
@@ -234,8 +241,10 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return signature(node, types, uses, false);
+    public Signature signature(SidecarNode node) {
+      StructType answer = UdfAnswers.types(results);
+      return signature(
+          node, Types.of(node.conf()), UdfSteps.metadata(uses, answer, node.conf()), false);
     }
 
     @Override
@@ -248,7 +257,7 @@ final class SidecarNodes {
     public List<Object> shown() {
       List<String> shown = new ArrayList<>();
       for (int i = 0; i < uses.size(); i++) {
-        UdfSignature.Use use = uses.get(i);
+        UdfSteps.Use use = uses.get(i);
         List<String> given = new ArrayList<>();
         for (int k = 0; k < use.names().size(); k++) {
           given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));
@@ -274,8 +283,8 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return signature(node, types, List.of(), call(node).isIterator());
+    public Signature signature(SidecarNode node) {
+      return signature(node, SparkTypes::of, Map.of(), call(node).isIterator());
     }
 
     /** An iterator may take all before it answers: rows that wait go to a file, and columns do not. */
@@ -309,18 +318,14 @@ final class SidecarNodes {
     }
 
     @Override
-    public SparkTypes types(SidecarNode node) {
-      return node.whenMade.types();
-    }
-
-    @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return new UdtfSignature(
-          FrameSide.expressions(PythonCalls.arguments(List.of(function))),
-          node.child().output(),
-          kept,
-          results,
-          types);
+    public Signature signature(SidecarNode node) {
+      Seq<Expression> arguments =
+          FrameSide.expressions(PythonCalls.arguments(List.of(function)));
+      Seq<Attribute> input = node.child().output();
+      Seq<Attribute> beside = kept;
+      Seq<Attribute> output = results;
+      return Signature.of(UdfAnswers.types(arguments), node.whenMade.types(),
+          partition -> new MapAnswers.OfUdtf(arguments, input, beside, output, partition));
     }
 
     @Override
@@ -355,13 +360,6 @@ final class SidecarNodes {
     @Override
     default Seq<Attribute> output(SidecarNode node) {
       return output();
-    }
-
-    @Override
-    default Input.Kind<InternalRow> rows(SidecarNode node) {
-      Input.Kind<Iterator<InternalRow>> sides = sides(node);
-      return (rows, handler) ->
-          sides.of(List.of(CollectionConverters.asScala(rows)).iterator(), handler);
     }
 
     @Override
@@ -416,23 +414,26 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
+    public Signature signature(SidecarNode node) {
       List<FrameSide> frames = frames(node);
-      return new MapSignature(
-          "applyInArrow",
+      ColumnMapping mapping =
           node.conf().pandasGroupedMapAssignColumnsByName()
               ? ColumnMapping.BY_NAME
-              : ColumnMapping.BY_PLACE,
+              : ColumnMapping.BY_PLACE;
+      StructType output = node.schema();
+      StructType input =
           node.isOverOne()
               ? frames.get(0).sent()
-              : CogroupInput.columns(frames.get(0), frames.get(1)),
-          node.schema(),
-          types,
-          node.isOverOne() ? MapSignature.GROUP : MapSignature.COGROUP);
+              : CogroupInput.columns(frames.get(0), frames.get(1));
+      Map<String, String> group = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
+      return new Signature(
+          List.of(Side.of(input, group)),
+          Types.of(node.conf()),
+          partition -> new MapAnswers("applyInArrow", mapping, output, input));
     }
 
     @Override
-    public Input.Kind<Iterator<InternalRow>> sides(SidecarNode node) {
+    public Input.Kind<InternalRow> rows(SidecarNode node) {
       List<FrameSide> frames = frames(node);
       return node.isOverOne()
           ? (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true)
@@ -483,18 +484,18 @@ final class SidecarNodes {
     }
 
     @Override
-    public SparkTypes types(SidecarNode node) {
-      return node.whenMade.types();
+    public Signature signature(SidecarNode node) {
+      List<FrameSide> frames = frames(node);
+      StructType input = frames.get(0).sent();
+      StructType output = node.schema();
+      return new Signature(
+          frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
+          node.whenMade.types(),
+          partition -> new MapAnswers.OfPython(output, input));
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      List<StructType> sent = frames(node).stream().map(FrameSide::sent).toList();
-      return new PythonMapSignature(sent, node.schema(), types);
-    }
-
-    @Override
-    public Input.Kind<Iterator<InternalRow>> sides(SidecarNode node) {
+    public Input.Kind<InternalRow> rows(SidecarNode node) {
       List<FrameSide> frames = frames(node);
       return (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false);
     }
@@ -525,21 +526,19 @@ final class SidecarNodes {
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
+    public Signature signature(SidecarNode node) {
       FrameSide side = side(node);
-      return new AggregateSignature(
-          side.sent(),
-          UdfSignature.types(side.keys()),
-          UdfSignature.types(SidecarNode.seq(results())),
-          types,
-          false);
+      StructType keys = UdfAnswers.types(side.keys());
+      StructType results = UdfAnswers.types(SidecarNode.seq(results()));
+      return Signature.of(side.sent(), Types.of(node.conf()),
+          partition -> new UdfAnswers.OfAggregates(keys, results));
     }
 
     private FrameSide side(SidecarNode node) {
       Seq<Expression> arguments =
           FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
       Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
-      return new FrameSide(by, node.child().output(), arguments, UdfSignature.types(arguments));
+      return new FrameSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
     }
 
     @Override
@@ -547,10 +546,10 @@ final class SidecarNodes {
       List<FrameSide> sides = List.of(side(node));
       return (rows, handler) ->
           new FrameInput(
-              List.of(CollectionConverters.asScala(rows)).iterator(),
+              rows,
               sides,
               (key, group) -> {
-                ((AggregateSignature.Answers) handler).begun(key);
+                ((UdfAnswers.OfAggregates) handler).begun(key);
                 return group;
               },
               false);
@@ -629,17 +628,15 @@ final class SidecarNodes {
       }
       sent.addAll(PythonCalls.arguments(functions(windows)));
       Seq<Expression> all = FrameSide.expressions(sent);
-      return new FrameSide(partition, node.child().output(), all, UdfSignature.types(all));
+      return new FrameSide(partition, node.child().output(), all, UdfAnswers.types(all));
     }
 
     @Override
-    public Signature signature(SidecarNode node, SparkTypes types) {
-      return new AggregateSignature(
-          side(node).sent(),
-          node.child().schema(),
-          UdfSignature.types(SidecarNode.seq(produced(node))),
-          types,
-          true);
+    public Signature signature(SidecarNode node) {
+      StructType rows = node.child().schema();
+      StructType results = UdfAnswers.types(SidecarNode.seq(produced(node)));
+      return Signature.of(side(node).sent(), SparkTypes::of,
+          partition -> new UdfAnswers.OfAggregates(rows, results));
     }
 
     @Override
@@ -647,10 +644,10 @@ final class SidecarNodes {
       List<FrameSide> sides = List.of(side(node));
       Windows frames = frames(node);
       return (rows, handler) -> {
-        var waiting = (AggregateSignature.Answers) handler;
+        var waiting = (UdfAnswers.OfAggregates) handler;
         var begin = frames.begin();
         return new FrameInput(
-            List.of(CollectionConverters.asScala(rows)).iterator(),
+            rows,
             sides,
             (key, group) -> begin.apply(group.map(waiting::begun)),
             false);

@@ -1,9 +1,16 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.request.UdfSignature;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import io.shmring.arrow.EncodedBatch;
+import io.shmring.spark.columns.SparkTypes;
+import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
@@ -11,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -18,6 +26,14 @@ import scala.jdk.javaapi.CollectionConverters;
 final class UdfSteps {
   /** That may be asked for in a request: MOST of sidecars/calls.py. */
   private static final int MOST = 256;
+
+  /**
+   * One UDF of several that share their arguments.
+   *
+   * @param arguments which of these it takes, in order
+   * @param names what the sidecar's function sees them as
+   */
+  record Use(List<Integer> arguments, List<String> names) implements Serializable {}
 
   private record Step(UdfCall udf, List<Expression> arguments, Attribute result) {}
 
@@ -42,7 +58,7 @@ final class UdfSteps {
       String name = argument instanceof NamedExpression named ? named.name() : argument.sql();
       types.add(new StructType().add(name, argument.dataType()));
     }
-    SidecarStrategy.check(udf.get().call(), "a UDF", types.toArray(StructType[]::new));
+    FunctionStrategy.check(udf.get().call(), "a UDF", types.toArray(StructType[]::new));
     return !arguments.isEmpty();
   }
 
@@ -121,7 +137,7 @@ final class UdfSteps {
   }
 
   private static SparkPlan node(List<Step> together, SparkPlan child) {
-    List<UdfSignature.Use> uses = new ArrayList<>();
+    List<Use> uses = new ArrayList<>();
     List<Expression> arguments = new ArrayList<>();
     List<Attribute> results = new ArrayList<>();
     for (Step step : together) {
@@ -131,7 +147,7 @@ final class UdfSteps {
         names.add(step.udf.name(taken.size()));
         taken.add(place(argument, arguments));
       }
-      uses.add(new UdfSignature.Use(List.copyOf(taken), List.copyOf(names)));
+      uses.add(new Use(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
     return new SidecarNode(
@@ -141,6 +157,27 @@ final class UdfSteps {
             SidecarNode.seq(arguments),
             SidecarNode.seq(results)),
         List.of(child));
+  }
+
+  /**
+   * What a request says of them: sidecars/wire.py says what it means.
+   *
+   * @param answer what the sidecar casts its results to, as Spark's workers do
+   */
+  static Map<String, String> metadata(List<Use> uses, StructType answer, SQLConf conf) {
+    ArrayNode calls = JsonNodeFactory.instance.arrayNode();
+    for (Use use : uses) {
+      ArrayNode call = calls.addArray();
+      for (int i = 0; i < use.arguments().size(); i++) {
+        call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
+      }
+    }
+    SparkTypes cast = new SparkTypes("UTC", conf.arrowUseLargeVarTypes()); // theirs is of this zone
+    byte[] schema = EncodedBatch.schemaBytes(cast.schema(answer));
+    return new TreeMap<>( // in order: requests of one schema may be joined
+        Map.of(
+            "shmring.calls", calls.toString(),
+            "shmring.answer", Base64.getEncoder().encodeToString(schema)));
   }
 
   /** Where the argument stands; if it is a new one, at the end. */

@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
-import io.shmring.spark.request.UdfSignature;
+import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.sidecar.SidecarNode.Work;
 import io.shmring.spark.sidecar.SidecarNodes.PythonAggregates;
 import io.shmring.spark.sidecar.SidecarNodes.PythonGroups;
@@ -10,14 +10,18 @@ import io.shmring.spark.sidecar.SidecarNodes.PythonMap;
 import io.shmring.spark.sidecar.SidecarNodes.PythonUdfs;
 import io.shmring.spark.sidecar.SidecarNodes.PythonUdtf;
 import io.shmring.spark.sidecar.SidecarNodes.PythonWindows;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarGroups;
+import io.shmring.spark.sidecar.SidecarNodes.SidecarMap;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDAF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SessionWindow;
@@ -33,10 +37,13 @@ import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple4;
 import scala.collection.immutable.Seq;
@@ -44,27 +51,142 @@ import scala.jdk.javaapi.CollectionConverters;
 
 // CHANGE: a new kind of Python function
 /**
- * Plans functions that are no sidecar's, for Spark's own Python workers with their batches over rings.
- * Of those that are left to Spark's way it puts the reason behind the name, where explain() shows it.
+ * Plans what takes shmring.spark.through(...), and shmring's UDFs, so that no Python worker takes part,
+ * and functions that are no sidecar's, for Spark's own Python workers with their batches over rings.
+ * Spark plans what is left alone: its Python workers then ask the sidecar for mapInArrow. It has the
+ * reason behind the functions' names, where explain() shows it.
  */
-public final class PythonStrategy extends SparkStrategy {
+public final class FunctionStrategy extends SparkStrategy {
+  /** Set to false, all is left alone. */
+  static final String DIRECT = "spark.shmring.direct";
+
   private static final Set<Integer> WINDOW_TYPES =
       Set.of(
           PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(), PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF());
 
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
-    Optional<SparkPlan> planned = Optional.empty();
-    if (PythonCalls.areWanted() && SidecarStrategy.isWanted() && !isRefused(plan)) {
-      Optional<String> why = PythonCalls.objection().or(() -> objection(plan));
-      Optional<LogicalPlan> marked =
-          LeftToSpark.marked(plan, why.orElse(""), PythonStrategy::isNobodys);
-      if (marked.isPresent()) {
-        why.ifPresent(PythonCalls::tell);
-        planned = Optional.of(why.isPresent() ? planLater(marked.get()) : overRings(plan));
+    boolean isWanted = Boolean.parseBoolean(SQLConf.get().getConfString(DIRECT, "true"));
+    Optional<SparkPlan> planned =
+        isWanted ? ofSidecar(plan).or(() -> ofPython(plan)) : Optional.empty();
+    return SidecarNode.seq(planned.stream().toList());
+  }
+
+  // --- of sidecars ------------------------------------------------------------------------------
+
+  private Optional<SparkPlan> ofSidecar(LogicalPlan plan) {
+    if (plan instanceof ArrowEvalPython eval) {
+      return ofUdfs(eval);
+    }
+    if (plan instanceof MapInArrow map) {
+      return called(map, PythonEvalType.SQL_MAP_ARROW_ITER_UDF()).flatMap(call -> ofMap(call, map));
+    }
+    int type =
+        keys(plan).size() == 1
+            ? PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF()
+            : PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF();
+    return keys(plan).isEmpty()
+        ? Optional.empty()
+        : called(plan, type).map(call -> ofGroups(call, plan));
+  }
+
+  /** What a plan's function of this type asks a sidecar for; empty if it is somebody else's. */
+  private static Optional<SidecarCall> called(LogicalPlan plan, int type) {
+    PythonUDF function = function(plan);
+    return function.evalType() == type ? SidecarCall.of(function) : Optional.empty();
+  }
+
+  private Optional<SparkPlan> ofMap(SidecarCall call, MapInArrow map) {
+    Optional<String> objection = objectionToMap(map);
+    if (objection.isEmpty()) {
+      return Optional.of(node(new SidecarMap(call, map.output(), map.isBarrier()), map));
+    }
+    Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
+    marked.ifPresent(
+        plan ->
+            LeftToSpark.tell(
+                String.format(
+                    "Spark's Python workers send mapInArrow's batches to sidecar \"%s\": %s",
+                    call.sidecar(), objection.get())));
+    return marked.map(this::planLater);
+  }
+
+  /** Refuses columns that no sidecar can take or give. */
+  static void check(SidecarCall call, String method, StructType... columns) {
+    for (StructType each : columns) {
+      SparkTypes.unsupported(each)
+          .ifPresent(
+              which -> {
+                throw new IllegalArgumentException(
+                    String.format(
+                        "sidecar \"%s\": %s cannot have %s; cast it, or leave it out",
+                        call.sidecar(), method, which));
+              });
+    }
+  }
+
+  private SparkPlan ofGroups(SidecarCall call, LogicalPlan map) {
+    SidecarGroups groups =
+        new SidecarGroups(call, function(map), SidecarNode.seq(keys(map)), map.output());
+    for (int i = 0; i < groups.keys().size(); i++) {
+      check(call, "applyInArrow", groups.side(i, map.children().apply(i).output()).sent());
+    }
+    check(call, "applyInArrow", map.schema());
+    return node(groups, map);
+  }
+
+  /** What lies below is taken along while it is UDFs of sidecars, too. */
+  private Optional<SparkPlan> ofUdfs(ArrowEvalPython eval) {
+    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // the lowest first
+    LogicalPlan below = eval;
+    while (source(below) instanceof ArrowEvalPython each && isOurs(each)) {
+      evals.push(each);
+      below = each.child();
+    }
+    if (evals.isEmpty()) {
+      return Optional.empty();
+    }
+    UdfSteps steps = new UdfSteps();
+    for (ArrowEvalPython each : evals) {
+      for (int i = 0; i < each.udfs().size(); i++) {
+        steps.add(each.udfs().apply(i), each.resultAttrs().apply(i));
       }
     }
-    return SidecarNode.seq(planned.stream().toList());
+    List<Attribute> wanted = CollectionConverters.asJava(eval.output());
+    SparkPlan planned = steps.over(planLater(below), wanted);
+    return Optional.of(
+        CollectionConverters.asJava(planned.output()).equals(wanted)
+            ? planned
+            : new ProjectExec(
+                SidecarNode.seq(List.<NamedExpression>copyOf(wanted)),
+                planned));
+  }
+
+  /** Spark leaves out between two UDFs the columns that only the first one takes. */
+  private static LogicalPlan source(LogicalPlan plan) {
+    return plan instanceof Project project
+            && CollectionConverters.asJava(project.projectList()).stream()
+                .allMatch(Attribute.class::isInstance)
+        ? project.child()
+        : plan;
+  }
+
+  private static boolean isOurs(ArrowEvalPython eval) {
+    return eval.evalType() == PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF()
+        && CollectionConverters.asJava(eval.udfs()).stream().allMatch(UdfSteps::isOurs);
+  }
+
+  // --- of Spark's own workers -------------------------------------------------------------------
+
+  private Optional<SparkPlan> ofPython(LogicalPlan plan) {
+    if (!PythonCalls.areWanted() || isRefused(plan)) {
+      return Optional.empty();
+    }
+    Optional<String> why = PythonCalls.objection().or(() -> objection(plan));
+    Optional<LogicalPlan> marked =
+        LeftToSpark.marked(plan, why.orElse(""), FunctionStrategy::isNobodys);
+    marked.ifPresent(each -> why.ifPresent(PythonCalls::tell));
+    return marked.map(each -> why.isPresent() ? planLater(each) : overRings(plan));
   }
 
   /**
@@ -112,7 +234,7 @@ public final class PythonStrategy extends SparkStrategy {
     }
     if (plan instanceof Window window) {
       return PythonCalls.objection(PythonWindows.functions(window.windowExpressions()))
-          .or(() -> SparkTypes.unsupported(UdfSignature.types(window.partitionSpec())));
+          .or(() -> SparkTypes.unsupported(UdfAnswers.types(window.partitionSpec())));
     }
     if (plan instanceof ArrowEvalPython eval) {
       return PythonCalls.objectionToUdfs()
@@ -130,16 +252,19 @@ public final class PythonStrategy extends SparkStrategy {
           .findFirst()
           .or(() -> SparkTypes.unsupported(plan.schema()));
     }
-    boolean isProfiled =
-        plan instanceof MapInArrow arrow && arrow.profile().isDefined()
-            || plan instanceof MapInPandas pandas && pandas.profile().isDefined();
-    if (isProfiled) {
-      return Optional.of("it has a resource profile");
-    }
     return plan instanceof MapInArrow || plan instanceof MapInPandas
-        ? SparkTypes.unsupported(plan.children().head().schema())
-            .or(() -> SparkTypes.unsupported(plan.schema()))
+        ? objectionToMap(plan)
         : Optional.of("functions of this kind are not taken");
+  }
+
+  private static Optional<String> objectionToMap(LogicalPlan map) {
+    boolean isProfiled =
+        map instanceof MapInArrow arrow && arrow.profile().isDefined()
+            || map instanceof MapInPandas pandas && pandas.profile().isDefined();
+    return isProfiled
+        ? Optional.of("it has a resource profile")
+        : SparkTypes.unsupported(map.children().head().schema())
+            .or(() -> SparkTypes.unsupported(map.schema()));
   }
 
   /** A plan that there is no objection to. */
@@ -153,9 +278,7 @@ public final class PythonStrategy extends SparkStrategy {
               new PythonAggregates(parts._1(), parts._2(), artifacts),
               List.of(planLater(parts._4()))));
     }
-    return new SidecarNode(
-        work(plan, artifacts),
-        CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
+    return node(work(plan, artifacts), plan);
   }
 
   private static Work work(LogicalPlan plan, Option<String> artifacts) {
@@ -170,12 +293,7 @@ public final class PythonStrategy extends SparkStrategy {
       return new PythonUdtf(
           eval.udtf(), eval.requiredChildOutput(), eval.resultAttrs(), artifacts);
     }
-    PythonUDF function =
-        CollectionConverters.asJava(plan.expressions()).stream()
-            .filter(PythonUDF.class::isInstance)
-            .map(PythonUDF.class::cast)
-            .findFirst()
-            .orElseThrow();
+    PythonUDF function = function(plan);
     String name = plan.nodeName() + " over rings";
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
@@ -184,6 +302,22 @@ public final class PythonStrategy extends SparkStrategy {
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
     return new PythonMap(name, function, plan.output(), isBarrier, artifacts);
+  }
+
+  // --- of both ----------------------------------------------------------------------------------
+
+  private SidecarNode node(Work work, LogicalPlan plan) {
+    return new SidecarNode(
+        work, CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
+  }
+
+  /** The function of batches, groups or cogroups. */
+  private static PythonUDF function(LogicalPlan plan) {
+    return CollectionConverters.asJava(plan.expressions()).stream()
+        .filter(PythonUDF.class::isInstance)
+        .map(PythonUDF.class::cast)
+        .findFirst()
+        .orElseThrow();
   }
 
   /** Of each child of a function of groups or cogroups; none for other plans. */

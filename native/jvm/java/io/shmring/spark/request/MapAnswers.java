@@ -1,0 +1,245 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.FlatColumn;
+import io.shmring.spark.request.ResultSchema.ColumnMapping;
+import io.shmring.spark.request.Signature.AnswerHandler;
+import io.shmring.spark.request.Signature.OfRows;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Function;
+import java.util.stream.IntStream;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.JoinedRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.python.HybridRowQueue;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Where the answer's columns come instead of those that went: those of a sidecar's function. */
+public class MapAnswers implements AnswerHandler, OfRows {
+  private final String method;
+  private final ColumnMapping mapping;
+  private final StructType output;
+  private final List<String> names;
+  private final ColumnRows rows;
+  private final OfRows send;
+  private int[] places = {}; // of the output's columns, in the answers that come now
+
+  /**
+   * @param method of Spark's that the user called, for the text of an error
+   * @param mapping how answers' columns become those of the output
+   * @param input what goes, where that is rows
+   */
+  public MapAnswers(String method, ColumnMapping mapping, StructType output, StructType input) {
+    this(method, mapping, output, OfRows.unsafe(input));
+  }
+
+  private MapAnswers(String method, ColumnMapping mapping, StructType output, OfRows send) {
+    this.method = method;
+    this.mapping = mapping;
+    this.names = List.of(output.fieldNames());
+    this.output = output;
+    this.rows = new ColumnRows(output);
+    this.send = send;
+  }
+
+  @Override
+  public UnsafeRow send(InternalRow row) {
+    return send.send(row);
+  }
+
+  @Override
+  public Optional<String> objection(Schema got) {
+    return difference(got.getFields())
+        .map(
+            why ->
+                String.format(
+                    "with other columns than %s was declared with: %s (expected %s; got %s)",
+                    method, why, ResultSchema.inWords(output), ResultSchema.inWords(got)));
+  }
+
+  private Optional<String> difference(List<Field> got) {
+    List<String> gotNames = ResultSchema.names(got);
+    if (got.isEmpty() && !method.equals("mapInArrow")) { // only rows need columns
+      places = new int[] {};
+      return Optional.empty();
+    }
+    if (!mapping.takes(gotNames, names)) {
+      return Optional.of("other names, or another number");
+    }
+    places = mapping.places(gotNames, names);
+    List<Field> chosen = Arrays.stream(places).mapToObj(got::get).toList();
+    return ResultSchema.difference(chosen, output.fields(), mapping);
+  }
+
+  @Override
+  public ColumnarBatch columns(VectorSchemaRoot batch) {
+    return FlatColumn.batch(batch, places);
+  }
+
+  @Override
+  public Optional<String> answered(VectorSchemaRoot piece) {
+    if (piece.getRowCount() == 0) {
+      return Optional.empty();
+    }
+    if (places.length < names.size()) {
+      return Optional.of(
+          String.format(
+              "with rows without columns, where %s was declared with %s",
+              method, ResultSchema.inWords(output)));
+    }
+    List<FieldVector> chosen = Arrays.stream(places).mapToObj(piece::getVector).toList();
+    return ResultSchema.NullCheck.objection(chosen, output.fields());
+  }
+
+  @Override
+  public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+    return rows.of(piece);
+  }
+
+  /**
+   * Those of Spark's own functions, whose types Spark does not compare with the declared ones: it fails,
+   * or does not, when it reads a value. Which answers are of which batch only the function knows.
+   */
+  public static class OfPython extends MapAnswers {
+    private final StructType output;
+    private boolean isTyped; // what comes now is of the declared types
+    private boolean isDeclared; // and has nulls only where they may be
+
+    public OfPython(StructType output, StructType input) {
+      this(output, OfRows.unsafe(input));
+    }
+
+    private OfPython(StructType output, OfRows send) {
+      super("mapInArrow", ColumnMapping.BY_PLACE, output, send);
+      this.output = output;
+    }
+
+    @Override
+    public Optional<String> objection(Schema got) {
+      List<Field> fields = got.getFields();
+      isTyped =
+          fields.size() >= output.size()
+              && ResultSchema.difference(fields, output.fields(), ColumnMapping.BY_PLACE).isEmpty();
+      return Optional.empty();
+    }
+
+    @Override
+    public Optional<String> answered(VectorSchemaRoot piece) {
+      isDeclared =
+          isTyped
+              && ResultSchema.NullCheck.objection(piece.getFieldVectors(), output.fields())
+                  .isEmpty();
+      return Optional.empty();
+    }
+
+    /** Those that are not as declared are read as Spark reads them, with its errors. */
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot piece) {
+      if (isDeclared) {
+        return FlatColumn.batch(piece, IntStream.range(0, output.size()).toArray());
+      }
+      ColumnVector[] all =
+          piece.getFieldVectors().stream()
+              .map(ArrowColumnVector::new)
+              .toArray(ColumnVector[]::new);
+      ColumnVector[] taken = new ColumnVector[output.size()];
+      System.arraycopy(all, 0, taken, 0, taken.length);
+      return new ColumnarBatch(taken, piece.getRowCount());
+    }
+  }
+
+  /**
+   * Those of a UDTF, to which computed arguments go. As with Spark's own node, the rows of each batch
+   * stand beside the next row that waits, or, if none waits, beside the last one.
+   */
+  public static final class OfUdtf extends OfPython {
+    private final UnsafeProjection kept;
+    private final UnsafeProjection output;
+    private final HybridRowQueue rows;
+    private final JoinedRow joined = new JoinedRow();
+    private long waiting; // so many of them
+    private int[] batches; // the rows of each
+    private InternalRow[] left; // what these stand beside
+    private InternalRow last; // of that
+    private int batch; // of the row that was given last
+    private int rest; // of its rows
+
+    /**
+     * @param arguments that are computed from the input's attributes
+     * @param input the child's output
+     * @param kept which of that stand beside the results
+     */
+    public OfUdtf(
+        Seq<Expression> arguments,
+        Seq<Attribute> input,
+        Seq<Attribute> kept,
+        Seq<Attribute> results,
+        int partition) {
+      super(
+          Groups.FrameSide.types(CollectionConverters.asJava(results)),
+          UdfAnswers.projection(arguments, input, partition)::apply);
+      List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(kept));
+      this.kept = projection(output, input);
+      this.rows = UdfAnswers.waiting(output.size());
+      output.addAll(CollectionConverters.asJava(results));
+      this.output = projection(output, CollectionConverters.asScala(output).toList());
+    }
+
+    private static UnsafeProjection projection(List<Attribute> columns, Seq<Attribute> input) {
+      return UnsafeProjection.create(Groups.FrameSide.expressions(columns), input);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      rows.add(kept.apply(row));
+      waiting++;
+      return super.send(row);
+    }
+
+    @Override
+    public void begun(int[] batches) {
+      this.batches = batches;
+      left = new InternalRow[batches.length];
+      for (int i = 0; i < batches.length; i++) {
+        if (waiting > 0) {
+          waiting--;
+          last = rows.remove().copy();
+        }
+        left[i] = last;
+      }
+    }
+
+    /** Of a partition without rows it fails as Spark does. */
+    @Override
+    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+      batch = -1;
+      rest = 0;
+      return this::joined;
+    }
+
+    private UnsafeRow joined(InternalRow result) {
+      while (rest == 0) {
+        batch++;
+        rest = batches[batch];
+        joined.withLeft(left[batch]);
+      }
+      rest--;
+      return output.apply(joined.withRight(result));
+    }
+  }
+}

@@ -1,0 +1,241 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.FlatColumn;
+import io.shmring.spark.request.Signature.AnswerHandler;
+import io.shmring.spark.request.Signature.OfRows;
+import java.util.ArrayDeque;
+import java.util.Optional;
+import java.util.function.Function;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
+import org.apache.spark.sql.execution.python.HybridRowQueue;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.util.TaskCompletionListener;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Results of UDFs: as many as rows, which wait here for them, and stand before them. */
+public abstract class UdfAnswers implements AnswerHandler {
+  private final StructType results;
+  private final boolean lags;
+  private final boolean isOfSidecar;
+  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
+  private int answered; // of the oldest request
+
+  /**
+   * @param isOfSidecar else Spark finds nulls that may not be
+   * @param lags whether results come in the order of the rows, but perhaps after all requests: then the
+   *     worker itself looks how many there are
+   */
+  private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
+    this.results = results;
+    this.lags = lags;
+    this.isOfSidecar = isOfSidecar;
+  }
+
+  /** The rows that the last piece answers, until the next one comes. */
+  final VectorSchemaRoot sentOf(int count) {
+    return due.element().part(answered - count, count);
+  }
+
+  @Override
+  public final void sent(Batches.Vectors vectors) {
+    if (!lags) {
+      due.add(vectors);
+    }
+  }
+
+  @Override
+  public final Optional<String> objection(Schema got) {
+    return ResultSchema.difference(got, results)
+        .map(why -> "with other columns than its UDFs were declared with: " + why);
+  }
+
+  @Override
+  public final Optional<String> answered(VectorSchemaRoot piece) {
+    if (lags) {
+      return Optional.empty();
+    }
+    answered += piece.getRowCount();
+    if (answered > due.element().rows()) {
+      return Optional.of(miscount());
+    }
+    return isOfSidecar
+        ? ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields())
+        : Optional.empty();
+  }
+
+  @Override
+  public final Optional<String> ended() {
+    if (lags) {
+      return Optional.empty();
+    }
+    if (answered != due.element().rows()) {
+      return Optional.of(miscount());
+    }
+    due.remove();
+    answered = 0;
+    return Optional.empty();
+  }
+
+  private String miscount() {
+    return String.format(
+        "with another number of rows than a UDF must: expected %d, got %d",
+        due.element().rows(), answered);
+  }
+
+  /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
+  public static final class OfColumns extends UdfAnswers {
+    private final ColumnRows rows;
+
+    public OfColumns(StructType rows, StructType results, boolean isOfSidecar) {
+      super(results, isOfSidecar, false);
+      StructType joined = rows;
+      for (StructField result : results.fields()) {
+        joined = joined.add(result);
+      }
+      this.rows = new ColumnRows(joined);
+    }
+
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot results) {
+      return FlatColumn.batch(sentOf(results.getRowCount()), results);
+    }
+
+    @Override
+    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+      return rows.of(piece);
+    }
+  }
+
+  /** UDFs over rows: the arguments are computed from these. */
+  public static final class OverRows extends UdfAnswers implements OfRows {
+    private final OfRows unsafe;
+    private final UnsafeProjection arguments;
+    private final JoinedRows joined;
+    private int kept;
+
+    /**
+     * @param arguments that are computed from the input's attributes
+     */
+    public OverRows(
+        StructType rows,
+        Seq<Expression> arguments,
+        Seq<Attribute> input,
+        StructType results,
+        boolean isOfSidecar,
+        boolean lags,
+        int partition) {
+      super(results, isOfSidecar, lags);
+      this.unsafe = OfRows.unsafe(rows);
+      this.arguments = projection(arguments, input, partition);
+      this.joined = new JoinedRows(rows, results);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      UnsafeRow ready = unsafe.send(row);
+      joined.add(ready);
+      kept = ready.getSizeInBytes();
+      return arguments.apply(ready);
+    }
+
+    @Override
+    public int kept() {
+      return kept;
+    }
+
+    @Override
+    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+      return joined::withResults;
+    }
+  }
+
+  /** Results of aggregates: each stands beside what waits for it, a group's key, or one of its rows. */
+  public static final class OfAggregates implements AnswerHandler {
+    private final StructType results;
+    private final JoinedRows joined;
+
+    /**
+     * @param rows what waits
+     */
+    public OfAggregates(StructType rows, StructType results) {
+      this.results = results;
+      this.joined = new JoinedRows(rows, results);
+    }
+
+    /** A group follows, or a row of one. */
+    public InternalRow begun(InternalRow row) {
+      joined.add((UnsafeRow) row);
+      return row;
+    }
+
+    @Override
+    public Optional<String> objection(Schema got) {
+      return ResultSchema.difference(got, results);
+    }
+
+    @Override
+    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+      return joined::withResults;
+    }
+  }
+
+  /** Rows that wait, each with a row of results behind its columns. */
+  private static final class JoinedRows {
+    private final UnsafeProjection results;
+    private final HybridRowQueue waiting;
+    private final UnsafeRowJoiner joiner;
+
+    JoinedRows(StructType rows, StructType results) {
+      this.results = UnsafeProjection.create(results);
+      this.waiting = waiting(rows.size());
+      this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
+    }
+
+    void add(UnsafeRow row) {
+      waiting.add(row);
+    }
+
+    /** The oldest row, with these. */
+    UnsafeRow withResults(InternalRow row) {
+      return joiner.join(waiting.remove(), results.apply(row));
+    }
+  }
+
+  /** Of columns, by their places: two may have one name. */
+  public static StructType types(Seq<? extends Expression> columns) {
+    StructType types = new StructType();
+    for (Expression column : CollectionConverters.asJava(columns)) {
+      types = types.add("_" + types.size(), column.dataType());
+    }
+    return types;
+  }
+
+  /** Makes what goes of a row in a task. */
+  static UnsafeProjection projection(
+      Seq<Expression> arguments, Seq<Attribute> input, int partition) {
+    UnsafeProjection projection = UnsafeProjection.create(arguments, input);
+    projection.initialize(partition);
+    return projection;
+  }
+
+  /** Rows that wait for their answers, first in, first out; in a file where memory is short. */
+  static HybridRowQueue waiting(int columns) {
+    TaskContext context = TaskContext.get();
+    HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);
+    context.addTaskCompletionListener((TaskCompletionListener) ended -> rows.close());
+    return rows;
+  }
+}
