@@ -117,7 +117,7 @@ def test_what_is_wrong_with_the_names_is_all_told(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("names")), "renamed"))
     wrong = "other names, or another number (expected id bigint, risk double, score double; got "
     assert wrong in told
-    assert "score_v2" in told and "risk_v2" in told
+    assert all(f"{name} " in told for name in ("score_v2", "risk_v2"))
 
 
 @pytest.mark.parametrize("way", ways("applyInArrow"), ids="-".join)
