@@ -112,6 +112,25 @@ LIMITED = """
 """
 
 
+MANY_FILES = """
+    import resource, sys
+    from shmring.durable import PersistentQueue
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    for _ in range(2):
+        with PersistentQueue(sys.argv[1], file_size=1) as queue, queue.session() as session:
+            count = len(queue)
+            for n in range(count, 150):
+                session.enqueue(b"%d" % n + bytes(40_000))
+                session.flush()
+            assert [int(item[:-40_000]) for item in session.dequeue_many(200)] == list(range(150))
+"""
+
+
+def test_queue_of_more_files_than_a_process_may_have_open(child: RunChild, tmp_path: Path) -> None:
+    child(MANY_FILES, tmp_path / "queue").end()
+
+
 # A new transaction log has more than the smaller one: its limit comes where it need not grow.
 @pytest.mark.parametrize("size", [50_000, 200_000])
 def test_a_file_that_may_not_grow_is_a_full_disk_and_nothing_is_lost(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
 from shmring.durable.base.files import Disk
-from shmring.durable.journal.log import JournalLog
-from shmring.durable.journal.segments import open_segment
+from shmring.durable.journal.log import JournalLog, open_segment
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from shmring._shmring import check_ends, ends_of, give_up
 from shmring.arguments import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM, seconds_of
-from shmring.arrow.batches import decode_batch
-from shmring.arrow.known import Known, known, learned
+from shmring.arrow.batches import Known, decode_batch, known, learned
 from shmring.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 

@@ -21,8 +21,15 @@ import pyarrow as pa
 
 import shmring
 from shmring.arguments import KIND_ARROW_STREAM
-from shmring.arrow.batches import BatchEncoder, Piece, batches_of, decode_batch, most_bytes
-from shmring.arrow.known import Known, learned
+from shmring.arrow.batches import (
+    BatchEncoder,
+    Known,
+    Piece,
+    batches_of,
+    decode_batch,
+    learned,
+    most_bytes,
+)
 from shmring.errors import Full, MessageTooLarge, RingNotFound, ShmringError
 from shmring.sidecars.calls import Calls, arguments, is_group
 from shmring.sidecars.functions import Batching, Function, WrongRows, raised

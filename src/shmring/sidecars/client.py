@@ -12,8 +12,7 @@ import pyarrow as pa
 
 import shmring
 from shmring.arguments import KIND_ARROW_STREAM, seconds_of
-from shmring.arrow.batches import BatchEncoder, Piece, decode_batch
-from shmring.arrow.known import Known, learned
+from shmring.arrow.batches import BatchEncoder, Known, Piece, decode_batch, learned
 from shmring.closing import Closing
 from shmring.errors import (
     Damaged,

@@ -25,8 +25,7 @@ import pyspark.sql.pandas.serializers as serializers
 
 import shmring
 from shmring.arguments import KIND_ARROW_STREAM
-from shmring.arrow.batches import BatchEncoder, decode_batch, most_bytes
-from shmring.arrow.known import Known, learned
+from shmring.arrow.batches import BatchEncoder, Known, decode_batch, learned, most_bytes
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.unchanged import WORTH, Unchanged
 

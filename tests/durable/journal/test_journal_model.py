@@ -10,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, verify
-from shmring.durable.journal.log import JournalLog
-from shmring.durable.journal.segments import ENTRY
+from shmring.durable.journal.log import ENTRY, JournalLog
 from shmring.errors import JournalGap, NoSpace
 
 MESSAGES = st.lists(

@@ -268,32 +268,6 @@ def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
         AppendOnlyQueue(tmp_path / "q")
 
 
-@pytest.mark.crash
-def test_truncation_at_every_byte_gives_an_earlier_flush(tmp_path: Path) -> None:
-    path = tmp_path / "q"
-    states: list[list[bytes]] = [[]]
-    with AppendOnlyQueue(path) as q:
-        for i in range(6):
-            q.enqueue(b"item %d" % i)
-            if i % 2:
-                q.dequeue()
-            q.flush()
-            states.append([b"item %d" % j for j in range((i + 1) // 2, i + 1)])
-    raw = path.read_bytes()
-    last = 0
-    for nbytes in range(len(raw) + 1):
-        path.write_bytes(raw[:nbytes])
-        if nbytes < 64:
-            with pytest.raises(Damaged):
-                AppendOnlyQueue(path, readonly=True)
-            continue
-        with AppendOnlyQueue(path, readonly=True) as q:
-            found = drain(q)
-        assert found in states[last : last + 2]
-        last = states.index(found)
-    assert last == 6
-
-
 def open_simulated(disk: Disk) -> AppendOnlyQueue:
     return AppendOnlyQueue("/d/q", disk=disk)
 

@@ -17,6 +17,8 @@ from shmring import _shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base import items as items_module
 from shmring.durable.queues import session
+from shmring.durable.queues.append_only_file import AppendOnlyFile
+from shmring.durable.queues.data_files import DataFile
 from shmring.errors import Closed, Damaged, MessageTooLarge, NoSpace
 
 ITEMS = [b"first", b"", b"x" * 300, b"y" * 70_000, b"last"]
@@ -211,8 +213,9 @@ def test_an_error_of_the_disk_loses_nothing_that_was_read_before_it(
         data: bytes = really(*args)
         return data
 
-    really = ends.queue._ahead._read_from
-    monkeypatch.setattr(ends.queue._ahead, "_read_from", read)
+    file: Any = DataFile if kind == "persistent" else AppendOnlyFile
+    really = file.read
+    monkeypatch.setattr(file, "read", read)
     assert ends.ends.dequeue_many(100) == items[:17]
     with pytest.raises(OSError, match="failed to read"):
         ends.ends.dequeue_many(100)

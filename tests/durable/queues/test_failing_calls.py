@@ -152,7 +152,7 @@ def test_a_write_that_fails_takes_nothing_back_of_one_behind_it(
 
 
 def test_a_file_that_was_removed_is_closed_without_a_sync(tmp_path: Path) -> None:
-    file = DataFile(Disk(), str(tmp_path), 1)
+    file = DataFile(Disk(), str(tmp_path), 1, lambda _: None)
     file.create()
     file.write([b"rolled back"], 0)
     file.discard()
@@ -163,7 +163,7 @@ def test_a_sync_that_fails_fails_another_one_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: RunThread
 ) -> None:
     """The kernel tells only one of them."""
-    file = DataFile(Disk(), str(tmp_path), 1)
+    file = DataFile(Disk(), str(tmp_path), 1, lambda _: None)
     file.create()
     file.write([b"x"], 0)
     told, go_on = threading.Event(), threading.Event()

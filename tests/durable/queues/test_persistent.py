@@ -15,7 +15,7 @@ import pytest
 from fixture_types import RunThread, Until
 
 from shmring.durable import PersistentQueue
-from shmring.durable.base.files import LockFile, process_start
+from shmring.durable.base.files import File, LockFile, process_start
 from shmring.durable.queues import transaction_log
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 
@@ -54,6 +54,8 @@ def test_reset_waits_for_an_item_that_is_being_read(
 ) -> None:
     reading, go_on = threading.Event(), threading.Event()
 
+    read = File.read
+
     def slowly(*args: Any) -> bytes:
         reading.set()
         assert go_on.wait(120)
@@ -61,8 +63,7 @@ def test_reset_waits_for_an_item_that_is_being_read(
 
     with PersistentQueue(tmp_path) as q:
         put(q, b"0" * size)
-        read = q._ahead._read_from
-        monkeypatch.setattr(q._ahead, "_read_from", slowly)
+        monkeypatch.setattr(File, "read", slowly)
         with q.session() as s:
             taking = thread(s.dequeue)
             assert reading.wait(120)

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 
@@ -87,75 +87,50 @@ def numbers(items: list[bytes]) -> list[int]:
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("durability", ["sync", "delayed"])
+@pytest.mark.parametrize("kind", ["sync", "delayed", "append_only"])
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_queue_reopens_before_or_after_its_last_flush(
-    tmp_path: Path, durability: Literal["sync", "delayed"], run: int
+    tmp_path: Path, kind: Any, run: int
 ) -> None:
-    rng = random.Random(f"{durability} {run}")
+    rng = random.Random(f"{kind} {run}")
     killed = Killed(rng)
     state: list[int] = []
     done = 0
 
-    def work(tell: Callable[[str], None]) -> None:
-        q = PersistentQueue(
-            tmp_path, file_size=200_000, log_size=30_000, durability=durability, delay=0.002
+    def opened() -> PersistentQueue | AppendOnlyQueue:
+        if kind == "append_only":
+            return AppendOnlyQueue(tmp_path / "q")
+        return PersistentQueue(
+            tmp_path / "q", file_size=200_000, log_size=30_000, durability=kind, delay=0.002
         )
+
+    def work(tell: Callable[[str], None]) -> None:
+        q = opened()
+        ends = q.session() if isinstance(q, PersistentQueue) else q
         count = (max(state) if state else 0) + 1000
-        with q.session() as s:
-            for _ in range(300):
-                # More comes out when much is in, so that files drain.
-                taken = sum(s.dequeue() is not None for _ in range(rng.choice([0, 1, 2, 4])))
-                ids = list(range(count, count + rng.randrange(4)))
-                count += len(ids)
-                for number in ids:
-                    s.enqueue(payload(number))
-                tell(f"try {taken} {' '.join(map(str, ids))}")
-                s.flush()
-                tell("done")
+        for i in range(300):
+            # More comes out when much is in, so that files drain.
+            taken = sum(ends.dequeue() is not None for _ in range(rng.choice([0, 1, 2, 4])))
+            ids = list(range(count, count + rng.randrange(4)))
+            count += len(ids)
+            for number in ids:
+                ends.enqueue(payload(number))
+            tell(f"try {taken} {' '.join(map(str, ids))}")
+            if isinstance(ends, AppendOnlyQueue) and i % 10 == 9:
+                ends.compact()
+            else:
+                ends.flush()
+            tell("done")
         q.close()
 
     for _ in range(KILLS):
         told = killed.run(work)
         done += told.count("done")
         allowed = follow(told, state)
-        with PersistentQueue(tmp_path) as q:
+        with opened() as q:
             state = numbers(contents(q))
         assert state in allowed
     assert done > KILLS
-
-
-@pytest.mark.kill
-@pytest.mark.parametrize("run", RUNS)
-def test_killed_append_only_queue_reopens_before_or_after_its_last_flush(
-    tmp_path: Path, run: int
-) -> None:
-    rng = random.Random(run)
-    killed = Killed(rng)
-    state: list[int] = []
-    path = tmp_path / "q"
-
-    def work(tell: Callable[[str], None]) -> None:
-        q = AppendOnlyQueue(path)
-        count = (max(state) if state else 0) + 1000
-        for i in range(300):
-            taken = sum(q.dequeue() is not None for _ in range(rng.choice([0, 1, 2, 4])))
-            ids = list(range(count, count + rng.randrange(4)))
-            count += len(ids)
-            for number in ids:
-                q.enqueue(payload(number))
-            tell(f"try {taken} {' '.join(map(str, ids))}")
-            if i % 10 == 9:
-                q.compact()
-            else:
-                q.flush()
-            tell("done")
-
-    for _ in range(KILLS):
-        allowed = follow(killed.run(work), state)
-        with AppendOnlyQueue(path) as q:
-            state = numbers(contents(q))
-        assert state in allowed
 
 
 @pytest.mark.parametrize("size", [20_000, 300_000])
@@ -182,37 +157,39 @@ def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, si
 
 
 @pytest.mark.crash
-def test_log_truncated_at_every_byte_is_an_earlier_state_or_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [PersistentQueue, AppendOnlyQueue])
+def test_file_truncated_at_every_byte_is_an_earlier_state_or_damage(
+    tmp_path: Path, kind: type[PersistentQueue | AppendOnlyQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "source"
-    states: list[list[bytes]] = [[]]
     monkeypatch.setattr(transaction_log, "_CHUNK", 64)
-    q = PersistentQueue(source, log_reserve=64)
-    with q.session() as s:
-        for i in range(6):
-            s.enqueue(b"item %d" % i)
-            if i % 2:
-                s.dequeue()
-            s.flush()
-            states.append([b"item %d" % j for j in range((i + 1) // 2, i + 1)])
-    raw = (source / "transaction.log").read_bytes()
+    options: dict[str, Any] = {"log_reserve": 64} if kind is PersistentQueue else {}
+    name = "transaction.log" if kind is PersistentQueue else ""  # the queue's path is its file
+    states: list[list[bytes]] = [[]]
+    q = kind(tmp_path / "source", **options)
+    ends = q.session() if isinstance(q, PersistentQueue) else q
+    for i in range(6):
+        ends.enqueue(b"item %d" % i)
+        if i % 2:
+            ends.dequeue()
+        ends.flush()
+        states.append([b"item %d" % j for j in range((i + 1) // 2, i + 1)])
+    raw = (tmp_path / "source" / name).read_bytes()
     q.close()
-    path = tmp_path / "q"
     last = 0
     for nbytes in range(len(raw) + 1):
-        path.mkdir()
-        (path / "transaction.log").write_bytes(raw[:nbytes])
+        path = tmp_path / str(nbytes) / "q"
+        (path / name).parent.mkdir(parents=True)
+        (path / name).write_bytes(raw[:nbytes])
         if nbytes < 64:
             with pytest.raises(Damaged):
-                PersistentQueue(path, log_reserve=64)
+                kind(path, **options)
         else:
-            with PersistentQueue(path, log_reserve=64) as q:
+            with kind(path, **options) as q:
                 found = contents(q)
             # One transaction may leave the same state as another, so look no further back.
             assert found in states[last : last + 2]
             last += states[last : last + 2].index(found)
-        shutil.rmtree(path)
+        shutil.rmtree(tmp_path / str(nbytes))
     assert last == 6
 
 

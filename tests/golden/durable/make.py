@@ -11,8 +11,7 @@ from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import Disk
-from shmring.durable.journal.log import JournalLog
-from shmring.durable.journal.segments import ENTRY
+from shmring.durable.journal.log import ENTRY, JournalLog
 from shmring.durable.queues import transaction_log
 
 HERE = Path(__file__).resolve().parent

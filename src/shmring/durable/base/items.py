@@ -8,8 +8,8 @@ holds many places, and only C looks at each of them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from typing import Protocol
 
 from shmring._shmring import crc32c, pack, places_of, unpack, unpack_one
 from shmring.durable.base.files import Buffer
@@ -21,7 +21,13 @@ _LARGEST = 0xFFFFFFFF
 # Bytes that are read at a time for the next items; an item of a quarter of this is read alone.
 _AHEAD_BYTES = 256 << 10
 
-S = TypeVar("S")
+
+class Readable(Protocol):
+    """Where items stand."""
+
+    def read(self, nbytes: int, offset: int, /) -> bytes:
+        """Return the bytes; fewer than asked for only at the end."""
+        ...
 
 
 def _item_bytes(data: Buffer) -> bytes:
@@ -110,24 +116,19 @@ class Packing:
             self._loose = []
 
 
-class ReadAhead(Generic[S]):
+class ReadAhead:
     """Reads items that are taken one after the other, a block of the file at a time.
 
     A block is only a hint: if an item does not match its checksum there, the file is read again.
     So nothing has to be announced when a file grows or is replaced.
-
-    Parameters
-    ----------
-    read : (source, nbytes, offset): the bytes, fewer than asked for only at the end of the file
     """
 
-    def __init__(self, read: Callable[[S, int, int], bytes]) -> None:
-        self._read_from = read
-        self._source: S | None = None
+    def __init__(self) -> None:
+        self._source: Readable | None = None
         self._start = 0
         self._block = b""
 
-    def one(self, source: S, places: bytearray, index: int) -> bytes | None:
+    def one(self, source: Readable, places: bytearray, index: int) -> bytes | None:
         """Return an item; None if its bytes do not match their checksum."""
         if source is self._source:
             data = unpack_one(self._block, self._start, places, index)
@@ -138,7 +139,9 @@ class ReadAhead(Generic[S]):
             return unpack_one(self._block, self._start, places, index)
         return data
 
-    def some(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
+    def some(
+        self, into: list[bytes], source: Readable, places: bytearray, begin: int, end: int
+    ) -> int:
         """Append the items of one block from ``begin`` on; return 0 if the first is damaged."""
         if source is self._source and (count := self._unpack(into, places, begin, end)):
             return count
@@ -148,7 +151,9 @@ class ReadAhead(Generic[S]):
         into.append(data)
         return 1
 
-    def many(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
+    def many(
+        self, into: list[bytes], source: Readable, places: bytearray, begin: int, end: int
+    ) -> int:
         """Append items until one is damaged or cannot be read; return their number.
 
         Raises
@@ -171,17 +176,17 @@ class ReadAhead(Generic[S]):
     def _unpack(self, into: list[bytes], places: bytearray, begin: int, end: int) -> int:
         return unpack(into, self._block, self._start, places, begin, end)
 
-    def _read(self, source: S, places: bytearray, begin: int, end: int) -> bytes | None:
+    def _read(self, source: Readable, places: bytearray, begin: int, end: int) -> bytes | None:
         """Read a block that begins with an item; a long item is read alone and returned."""
         offset, length, crc = PLACE.unpack_from(places, begin * PLACE.size)
         if length > _AHEAD_BYTES // 4:
-            data = self._read_from(source, length, offset)
+            data = source.read(length, offset)
             if len(data) == length and crc32c(data) == crc:
                 return data
             nbytes = 0
         else:
             last, behind, _ = PLACE.unpack_from(places, (end - 1) * PLACE.size)
             nbytes = max(length, min(_AHEAD_BYTES, last + behind - offset))
-        self._block, self._start = self._read_from(source, nbytes, offset), offset
+        self._block, self._start = source.read(nbytes, offset), offset
         self._source = source
         return None

@@ -1,7 +1,7 @@
 """The journal: it writes every message of a ring to disk, and reads them again.
 
-``journaller`` is the ring's branch that writes, ``log`` the directory to which it appends,
-``reader`` reads the files, ``segments`` defines their format.
+``journaller`` is the ring's branch that writes, ``log`` the directory to which it appends, with the
+format of its files, and ``reader`` reads them.
 """
 
 from shmring.durable.journal.journaller import Journal, Retention

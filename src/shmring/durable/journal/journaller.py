@@ -23,8 +23,7 @@ from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.arguments import branch_name, integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
-from shmring.durable.journal.log import JournalLog
-from shmring.durable.journal.segments import ENTRY
+from shmring.durable.journal.log import ENTRY, JournalLog
 from shmring.errors import (
     Empty,
     EndOfStream,

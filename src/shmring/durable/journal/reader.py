@@ -16,7 +16,7 @@ from shmring._shmring import KIND_END, SLOT_BYTES
 from shmring.arguments import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
-from shmring.durable.journal.segments import (
+from shmring.durable.journal.log import (
     ENTRY,
     next_record,
     open_segment,

@@ -44,10 +44,6 @@ class Overhead(NamedTuple):
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
-def _read(source: AppendOnlyFile | Held, nbytes: int, position: int) -> bytes:
-    return source.read(nbytes, position)
-
-
 class AppendOnlyQueue(session.Ends):
     """Open the queue in a file, or create it.
 
@@ -117,7 +113,7 @@ class AppendOnlyQueue(session.Ends):
             self._release()
             raise
         self.recovered = self._file.torn if not self.readonly else None
-        self._ahead = ReadAhead(_read)
+        self._ahead = ReadAhead()
         self._settle(commit)
 
     def _settle(self, commit: Commit) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from shmring.durable.base.files import Buffer, Disk, File, SyncedAhead, check_names, set_aside
@@ -24,13 +24,25 @@ _OPEN_FILES = 64
 class DataFile(SyncedAhead):
     """One data file; opened when it is needed.
 
+    Parameters
+    ----------
+    used : called after each use that may have opened it
+
     Attributes
     ----------
     exists : false for one that a transaction names, and that has gone
     references : items that are in the queue, taken by a session, or written but not committed yet
     """
 
-    def __init__(self, disk: Disk, directory: str, number: int, *, exists: bool = True) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        number: int,
+        used: Callable[[DataFile], None],
+        *,
+        exists: bool = True,
+    ) -> None:
         super().__init__()
         self.number = number
         self.path = os.path.join(directory, f"{_PREFIX}{number:010d}")
@@ -39,6 +51,7 @@ class DataFile(SyncedAhead):
         self.references = 0
         self.keep_broken = False
         self._disk = disk
+        self._used = used
         self._lock = threading.Lock()
         self._handle: File | None = None
         # Another object after each write: one that ends while a sync runs must not count as synced.
@@ -57,16 +70,21 @@ class DataFile(SyncedAhead):
         self._handle = self._disk.open(self.path, create=True)
 
     def size(self) -> int:
-        return self._open().size()
+        size = self._open().size()
+        self._used(self)
+        return size
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes; fewer than asked for only at the end of the file."""
-        return self._open().read(nbytes, offset)
+        data = self._open().read(nbytes, offset)
+        self._used(self)
+        return data
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write into the part of the file that was given to the caller."""
         self._open().write(parts, offset)
         self._written = object()
+        self._used(self)
 
     def _sync(self) -> None:
         written = self._written
@@ -126,7 +144,7 @@ class DataFiles:
                 continue
             self._next_number = max(self._next_number, number + 1)
             if not name.endswith(_BROKEN):
-                self._files[number] = DataFile(disk, directory, number)
+                self._files[number] = DataFile(disk, directory, number, self._note_open)
 
     def existing(self) -> list[DataFile]:
         return [file for file in self._files.values() if file.exists]
@@ -143,7 +161,9 @@ class DataFiles:
     def expect(self, number: int) -> DataFile:
         """Return the file of this number; it need not exist any more if its items are gone."""
         if number not in self._files:
-            self._files[number] = DataFile(self._disk, self._directory, number, exists=False)
+            self._files[number] = DataFile(
+                self._disk, self._directory, number, self._note_open, exists=False
+            )
         return self._files[number]
 
     def settle(self, *, keep_broken: bool) -> None:
@@ -177,7 +197,6 @@ class DataFiles:
         except BaseException:
             self._take_back(file, offset, nbytes, items)
             raise
-        self._note_open(file)
         if file.end >= self._maximum and self._disk.parallel:
             # The file is complete, and the commit will have to wait for its sync.
             file.sync_ahead()
@@ -193,21 +212,17 @@ class DataFiles:
         self.release(file, items)
 
     def _create(self) -> DataFile:
-        file = DataFile(self._disk, self._directory, self._next_number)
+        file = DataFile(self._disk, self._directory, self._next_number, self._note_open)
         self._next_number += 1
         file.create()
         self._new_names = True
         self._files[file.number] = file
         return file
 
-    def read(self, file: DataFile, nbytes: int, offset: int) -> bytes:
-        data = file.read(nbytes, offset)
-        if file.number not in self._recent:
-            self._note_open(file)
-        return data
-
     def _note_open(self, file: DataFile) -> None:
         # Queues of thousands of files must not use up the process's descriptors.
+        if file.number in self._recent:
+            return
         with self._lock:
             self._recent[file.number] = file
             if len(self._recent) <= _OPEN_FILES:

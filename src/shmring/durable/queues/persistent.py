@@ -34,7 +34,7 @@ from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
-from shmring.durable.queues.line import Line, Run, Source, Span, in_order
+from shmring.durable.queues.line import Line, Run, Span, in_order
 from shmring.durable.queues.recovery import Recovery
 from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.store import STOPPING, Delay, Store
@@ -137,7 +137,7 @@ class PersistentQueue(Closing):
         self.files: DataFiles = state.files
         self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
-        self._ahead: ReadAhead[Source] = ReadAhead(self._read)
+        self._ahead = ReadAhead()
         self._next_item = state.next_item
         self.is_open = True
         if self.recovered is not None:
@@ -268,11 +268,6 @@ class PersistentQueue(Closing):
                 self._pass_over(front)
                 self._line.hand_over(1, taken)
             return True
-
-    def _read(self, source: Source, nbytes: int, offset: int) -> bytes:
-        if isinstance(source, DataFile):
-            return self.files.read(source, nbytes, offset)
-        return source.read(nbytes, offset)
 
     def _pass_over(self, span: Span) -> None:
         """Raise for the damaged first item of a span, or note it and pass over it."""

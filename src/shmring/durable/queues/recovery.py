@@ -7,6 +7,7 @@ durable before anything acts on it; after a crash, the next opening decides the 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from shmring._shmring import places_of, runs_of
 from shmring.durable.base.files import Disk, replace_file, set_aside
@@ -169,7 +170,7 @@ class Recovery:
 
 def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
     """Describe damage in the items of a transaction that was not synced; None without damage."""
-    ahead = ReadAhead(DataFile.read)
+    ahead = ReadAhead()
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue
@@ -187,20 +188,16 @@ def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
     return None
 
 
-def _lacking(span: Span, file: DataFile, size: int) -> list[tuple[int, str]]:
-    """The numbers of the items beyond the end of a file, each with a text."""
-    found: list[tuple[int, str]] = []
+def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]:
+    """Yield the numbers of the items beyond the end of a file, each with a text."""
     for index in range(span.begin, span.end):
         number = span.run.first + index
         offset, length, _ = PLACE.unpack_from(span.run.places, index * PLACE.size)
         if size < 0:
-            found.append((number, f"the data file {file.path} is missing"))
+            yield number, f"the data file {file.path} is missing"
         elif offset + length > size:
-            found.append(
-                (
-                    number,
-                    f"{file.path} is {size} bytes long, but item {number} stands at bytes "
-                    f"{offset} to {offset + length}",
-                )
+            text = (
+                f"{file.path} is {size} bytes long, but item {number} stands at bytes {offset} to "
+                f"{offset + length}"
             )
-    return found
+            yield number, text
