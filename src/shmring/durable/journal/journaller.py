@@ -312,7 +312,7 @@ class Journal(Closing):
         address = known % self._ring.slots * SLOT_BYTES
         while True:
             try:
-                self._append(known, end, entries, slots, address)
+                self.bytes_written += self._log.append(known, end, entries, slots, address)
                 break
             except NoSpace as error:
                 self.error = error
@@ -324,15 +324,9 @@ class Journal(Closing):
                 if self._stop.wait(_RETRY):
                     raise
         self.error = None
-        return (end - known) * SLOT_BYTES
-
-    def _append(
-        self, first: int, end: int, entries: Buffer, slots: list[Buffer], address: int
-    ) -> None:
-        nbytes = self._log.append(first, end, entries, slots, address)
         self.records += 1
         self.messages += len(entries) // ENTRY.size
-        self.bytes_written += nbytes
+        return (end - known) * SLOT_BYTES
 
     def _forget(self) -> None:
         if self._retention is None:

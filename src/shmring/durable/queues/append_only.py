@@ -99,7 +99,7 @@ class AppendOnlyQueue(session.Ends):
             if name not in names:
                 if self.readonly:
                     raise RingNotFound(f"no queue at {self.path}; open it for writing first")
-                AppendOnlyFile.create(self._disk, self.path)
+                replace_file(self._disk, self.path, self._write_empty).close()
             if not self.readonly:
                 self._disk.remove(self.path + ".tmp")
             self._file = AppendOnlyFile(self._disk, self.path, write=not self.readonly)
@@ -115,6 +115,9 @@ class AppendOnlyQueue(session.Ends):
         self.recovered = self._file.torn if not self.readonly else None
         self._ahead = ReadAhead()
         self._settle(commit)
+
+    def _write_empty(self, name: str) -> AppendOnlyFile:
+        return AppendOnlyFile.write_new(self._disk, name, self.path, 0)
 
     def _settle(self, commit: Commit) -> None:
         """Adopt a state of the file, and read its items from there."""

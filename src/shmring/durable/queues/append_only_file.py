@@ -36,7 +36,6 @@ from shmring.durable.base.files import (
     Disk,
     File,
     SyncedAhead,
-    replace_file,
     write_file,
 )
 from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_frames
@@ -142,11 +141,6 @@ class AppendOnlyFile(SyncedAhead):
         self._region_start = size
         self._region_crc = 0
         self.item_bytes = self.commit.item_bytes
-
-    @staticmethod
-    def create(disk: Disk, path: str) -> None:
-        """Make an empty file in one step, durably."""
-        replace_file(disk, path, lambda name: AppendOnlyFile.write_new(disk, name, path, 0)).close()
 
     @staticmethod
     def write_new(disk: Disk, name: str, path: str, base: int) -> AppendOnlyFile:
