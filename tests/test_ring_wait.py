@@ -98,13 +98,22 @@ def test_timeout_that_is_no_time_is_refused(ring, timeout):
         assert ring.claimed == 0
 
 
-def test_closing_the_consumer_ends_its_waits(ring, thread, until, participant):
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (lambda ring, inp: inp.close(), shmring.Closed),
+        (lambda ring, inp: ring.close(), shmring.Closed),
+        (lambda ring, inp: ring.drop_branch("a"), shmring.BranchDropped),
+    ],
+    ids=["consumer", "ring", "branch"],
+)
+def test_closing_or_dropping_ends_a_consumers_waits(ring, thread, until, participant, end, error):
     inp = ring.consumer("a", name="c")
     poppers = [thread(inp.pop) for _ in range(3)]
     until(waits(ring, "c", "empty_waits", participant, 2))
-    inp.close()
+    end(ring, inp)
     for popper in poppers:
-        with pytest.raises(shmring.Closed):
+        with pytest.raises(error):
             popper.outcome()
 
 
@@ -118,25 +127,6 @@ def test_closing_the_producer_ends_its_waits(ring, thread, until, participant):
         for pusher in pushers:
             with pytest.raises(shmring.Closed):
                 pusher.outcome()
-
-
-def test_closing_the_ring_ends_all_waits(name, thread, until, participant):
-    with shmring.create(name, slots=1024, temporary=True) as looker:
-        ring = shmring.attach(name)
-        popper = thread(ring.consumer("a", name="c").pop)
-        until(waits(looker, "c", "empty_waits", participant))
-        ring.close()
-        with pytest.raises(shmring.Closed):
-            popper.outcome()
-
-
-def test_dropping_the_branch_ends_the_wait(ring, thread, until, participant):
-    with ring.consumer("a", name="c") as inp:
-        popper = thread(inp.pop)
-        until(waits(ring, "c", "empty_waits", participant))
-        ring.drop_branch("a")
-        with pytest.raises(shmring.BranchDropped):
-            popper.outcome()
 
 
 def test_dropping_the_branch_frees_the_producer(ring, thread, until, participant):
