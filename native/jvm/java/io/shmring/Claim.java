@@ -141,10 +141,8 @@ public final class Claim implements AutoCloseable {
   private void check() {
     if (!open) {
       throw new RingException(
-          Status.CLOSED,
-          String.format(
-              "this claim of ring \"%s\" was committed or aborted already",
-              producer.ring.name()));
+          Status.CLOSED, "this claim of ring \"%s\" was committed or aborted already",
+          producer.ring.name());
     }
   }
 }

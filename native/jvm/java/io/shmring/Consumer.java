@@ -206,10 +206,9 @@ public final class Consumer extends Handle implements AutoCloseable {
     if (drain != null && drain.view.isOpen()) {
       throw new RingException(
           Status.INVALID,
-          String.format(
-              "ring \"%s\": a consumer cannot be %s by the handler it gives messages to; let the"
-                  + " handler return, or throw",
-              ring.name(), what));
+          "ring \"%s\": a consumer cannot be %s by the handler it gives messages to; let the"
+              + " handler return, or throw",
+          ring.name(), what);
     }
   }
 
@@ -270,10 +269,9 @@ public final class Consumer extends Handle implements AutoCloseable {
     if (Native.nack(address(), first, end) != 0) {
       throw new RingException(
           Status.CONTENDED,
-          String.format(
-              "ring \"%s\": another process has been joining or recovering for seconds; it is stopped"
-                  + " (kill -CONT it, or kill it); the lease is still held",
-              ring.name()));
+          "ring \"%s\": another process has been joining or recovering for seconds; it is stopped"
+              + " (kill -CONT it, or kill it); the lease is still held",
+          ring.name());
     }
   }
 

@@ -136,9 +136,8 @@ public final class Producer extends Handle implements AutoCloseable {
         if (length < 0 || length > Ring.SLOT_BYTES) {
           throw new RingException(
               Status.TOO_LARGE,
-              String.format(
-                  "the writer says that message %d has %d bytes; a message of a slot has at most %d",
-                  i, length, Ring.SLOT_BYTES));
+              "the writer says that message %d has %d bytes; a message of a slot has at most %d",
+              i, length, Ring.SLOT_BYTES);
         }
         words.putInt(count * Long.BYTES + i * Integer.BYTES, length);
       }
@@ -158,10 +157,9 @@ public final class Producer extends Handle implements AutoCloseable {
     if (room.isOpen()) {
       throw new RingException(
           Status.INVALID,
-          String.format(
-              "ring \"%s\": a producer cannot be %s by the writer of its messages; let the writer"
-                  + " return, or throw",
-              ring.name(), what));
+          "ring \"%s\": a producer cannot be %s by the writer of its messages; let the writer"
+              + " return, or throw",
+          ring.name(), what);
     }
   }
 
@@ -250,10 +248,8 @@ public final class Producer extends Handle implements AutoCloseable {
   private void checkRoom(long slots) {
     if (slots > ring.info().slots()) {
       throw new RingException(
-          Status.TOO_LARGE,
-          String.format(
-              "ring \"%s\" has %d slots, these messages need %d",
-              ring.name(), ring.info().slots(), slots));
+          Status.TOO_LARGE, "ring \"%s\" has %d slots, these messages need %d",
+          ring.name(), ring.info().slots(), slots);
     }
   }
 
@@ -274,13 +270,9 @@ public final class Producer extends Handle implements AutoCloseable {
     if (slots > ring.info().slots()) {
       throw new RingException(
           Status.TOO_LARGE,
-          String.format(
-              "ring \"%s\" has %d slots, a message of %d bytes needs %d; create the ring with"
-                  + " more slots, or split the message",
-              ring.name(),
-              ring.info().slots(),
-              length,
-              slots));
+          "ring \"%s\" has %d slots, a message of %d bytes needs %d; create the ring with more"
+              + " slots, or split the message",
+          ring.name(), ring.info().slots(), length, slots);
     }
     return slots;
   }

@@ -28,9 +28,8 @@ public final class Range extends Messages {
       check();
       if (Native.floor(ring.handle()) > id) {
         throw new RingException(
-            Status.OVERRUN,
-            String.format(
-                "ring \"%s\": message %d is no longer held and may be overwritten", ring.name(), id));
+            Status.OVERRUN, "ring \"%s\": message %d is no longer held and may be overwritten",
+            ring.name(), id);
       }
     }
   }

@@ -79,10 +79,9 @@ public final class Ring implements AutoCloseable {
       if (error.status() == Status.NOT_FOUND) {
         throw new RingException(
             Status.NOT_FOUND,
-            String.format(
-                "no ring \"%s\" on this host (looked for %s); create it with `shmring create`, or"
-                    + " with shmring.create() in Python",
-                name, path));
+            "no ring \"%s\" on this host (looked for %s); create it with `shmring create`, or with"
+                + " shmring.create() in Python",
+            name, path);
       }
       throw error;
     }
@@ -328,8 +327,7 @@ public final class Ring implements AutoCloseable {
   }
 
   RingException closed(String what) {
-    return new RingException(
-        Status.CLOSED, String.format("this %s of ring \"%s\" was closed", what, label));
+    return new RingException(Status.CLOSED, "this %s of ring \"%s\" was closed", what, label);
   }
 
   synchronized void retain() {

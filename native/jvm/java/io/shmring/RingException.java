@@ -16,6 +16,11 @@ public class RingException extends RuntimeException {
     this.status = status;
   }
 
+  /** Formats the message, as {@link String#format} does. */
+  public RingException(Status status, String format, Object... values) {
+    this(status, String.format(format, values));
+  }
+
   public Status status() {
     return status;
   }

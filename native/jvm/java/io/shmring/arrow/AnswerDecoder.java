@@ -139,9 +139,8 @@ public final class AnswerDecoder {
 
   private static RingException damaged(Message message, Exception error) {
     return new RingException(
-        Status.DAMAGED,
-        String.format(
-            "message %d holds no readable Arrow batch: %s", message.id(), error.getMessage()));
+        Status.DAMAGED, "message %d holds no readable Arrow batch: %s",
+        message.id(), error.getMessage());
   }
 
   private void accept(Schema own, Schema request) {
@@ -229,10 +228,9 @@ public final class AnswerDecoder {
     private static RingException damaged(String said) {
       return new RingException(
           Status.DAMAGED,
-          String.format(
-              "an answer leaves out columns that its request does not have (%s: %s); do client and"
-                  + " sidecar run the same shmring?",
-              KEY, said));
+          "an answer leaves out columns that its request does not have (%s: %s); do client and"
+              + " sidecar run the same shmring?",
+          KEY, said);
     }
   }
 }

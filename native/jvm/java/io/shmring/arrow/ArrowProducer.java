@@ -25,8 +25,7 @@ public final class ArrowProducer implements AutoCloseable {
     this.schema = RingSchema.required(ring);
     if (schema.hasDictionaries()) {
       throw new RingException(
-          Status.INVALID,
-          String.format("ring \"%s\" has an Arrow schema with dictionaries", ring.name()));
+          Status.INVALID, "ring \"%s\" has an Arrow schema with dictionaries", ring.name());
     }
     this.producer = ring.producer(name);
   }
@@ -35,10 +34,8 @@ public final class ArrowProducer implements AutoCloseable {
   public OptionalLong write(VectorSchemaRoot root, Duration timeout) throws InterruptedException {
     if (!root.getSchema().equals(schema.stored())) {
       throw new RingException(
-          Status.INVALID,
-          String.format(
-              "ring \"%s\" holds batches of %s, this is one of %s",
-              ring.name(), schema.stored(), root.getSchema()));
+          Status.INVALID, "ring \"%s\" holds batches of %s, this is one of %s",
+          ring.name(), schema.stored(), root.getSchema());
     }
     try (EncodedBatch batch = new EncodedBatch(root, NOTHING, root.getRowCount())) {
       return batch.push(producer, NOTHING, Kind.ARROW_BATCH, timeout);

@@ -122,10 +122,8 @@ public final class BatchDecoder {
       throw error;
     } catch (Exception error) {
       throw new RingException(
-          Status.DAMAGED,
-          String.format(
-              "message %d holds no readable Arrow batch of the ring's schema: %s",
-              message.id(), error.getMessage()));
+          Status.DAMAGED, "message %d holds no readable Arrow batch of the ring's schema: %s",
+          message.id(), error.getMessage());
     }
   }
 

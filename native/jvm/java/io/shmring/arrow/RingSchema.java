@@ -36,8 +36,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
       return Optional.of(of(bytes));
     } catch (IOException | RuntimeException error) {
       throw new RingException(
-          Status.DAMAGED,
-          String.format("ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error));
+          Status.DAMAGED, "ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error);
     }
   }
 
@@ -47,7 +46,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
         .orElseThrow(
             () ->
                 new RingException(
-                    Status.INVALID, String.format("ring \"%s\" has no Arrow schema", ring.name())));
+                    Status.INVALID, "ring \"%s\" has no Arrow schema", ring.name()));
   }
 
   /**

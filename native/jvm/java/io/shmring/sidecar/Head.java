@@ -89,7 +89,7 @@ record Head(long number, int piece, int flags, int batches, long workedNanos) {
   }
 
   private static RingException damaged(String ring, String what) {
-    return new RingException(Status.DAMAGED, String.format("ring \"%s\": %s", ring, what));
+    return new RingException(Status.DAMAGED, "ring \"%s\": %s", ring, what);
   }
 
   boolean has(int flag) {

@@ -89,19 +89,12 @@ final class ReplyRing implements AutoCloseable {
   static RingException noMemory(long slots, Client.Timeouts timeouts) {
     return new RingException(
         Status.NO_SPACE,
-        String.format(
-            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s,"
-                + " connect_timeout=...); give it more (docker run --shm-size=1g; in Kubernetes an"
-                + " emptyDir of medium Memory)%s, or let fewer tasks run at a time",
-            MEMORY,
-            MEMORY.getUsableSpace() >> 20,
-            MEMORY.getTotalSpace() >> 20,
-            slots,
-            slots * SLOT_COST / 1048576.0,
-            Client.Timeouts.text(timeouts.connectTimeout()),
-            slots > LEAST_SLOTS
-                ? ", make the ring smaller with reply_slots=... of through()"
-                : ""));
+        "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s,"
+            + " connect_timeout=...); give it more (docker run --shm-size=1g; in Kubernetes an"
+            + " emptyDir of medium Memory)%s, or let fewer tasks run at a time",
+        MEMORY, MEMORY.getUsableSpace() >> 20, MEMORY.getTotalSpace() >> 20, slots,
+        slots * SLOT_COST / 1048576.0, Client.Timeouts.text(timeouts.connectTimeout()),
+        slots > LEAST_SLOTS ? ", make the ring smaller with reply_slots=... of through()" : "");
   }
 
   String name() {

@@ -55,8 +55,7 @@ final class RequestRing implements AutoCloseable {
       int most = ring.info().participants();
       if (ring.participants().size() > most - Math.min(FOR_WORKERS, most / 8)) {
         throw new RingException(
-            Status.LIMIT,
-            String.format("sidecar \"%s\": the room that is left is for workers", sidecar));
+            Status.LIMIT, "sidecar \"%s\": the room that is left is for workers", sidecar);
       }
       return new RequestRing(ring, producer);
     } catch (RuntimeException error) {
@@ -85,7 +84,8 @@ final class RequestRing implements AutoCloseable {
         }
         boolean full = error.status() == Status.LIMIT;
         if (waited >= Timeouts.nanos(full ? timeouts.timeout() : timeouts.connectTimeout())) {
-          throw new SidecarException(full ? noRoom(sidecar, timeouts) : nobody(sidecar, timeouts));
+          throw new SidecarException(
+              "%s", full ? noRoom(sidecar, timeouts) : nobody(sidecar, timeouts));
         }
         Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
         pause = full ? Math.min(2 * pause, LONGEST_PAUSE_MILLIS) : PAUSE_MILLIS;

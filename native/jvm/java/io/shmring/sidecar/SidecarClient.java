@@ -194,18 +194,11 @@ public final class SidecarClient implements Client, AutoCloseable {
     long wanted = 2 * Long.highestOneBit(2 * Producer.slotsFor(needed, true) - 1);
     throw new RingException(
         Status.TOO_LARGE,
-        String.format(
-            "sidecar \"%s\", ring of %d slots: %d rows need at least %d bytes, a message may have %d; make"
-                + " it larger with `shmring sidecar --slots %d` (Sidecar(slots=%d),"
-                + " spark.shmring.sidecar.NAME.slots), or send fewer columns, or arguments of UDFs, at"
-                + " a time",
-            sidecar,
-            slots,
-            rows,
-            needed,
-            (slots / 2 - 1) * Ring.SLOT_BYTES,
-            wanted,
-            wanted));
+        "sidecar \"%s\", ring of %d slots: %d rows need at least %d bytes, a message may have %d;"
+            + " make it larger with `shmring sidecar --slots %d` (Sidecar(slots=%d),"
+            + " spark.shmring.sidecar.NAME.slots), or send fewer columns, or arguments of UDFs, at"
+            + " a time",
+        sidecar, slots, rows, needed, (slots / 2 - 1) * Ring.SLOT_BYTES, wanted, wanted);
   }
 
   /**
@@ -230,8 +223,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       head.failure
           .ifPresent(
               text -> {
-                throw new SidecarException(
-                    String.format("sidecar \"%s\" raised:%n%s", sidecar, text));
+                throw new SidecarException("sidecar \"%s\" raised:%n%s", sidecar, text);
               });
       waiting.remove();
       head.close();
@@ -336,10 +328,9 @@ public final class SidecarClient implements Client, AutoCloseable {
       request.begin();
       if (++request.deaths >= DEATHS) {
         throw new SidecarException(
-            String.format(
-                "%d workers of sidecar \"%s\" have died over the same %s; see what the sidecar says of"
-                    + " their deaths",
-                DEATHS, sidecar, request.describe()));
+            "%d workers of sidecar \"%s\" have died over the same %s; see what the sidecar says of"
+                + " their deaths",
+            DEATHS, sidecar, request.describe());
       }
       return false;
     }
@@ -362,10 +353,8 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
     if (head.piece() != request.received) {
       throw new RingException(
-          Status.DAMAGED,
-          String.format(
-              "ring \"%s\": piece %d of answer %d came where piece %d was due",
-              replies.name(), head.piece(), head.number(), request.received));
+          Status.DAMAGED, "ring \"%s\": piece %d of answer %d came where piece %d was due",
+          replies.name(), head.piece(), head.number(), request.received);
     }
     counters.add("answers", 1);
     counters.add("answerBytes", message.length());
@@ -457,21 +446,17 @@ public final class SidecarClient implements Client, AutoCloseable {
       deadSince = OptionalLong.of(now);
     } else if (now - deadSince.getAsLong() > Timeouts.nanos(timeouts.connectTimeout())) {
       throw new SidecarException(
-          String.format(
-              "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
-                  + " (connect_timeout=...); %d requests were under way; the log of what started it says"
-                  + " why it ended",
-              sidecar, Timeouts.text(timeouts.connectTimeout()), waiting.size()));
+          "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
+              + " (connect_timeout=...); %d requests were under way; the log of what started it"
+              + " says why it ended",
+          sidecar, Timeouts.text(timeouts.connectTimeout()), waiting.size());
     }
     if (deadSince.isEmpty() && now - lastHeard > Timeouts.nanos(timeouts.timeout())) {
       throw new SidecarException(
-          String.format(
-              "sidecar \"%s\" lives but has not answered process %d for %s s: %s; give it more time"
-                  + " (timeout=...) or more workers",
-              sidecar,
-              ProcessHandle.current().pid(),
-              Timeouts.text(timeouts.timeout()),
-              requests.describe()));
+          "sidecar \"%s\" lives but has not answered process %d for %s s: %s; give it more time"
+              + " (timeout=...) or more workers",
+          sidecar, ProcessHandle.current().pid(), Timeouts.text(timeouts.timeout()),
+          requests.describe());
     }
   }
 

@@ -2,7 +2,7 @@ package io.shmring.sidecar;
 
 /** A sidecar does not run or does not answer in time, raised an exception, or gave a wrong answer. */
 public final class SidecarException extends RuntimeException {
-  public SidecarException(String message) {
-    super(message);
+  public SidecarException(String format, Object... values) {
+    super(String.format(format, values));
   }
 }

@@ -422,8 +422,8 @@ public final class WorkerClient implements Client {
     if (parts.isEmpty()) {
       if (head.total < bytes || head.total > MOST_BYTES) {
         throw new RingException(
-            Status.TOO_LARGE,
-            String.format("a row of an answer has %d bytes: Spark takes 2 GB at most", head.total));
+            Status.TOO_LARGE, "a row of an answer has %d bytes: Spark takes 2 GB at most",
+            head.total);
       }
       parts = Optional.of(ByteBuffer.allocate((int) head.total));
     }

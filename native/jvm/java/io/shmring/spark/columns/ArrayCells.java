@@ -97,10 +97,9 @@ final class ArrayCells implements RootWriter.Cells {
     if (count > MOST_ELEMENTS) {
       throw new RingException(
           Status.TOO_LARGE,
-          String.format(
-              "the arrays of column \"%s\" have %,d elements in one batch, which can hold %,d; take"
-                  + " fewer rows a batch",
-              vector.getName(), count, MOST_ELEMENTS));
+          "the arrays of column \"%s\" have %,d elements in one batch, which can hold %,d; take"
+              + " fewer rows a batch",
+          vector.getName(), count, MOST_ELEMENTS);
     }
     while (room < count) {
       room *= 2;

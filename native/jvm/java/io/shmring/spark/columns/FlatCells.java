@@ -389,10 +389,9 @@ abstract class FlatCells implements RootWriter.Cells {
       if (bytes > MOST_BYTES) {
         throw new RingException(
             Status.TOO_LARGE,
-            String.format(
-                "column \"%s\" has %,d bytes in one batch, which can hold %,d; lower"
-                    + " .option(\"batchBytes\", ...)",
-                vector.getName(), bytes, MOST_BYTES));
+            "column \"%s\" has %,d bytes in one batch, which can hold %,d; lower"
+                + " .option(\"batchBytes\", ...)",
+            vector.getName(), bytes, MOST_BYTES);
       }
     }
 

@@ -42,10 +42,8 @@ public interface RingColumns {
     StructType found = RingTypes.of(ring);
     if (!DataType.equalsIgnoreNullability(found, schema)) {
       throw new RingException(
-          Status.DAMAGED,
-          String.format(
-              "ring \"%s\" was replaced by one with another schema:%n%sinstead of%n%s",
-              ring.name(), found.treeString(), schema.treeString()));
+          Status.DAMAGED, "ring \"%s\" was replaced by one with another schema:%n%sinstead of%n%s",
+          ring.name(), found.treeString(), schema.treeString());
     }
     Optional<RingSchema> stored = RingSchema.of(ring);
     return stored.isPresent()

@@ -97,9 +97,8 @@ public final class RootWriter {
       if (count > MOST_ROWS - rows) {
         throw new RingException(
             Status.TOO_LARGE,
-            String.format(
-                "more than %d rows do not fit one batch, and a group is one: group by a column more",
-                MOST_ROWS));
+            "more than %d rows do not fit one batch, and a group is one: group by a column more",
+            MOST_ROWS);
       }
       while (rows + count > capacity) {
         capacity *= 2;

@@ -80,10 +80,9 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     if (isAtHost) {
       throw new RingException(
           Status.NOT_FOUND,
-          String.format(
-              "ring \"%s\" is not the one that was planned with: it was replaced by another one of"
-                  + " the same name; load it anew",
-              ring));
+          "ring \"%s\" is not the one that was planned with: it was replaced by another one of the"
+              + " same name; load it anew",
+          ring);
     }
     throw elsewhere(waitMillis, advice);
   }

@@ -128,10 +128,9 @@ public final class RingReads {
       if (!RingNames.isHere(name)) {
         throw new RingException(
             Status.NOT_FOUND,
-            String.format(
-                "no ring \"%s\" on this host, the driver's (looked for %s); create it with `shmring"
-                    + " create`, or say with .option(\"hosts\", ...) which hosts have it",
-                name, Ring.path(name)));
+            "no ring \"%s\" on this host, the driver's (looked for %s); create it with `shmring"
+                + " create`, or say with .option(\"hosts\", ...) which hosts have it",
+            name, Ring.path(name));
       }
       if (options.branch().isEmpty()) {
         try (Ring ring = Ring.attachReadOnly(name)) {

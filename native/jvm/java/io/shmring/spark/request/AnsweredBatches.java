@@ -175,8 +175,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private void refuse(Optional<String> objection) {
     objection.ifPresent(
         why -> {
-          throw new SidecarException(
-              String.format("%s answered %s", client.orElseThrow().function(), why));
+          throw new SidecarException("%s answered %s", client.orElseThrow().function(), why);
         });
   }
 

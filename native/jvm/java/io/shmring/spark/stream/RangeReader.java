@@ -42,10 +42,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     if (first > partition.first() && options.failOnDataLoss()) {
       throw new RingException(
           Status.OVERRUN,
-          String.format(
-              "ring \"%s\": the messages %d to %d are gone: the stream's branch drops the oldest. Go on"
-                  + " behind the gap with .option(\"failOnDataLoss\", \"false\")",
-              ring.name(), partition.first(), first - 1));
+          "ring \"%s\": the messages %d to %d are gone: the stream's branch drops the oldest. Go"
+              + " on behind the gap with .option(\"failOnDataLoss\", \"false\")",
+          ring.name(), partition.first(), first - 1);
     }
   }
 

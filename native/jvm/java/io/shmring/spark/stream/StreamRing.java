@@ -167,11 +167,9 @@ final class StreamRing implements AutoCloseable {
     if (maxSlots < Long.MAX_VALUE && reach.messages() == 1 && slots > ring.info().slots() / 2) {
       throw new RingException(
           Status.TOO_LARGE,
-          String.format(
-              "ring \"%s\": message %d takes %d of %d slots, and Spark releases it only when the"
-                  + " next one is there, for which there is no room; create the ring with more"
-                  + " slots",
-              name, first, slots, ring.info().slots()));
+          "ring \"%s\": message %d takes %d of %d slots, and Spark releases it only when the next"
+              + " one is there, for which there is no room; create the ring with more slots",
+          name, first, slots, ring.info().slots());
     }
   }
 

@@ -220,13 +220,10 @@ abstract class PartWriter implements DataWriter<InternalRow> {
             String.format("create the ring with %d slots", 2 * Long.highestOneBit(2 * needed - 1));
         throw new RingException(
             Status.TOO_LARGE,
-            String.format(
-                "ring \"%s\" of %d slots: %s %d bytes, more than half of the ring; %s",
-                ring.name(),
-                ring.info().slots(),
-                rows == 1 ? "one row has" : String.format("a batch of %d rows has", rows),
-                length,
-                rows == 1 ? larger : "lower .option(\"batchBytes\", ...), or " + larger));
+            "ring \"%s\" of %d slots: %s %d bytes, more than half of the ring; %s",
+            ring.name(), ring.info().slots(),
+            rows == 1 ? "one row has" : String.format("a batch of %d rows has", rows), length,
+            rows == 1 ? larger : "lower .option(\"batchBytes\", ...), or " + larger);
       }
       return Math.toIntExact(length);
     }

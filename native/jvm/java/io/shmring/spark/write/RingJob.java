@@ -147,13 +147,10 @@ final class RingJob implements AutoCloseable {
               () ->
                   new RingException(
                       Status.NO_SPACE,
-                      String.format(
-                          "ring \"%s\" had no room for %d messages in %.1f s: %s"
-                              + " (.option(\"timeout\", ...) waits longer)",
-                          ring.name(),
-                          lengths.length,
-                          options.timeoutMillis() / 1000.0,
-                          ring.whyFull())));
+                      "ring \"%s\" had no room for %d messages in %.1f s: %s (.option(\"timeout\","
+                          + " ...) waits longer)",
+                      ring.name(), lengths.length, options.timeoutMillis() / 1000.0,
+                      ring.whyFull()));
     } catch (InterruptedException error) {
       throw interrupted();
     }
@@ -231,11 +228,10 @@ final class RingJob implements AutoCloseable {
       if (over > 0) {
         throw new RingException(
             Status.INVALID,
-            String.format(
-                "ring \"%s\": its name is %d bytes too long for Spark's writes, which are staged in a"
-                    + " folder beside the ring that has the ring's name in its own; use a ring with"
-                    + " a shorter name",
-                ring.name(), over));
+            "ring \"%s\": its name is %d bytes too long for Spark's writes, which are staged in a"
+                + " folder beside the ring that has the ring's name in its own; use a ring with a"
+                + " shorter name",
+            ring.name(), over);
       }
       Path folder = ring.path().resolveSibling(name);
       try {
