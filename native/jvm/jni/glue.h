@@ -34,7 +34,7 @@ struct text {
 	char chars[4096];
 };
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
-jbyteArray text_bytes(JNIEnv *env, const struct text *text);
+jbyteArray text_bytes(JNIEnv *env, const char *text);
 
 /* Throws io.shmring.RingException with the core's message unless `status` is
  * OK or one of the answers (-1 to -6), which Java handles. */

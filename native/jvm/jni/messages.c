@@ -317,7 +317,7 @@ NATIVE(jbyteArray, explainEmpty, jlong consumer)
 	struct text text;
 
 	shmring_explain_empty(from_handle(consumer), text.chars, sizeof(text.chars));
-	return text_bytes(env, &text);
+	return text_bytes(env, text.chars);
 }
 
 NATIVE(jint, waitMessage, jlong consumer, jlong deadline, jint strategy)

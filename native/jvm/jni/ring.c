@@ -4,21 +4,29 @@
 
 #include "glue.h"
 
+jbyteArray text_bytes(JNIEnv *env, const char *text)
+{
+	jsize length = (jsize)strlen(text);
+	jbyteArray bytes = (*env)->NewByteArray(env, length);
+
+	if (bytes)
+		(*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte *)text);
+	return bytes;
+}
+
 void throw_status(JNIEnv *env, int status, const char *message)
 {
 	jclass class = (*env)->FindClass(env, "io/shmring/RingException");
 	jmethodID constructor;
 	jbyteArray bytes;
 	jobject exception;
-	jsize length = (jsize)strlen(message);
 
 	if (!class)
 		return; /* NoClassDefFoundError is pending */
 	constructor = (*env)->GetMethodID(env, class, "<init>", "(I[B)V");
-	bytes = constructor ? (*env)->NewByteArray(env, length) : NULL;
+	bytes = constructor ? text_bytes(env, message) : NULL;
 	if (!bytes)
 		return;
-	(*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte *)message);
 	exception = (*env)->NewObject(env, class, constructor, (jint)status, bytes);
 	if (exception)
 		(*env)->Throw(env, exception);
@@ -44,16 +52,6 @@ bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text)
 	return true;
 }
 
-jbyteArray text_bytes(JNIEnv *env, const struct text *text)
-{
-	jsize length = (jsize)strlen(text->chars);
-	jbyteArray bytes = (*env)->NewByteArray(env, length);
-
-	if (bytes)
-		(*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte *)text->chars);
-	return bytes;
-}
-
 NATIVE(jbyteArray, pathOf, jbyteArray name)
 {
 	struct text text, path;
@@ -61,7 +59,7 @@ NATIVE(jbyteArray, pathOf, jbyteArray name)
 	if (!text_load(env, name, &text) ||
 	    answer(env, shmring_path_of(text.chars, path.chars, sizeof path.chars)))
 		return NULL;
-	return text_bytes(env, &path);
+	return text_bytes(env, path.chars);
 }
 
 NATIVE(jlong, attach, jbyteArray path, jint flags)
@@ -169,7 +167,7 @@ NATIVE(jbyteArray, explainFull, jlong ring)
 	struct text text;
 
 	shmring_explain_full(from_handle(ring), text.chars, sizeof(text.chars));
-	return text_bytes(env, &text);
+	return text_bytes(env, text.chars);
 }
 
 NATIVE(jlong, claimed, jlong ring)
@@ -260,7 +258,6 @@ NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jl
 NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
-	struct text text;
 
 	if (shmring_participant_info(from_handle(ring), (uint32_t)index, &seat))
 		return NULL;
@@ -268,9 +265,7 @@ NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 				   (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns,
 					     (jlong)seat.hold, (jlong)seat.messages, (jlong)seat.bytes,
 					     (jlong)seat.full_waits});
-	memcpy(text.chars, seat.name, sizeof seat.name);
-	text.chars[sizeof seat.name - 1] = '\0';
-	return text_bytes(env, &text);
+	return text_bytes(env, seat.name);
 }
 
 /* Of the slot that a sequence has: its number, how many branches still have to release its message, and whether

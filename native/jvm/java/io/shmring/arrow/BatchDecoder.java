@@ -146,7 +146,7 @@ public final class BatchDecoder {
   VectorSchemaRoot decode(Message message, long offset, Optional<Runnable> whenUnused)
       throws IOException {
     Frame frame = Frame.at(message, offset);
-    if (dictionaries || isCompressed(frame)) { // it cannot be cut out of the message
+    if (dictionaries || recordBatch(frame).compression() != null) { // it cannot be cut out of the message
       try (GeneralDecoder general = new GeneralDecoder(allocator);
           ArrowRecordBatch batch =
               general.decode(schema.before(message, offset), wanted, pruned)) {
@@ -182,13 +182,10 @@ public final class BatchDecoder {
     }
   }
 
-  private static boolean isCompressed(Frame frame) {
-    return frame.type() == MessageHeader.RecordBatch && recordBatch(frame).compression() != null;
-  }
-
   private static RecordBatch recordBatch(Frame frame) {
-    if (frame.type() != MessageHeader.RecordBatch) {
-      throw new IllegalArgumentException("an Arrow message of type " + frame.type());
+    byte type = frame.metadata().headerType();
+    if (type != MessageHeader.RecordBatch) {
+      throw new IllegalArgumentException("an Arrow message of type " + type);
     }
     return (RecordBatch) frame.metadata().header(new RecordBatch());
   }
@@ -391,10 +388,6 @@ public final class BatchDecoder {
 
     private static ByteBuffer little(int size) {
       return ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
-    }
-
-    byte type() {
-      return metadata.headerType();
     }
   }
 }

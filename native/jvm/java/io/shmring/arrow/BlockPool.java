@@ -29,19 +29,20 @@ final class BlockPool {
 
   ByteBuffer take(int size) {
     ByteBuffer found = fitting(free.pollFirst(), size);
-    for (int attempt = 1; found == null && attempt < ATTEMPTS; attempt++) {
-      if (allocated.get() < MUCH || attempt > 1) {
-        try {
-          return allocate(size);
-        } catch (OutOfMemoryError error) {
-          if (attempt == ATTEMPTS - 1) {
-            throw error;
-          }
-        }
-      }
+    if (found == null && allocated.get() >= MUCH) {
       found = fitting(freedByCollection(), size);
     }
-    return found == null ? allocate(size) : found;
+    for (int attempt = 1; found == null; attempt++) {
+      try {
+        return allocate(size);
+      } catch (OutOfMemoryError error) {
+        if (attempt == ATTEMPTS) {
+          throw error;
+        }
+        found = fitting(freedByCollection(), size);
+      }
+    }
+    return found;
   }
 
   /** A block over memory of this pool, which comes back when nobody uses the block any more. */

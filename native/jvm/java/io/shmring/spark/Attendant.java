@@ -160,11 +160,6 @@ final class Attendant implements AutoCloseable {
       List<String> archives,
       Map<String, Map<String, String>> sidecars,
       Map<String, Map<String, String>> rings) {
-    private static final String FUNCTION = "function";
-    private static final String COMMAND = "command";
-    private static final String SLOTS = "slots";
-    private static final String SHARED = "shared";
-
     // CHANGE: a new option of a sidecar
     private static final Set<String> OF_SIDECAR =
         Set.of(
@@ -244,23 +239,23 @@ final class Attendant implements AutoCloseable {
       ObjectNode started = json.putObject("sidecars");
       sidecars.forEach((name, of) -> putSidecar(started.putObject(name), name, of));
       ObjectNode made = json.putObject("rings");
-      rings.forEach((name, of) -> made.putObject(name).put(SLOTS, Long.parseLong(of.get(SLOTS))));
+      rings.forEach((name, of) -> made.putObject(name).put("slots", Long.parseLong(of.get("slots"))));
       return json.toString();
     }
 
     private void putSidecar(ObjectNode json, String name, Map<String, String> sidecar) {
-      String function = sidecar.get(FUNCTION);
-      String command = sidecar.get(COMMAND);
+      String function = sidecar.get("function");
+      String command = sidecar.get("command");
       if ((function == null) == (command == null)) {
         throw new IllegalArgumentException(
             "spark.shmring.sidecar." + name + " wants one of .function and .command");
       }
       if (command != null) {
-        json.put(COMMAND, command); // the attendant splits it as a shell would
+        json.put("command", command); // the attendant splits it as a shell would
       } else {
         sidecar.forEach(json::put); // the attendant reads the numbers
       }
-      json.put(SHARED, Boolean.parseBoolean(sidecar.get(SHARED)));
+      json.put("shared", Boolean.parseBoolean(sidecar.get("shared")));
     }
   }
 }

@@ -108,13 +108,10 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     }
 
     private void add(Scan scan) {
-      if (scan instanceof ShmringScan ours && !ours.options().branch().isEmpty()) {
-        add(ours);
+      if (!(scan instanceof ShmringScan ours) || ours.options().branch().isEmpty()) {
+        return;
       }
-    }
-
-    private void add(ShmringScan scan) {
-      ReadOptions options = scan.options();
+      ReadOptions options = ours.options();
       for (String ring : options.rings()) {
         for (Object identity : options.identities(ring)) {
           Scan other = scans.putIfAbsent(List.of(identity, options.branch()), scan);
