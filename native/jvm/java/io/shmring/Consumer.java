@@ -9,6 +9,7 @@ import java.util.function.LongConsumer;
 
 /** A consumer of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer extends Handle implements AutoCloseable {
+  final String branch;
   private final LongBuffer taken; // by the last poll
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
@@ -16,8 +17,9 @@ public final class Consumer extends Handle implements AutoCloseable {
   private Optional<Producer> deadLetters = Optional.empty();
   private boolean kept; // it holds messages that it could not hand back: closing does it
 
-  Consumer(Ring ring, LongBuffer taken, long handle, WaitStrategy wait) {
+  Consumer(Ring ring, String branch, LongBuffer taken, long handle, WaitStrategy wait) {
     super("consumer", ring, wait, handle, Native::interruptConsumer);
+    this.branch = branch;
     this.taken = taken;
     this.takenAddress = Native.address(taken);
   }

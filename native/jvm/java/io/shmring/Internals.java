@@ -39,16 +39,20 @@ public final class Internals {
     }
   }
 
+  /** Where a consumer's branch stands. */
+  public static long position(Consumer consumer) {
+    return consumer.ring().branch(consumer.branch).map(BranchInfo::position).orElseThrow();
+  }
+
   /**
    * Moves a consumer's branch to `sequence`, which is the end of a message, and releases the messages
    * before it unread. A branch with dropOldest may have lost these, and more.
    */
-  public static void advance(Consumer consumer, String branch, long sequence)
-      throws InterruptedException {
+  public static void advance(Consumer consumer, long sequence) throws InterruptedException {
     Ring ring = consumer.ring();
     synchronized (consumer) {
       while (true) {
-        long position = ring.branch(branch).map(BranchInfo::position).orElse(sequence);
+        long position = ring.branch(consumer.branch).map(BranchInfo::position).orElse(sequence);
         if (position >= sequence) {
           return;
         }

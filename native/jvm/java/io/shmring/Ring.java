@@ -226,6 +226,7 @@ public final class Ring implements AutoCloseable {
         () ->
             new Consumer(
                 this,
+                branch,
                 taken,
                 Native.join(
                     handle(),

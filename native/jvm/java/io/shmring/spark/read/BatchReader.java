@@ -61,7 +61,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     BranchOptions branch = options.branchOptions();
     String who = "spark task " + task.taskAttemptId();
     if (options.branch().isEmpty()) {
-      return new OwnBranch(ring, branch, who).consumer();
+      return ownBranch(ring, branch, who);
     }
     takeTurn();
     Consumer joined = ring.consumer(options.branch(), branch, who);

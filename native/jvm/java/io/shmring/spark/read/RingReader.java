@@ -1,6 +1,5 @@
 package io.shmring.spark.read;
 
-import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
@@ -123,33 +122,11 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   }
 
   /**
-   * A branch that one reader makes for itself; it is dropped with the reader, and nobody else joins
-   * it.
+   * Makes a branch of this reader's own, which is dropped with its only consumer.
+   *
+   * @param start the branch holds messages from there on, except those that are overwritten already
    */
-  public static final class OwnBranch implements AutoCloseable {
-    private final String name = "spark-" + UUID.randomUUID();
-    private final Consumer consumer;
-
-    /**
-     * @param start the branch holds messages from there on, except those that are overwritten
-     *     already
-     */
-    public OwnBranch(Ring ring, BranchOptions start, String who) {
-      this.consumer = ring.consumer(name, start.asExclusive().asEphemeral(), who);
-    }
-
-    public Consumer consumer() {
-      return consumer;
-    }
-
-    /** The first sequence that it holds. */
-    public long first() {
-      return consumer.ring().branch(name).map(BranchInfo::position).orElseThrow();
-    }
-
-    @Override
-    public void close() {
-      consumer.close();
-    }
+  public static Consumer ownBranch(Ring ring, BranchOptions start, String who) {
+    return ring.consumer("spark-" + UUID.randomUUID(), start.asExclusive().asEphemeral(), who);
   }
 }

@@ -1,6 +1,7 @@
 package io.shmring.spark.stream;
 
 import io.shmring.BranchOptions;
+import io.shmring.Internals;
 import io.shmring.Message;
 import io.shmring.Range;
 import io.shmring.RingException;
@@ -34,7 +35,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   /** Holds the messages, which the stream's branch does not; returns the first that it holds. */
   private long held(long from) {
     String who = "spark task " + task.taskAttemptId();
-    return closedAtEnd(new OwnBranch(ring, BranchOptions.at(from), who)).first();
+    return Internals.position(closedAtEnd(ownBranch(ring, BranchOptions.at(from), who)));
   }
 
   /** Fails if messages before `first` were overwritten since the batch was planned. */

@@ -41,7 +41,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.first = start.sequence();
     this.end = start.sequence();
     BranchOptions begin = BranchOptions.at(start.sequence());
-    this.consumer = closedAtEnd(new OwnBranch(ring, begin, "spark real-time task")).consumer();
+    this.consumer = closedAtEnd(ownBranch(ring, begin, "spark real-time task"));
     Internals.takeEnds(consumer); // they are stepped over
     this.skip = start.rows();
   }

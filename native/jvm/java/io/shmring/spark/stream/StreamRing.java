@@ -9,7 +9,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ReadOptions;
-import io.shmring.spark.read.RingReader.OwnBranch;
+import io.shmring.spark.read.RingReader;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
 import java.util.Optional;
@@ -27,8 +27,6 @@ final class StreamRing implements AutoCloseable {
   private static final int JOIN_ATTEMPTS = 100;
   private static final Duration JOIN_PAUSE = Duration.ofMillis(100);
 
-  private final String name;
-  private final String branch;
   final Ring ring;
   private final Consumer consumer;
   final boolean dropOldest;
@@ -39,8 +37,6 @@ final class StreamRing implements AutoCloseable {
    * @param start where the stream continues; empty if it is new
    */
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
-    this.name = name;
-    this.branch = branch;
     this.ring = Ring.attach(name);
     try {
       BranchOptions begin =
@@ -48,7 +44,7 @@ final class StreamRing implements AutoCloseable {
               .filter(position -> position.uuid().equals(uuid()))
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
-      this.consumer = join(begin.asExclusive());
+      this.consumer = join(branch, begin.asExclusive());
       Internals.takeEnds(consumer); // they are stepped over
       BranchInfo info = ring.branch(branch).orElseThrow();
       this.dropOldest = info.dropOldest();
@@ -60,7 +56,7 @@ final class StreamRing implements AutoCloseable {
   }
 
   /** Waits for a query that was stopped just now: it may take a moment to leave. */
-  private Consumer join(BranchOptions begin) {
+  private Consumer join(String branch, BranchOptions begin) {
     for (int attempt = 1; ; attempt++) {
       try {
         return ring.consumer(branch, begin, WHO);
@@ -83,7 +79,7 @@ final class StreamRing implements AutoCloseable {
         : Optional.of(
             String.format(
                 "ring \"%s\": the messages %d to %d are gone",
-                name, start.sequence(), lowest() - 1));
+                ring.name(), start.sequence(), lowest() - 1));
   }
 
   /**
@@ -98,7 +94,7 @@ final class StreamRing implements AutoCloseable {
   private String replaced(Position position) {
     return String.format(
         "ring \"%s\" was replaced by another one of the same name (%s, not %s)",
-        name, uuid(), position.uuid());
+        ring.name(), uuid(), position.uuid());
   }
 
   /** Messages below this are lost. */
@@ -121,8 +117,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    try (OwnBranch own = own(lowest)) { // the stream's branch may stand far behind
-      return own.consumer().available();
+    try (Consumer own = own(lowest)) { // the stream's branch may stand far behind
+      return own.available();
     }
   }
 
@@ -136,14 +132,14 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return next(from, limit, maxMessages, maxSlots);
     }
-    try (OwnBranch own = own(from)) {
-      return next(own.first(), limit, maxMessages, maxSlots);
+    try (Consumer own = own(from)) {
+      return next(Internals.position(own), limit, maxMessages, maxSlots);
     }
   }
 
   /** Holds messages for a moment that the stream's branch may lose. */
-  private OwnBranch own(long from) {
-    return new OwnBranch(ring, BranchOptions.at(from), WHO);
+  private Consumer own(long from) {
+    return RingReader.ownBranch(ring, BranchOptions.at(from), WHO);
   }
 
   private Position next(long from, long limit, long maxMessages, long maxSlots) {
@@ -169,7 +165,7 @@ final class StreamRing implements AutoCloseable {
           Status.TOO_LARGE,
           "ring \"%s\": message %d takes %d of %d slots, and Spark releases it only when the next"
               + " one is there, for which there is no room; create the ring with more slots",
-          name, first, slots, ring.info().slots());
+          ring.name(), first, slots, ring.info().slots());
     }
   }
 
@@ -184,7 +180,7 @@ final class StreamRing implements AutoCloseable {
           String.format(
               "ring \"%s\": the last real-time batch ended %d rows inside message %d; go on in"
                   + " real-time mode",
-              name, start.rows(), start.sequence()));
+              ring.name(), start.rows(), start.sequence()));
     }
     if (!end.uuid().equals(uuid())) { // it was planned over the ring before this one
       if (!end.equals(start)) {
@@ -211,7 +207,7 @@ final class StreamRing implements AutoCloseable {
 
   void commit(Position end) throws InterruptedException {
     if (end.uuid().equals(uuid())) {
-      Internals.advance(consumer, branch, end.sequence());
+      Internals.advance(consumer, end.sequence());
     }
   }
 
