@@ -204,14 +204,8 @@ public final class Consumer extends Handle implements AutoCloseable {
     return count > 0 ? drain.deliver(handler, count, this) : count;
   }
 
-  private void refuseInHandler(String what) {
-    if (drain != null && drain.view.isOpen()) {
-      throw new RingException(
-          Status.INVALID,
-          "ring \"%s\": a consumer cannot be %s by the handler it gives messages to; let the"
-              + " handler return, or throw",
-          ring.name(), what);
-    }
+  private void refuseInHandler(String done) {
+    refuseInside(drain != null && drain.view.isOpen(), done, "handler");
   }
 
   /** A sentence about why there is no message: whom this consumer waits for, and since when. */

@@ -98,4 +98,13 @@ abstract class Handle {
       throw new InterruptedException("interrupted while waiting for a ring");
     }
   }
+
+  /** Refuses what only others may do with it while a callback has its messages. */
+  final void refuseInside(boolean isInside, String done, String callback) {
+    if (isInside) {
+      throw new RingException(
+          Status.INVALID, "ring \"%s\": a %s cannot be %s by its %s; let the %s return, or throw",
+          ring.name(), what, done, callback, callback);
+    }
+  }
 }

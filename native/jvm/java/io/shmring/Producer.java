@@ -112,7 +112,7 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   private ByteBuffer wordsFor(int count) {
-    refuseInWriter("used");
+    refuseInside(room.isOpen(), "used", "writer");
     int bytes = Math.multiplyExact(count, Long.BYTES + Integer.BYTES);
     if (words.capacity() < bytes) {
       words = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
@@ -150,16 +150,6 @@ public final class Producer extends Handle implements AutoCloseable {
       if (!published) {
         Native.abort(producer);
       }
-    }
-  }
-
-  private void refuseInWriter(String what) {
-    if (room.isOpen()) {
-      throw new RingException(
-          Status.INVALID,
-          "ring \"%s\": a producer cannot be %s by the writer of its messages; let the writer"
-              + " return, or throw",
-          ring.name(), what);
     }
   }
 
@@ -290,7 +280,7 @@ public final class Producer extends Handle implements AutoCloseable {
   /** Aborts an open claim and leaves the ring; ends the waits of other threads. */
   @Override
   public void close() {
-    refuseInWriter("closed"); // without the lock, which a thread that waits has
+    refuseInside(room.isOpen(), "closed", "writer"); // without the lock, which a thread that waits has
     leave(
         producer -> {
           open.ifPresent(Claim::end);

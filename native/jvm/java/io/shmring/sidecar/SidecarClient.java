@@ -254,19 +254,16 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   private boolean push(Request request) throws InterruptedException {
     byte[] head = Head.request(request.number, replies.name(), work, request.rows);
-    boolean sent = push(request, head, Duration.ZERO);
+    Producer to = requests.producer;
+    boolean sent = request.batch.push(to, head, Head.KIND_REQUEST, Duration.ZERO).isPresent();
     if (!sent) {
       long begun = System.nanoTime();
       // The workers may be waiting for room in our reply ring: so wait only for a short time.
-      sent = push(request, head, SLICE);
+      sent = request.batch.push(to, head, Head.KIND_REQUEST, SLICE).isPresent();
       counters.add("roomTime", System.nanoTime() - begun);
     }
     request.sent = sent;
     return sent;
-  }
-
-  private boolean push(Request request, byte[] head, Duration wait) throws InterruptedException {
-    return request.batch.push(requests.producer, head, Head.KIND_REQUEST, wait).isPresent();
   }
 
   private boolean isAwaited() {

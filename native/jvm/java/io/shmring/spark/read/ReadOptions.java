@@ -11,20 +11,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 // CHANGE: a new option of Spark's reads or writes
 /**
- * The options of a read, checked.
+ * The options of a read, checked; docs/reference/spark.md says what each of them does.
  *
- * @param rings names or paths
- * @param hosts each of these hosts has the rings; empty: the driver's host has them
- * @param hostWaitMillis how long tasks on other hosts wait for an executor on the right one
- * @param branch to join; empty for a branch of the reader's own
- * @param start where a new branch begins: latest, earliest or a sequence
- * @param maxMessages a task stops after so many
- * @param timeoutMillis how long a task waits for a message
- * @param untilEnd a task reads up to the end marker; otherwise the messages that are there when it begins
- * @param zeroCopy columns lie in the ring instead of being copied out
- * @param releaseAtEnd messages are released when their task has succeeded; otherwise once read
- * @param maxMessagesPerTrigger of a stream
- * @param failOnDataLoss of a stream: lost messages end it
+ * @param hosts empty: the driver's host has the rings
+ * @param branch empty for a branch of the reader's own
  */
 public record ReadOptions(
     List<String> rings,

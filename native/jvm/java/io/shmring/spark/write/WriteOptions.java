@@ -9,18 +9,7 @@ import java.util.List;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 // CHANGE: a new option of Spark's reads or writes
-/**
- * The options of a write, checked.
- *
- * @param ring name or path
- * @param hostWaitMillis how long tasks on other hosts wait for an executor on the driver's host
- * @param batchRows the most rows of one message
- * @param batchBytes the approximate bytes of one message
- * @param timeoutMillis how long the commit waits for room
- * @param atomic a job that is too large to become readable at once is refused
- * @param endMarker the job's last message is the end marker
- * @param inDoubt what to do with an epoch that may or may not have been published
- */
+/** The options of a write, checked; docs/reference/spark.md says what each of them does. */
 public record WriteOptions(
     String ring,
     long hostWaitMillis,
