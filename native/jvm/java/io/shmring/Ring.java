@@ -332,9 +332,7 @@ public final class Ring implements AutoCloseable {
   }
 
   synchronized void retain() {
-    if (users == 0) {
-      throw closed("ring");
-    }
+    handle(); // throws if it is closed
     users++;
   }
 

@@ -1,6 +1,7 @@
 package io.shmring.spark;
 
-import io.shmring.spark.ShmringTable.ShmringScan;
+import io.shmring.spark.ShmringSource.ShmringTable.ShmringScan;
+import io.shmring.spark.ShmringSource.ShmringTable;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReads;
 import io.shmring.spark.sidecar.SidecarColumns;
