@@ -419,6 +419,8 @@ int main(int argc, char **argv)
 	}
 	if (stride == 0)
 		return fprintf(stderr, "killpoints [--stride N] [OPERATION...]\n"), 2;
+	if (!step_is_allowed())
+		return fprintf(stderr, "killpoints: this system lets no process be traced\n"), 77;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	n = choose(tasks, argc - 1, argv + 1);
 	if (n == 0)

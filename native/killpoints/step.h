@@ -24,6 +24,7 @@ struct trace {
 void step_begin(void);
 void step_end(void);
 
+bool step_is_allowed(void);
 /* Forks a child that runs job(argument) and stops it at step_begin(). */
 pid_t step_spawn(void (*job)(void *), void *argument);
 
