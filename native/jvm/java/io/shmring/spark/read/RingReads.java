@@ -30,33 +30,23 @@ public final class RingReads {
   private record Key(RingPlace place, String branch) {}
 
   RingRead of(RingPlace place, String branch) {
-    return reads.computeIfAbsent(new Key(place, branch), first -> new RingRead(place));
+    return reads.computeIfAbsent(new Key(place, branch), first -> new RingRead());
   }
 
   /**
-   * A DataFrame's read of a ring, as the driver keeps it and all of its plans share it: if tasks of
-   * one plan have released messages, tasks of another plan cannot read them.
+   * A DataFrame's read of a ring, which all of its plans share: if tasks of one plan have released
+   * messages, tasks of another plan cannot read them.
    *
    * <p>It counts how often a task was sent to an executor. A task's own attempt number begins again
    * with each stage, and Spark runs a stage again, with a new number, if an executor with its
    * output dies, or to draw a sample. So a task alone cannot know that its messages were read and
    * released before.
    */
-  static final class RingRead implements ReadPlan.PlacedPartition {
-    private final RingPlace place;
+  static final class RingRead {
     private final String id = UUID.randomUUID().toString();
     private long released = -1;
     private long ends = -1;
     private int launches;
-
-    RingRead(RingPlace place) {
-      this.place = place;
-    }
-
-    @Override
-    public RingPlace place() {
-      return place;
-    }
 
     /** Records the branch's position when the first plan that runs was made. */
     synchronized void plan(long released, long ends) {
@@ -66,8 +56,7 @@ public final class RingReads {
       }
     }
 
-    /** Spark serializes the partition with every attempt of its task. */
-    private synchronized Object writeReplace() {
+    synchronized RingPartition launch(RingPlace place) {
       launches++;
       return new RingPartition(place, id, released, ends, launches);
     }
@@ -86,6 +75,26 @@ public final class RingReads {
     @Override
     public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
       return new BatchReader(this, plan);
+    }
+  }
+
+  static final class PlannedPartition implements ReadPlan.PlacedPartition {
+    private final transient RingPlace place;
+    private final transient RingRead read;
+
+    PlannedPartition(RingPlace place, RingRead read) {
+      this.place = place;
+      this.read = read;
+    }
+
+    @Override
+    public RingPlace place() {
+      return place;
+    }
+
+    /** Spark serializes the partition with every attempt of its task. */
+    private Object writeReplace() {
+      return read.launch(place);
     }
   }
 
@@ -141,7 +150,7 @@ public final class RingReads {
     private InputPartition plan(RingPlace place, long released, long ends) {
       RingRead read = reads.of(place, options.branch());
       read.plan(released, ends);
-      return read;
+      return new PlannedPartition(place, read);
     }
 
     @Override
