@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,13 +25,6 @@ def keeps_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"n": [sum(batch.num_rows for batch in kept)]})
     for batch in kept:
         yield pa.record_batch({"n": batch.column("id")})
-
-
-def keeps_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    first = next(batches)
-    for batch in batches:
-        yield pa.record_batch({"n": batch.column("id")})
-    yield pa.record_batch({"n": first.column("id")})
 
 
 def looks_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +84,6 @@ def filters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 SHAPES: list[Callable[..., Any]] = [
     counts,
     keeps_all,
-    keeps_first,
     looks_ahead,
     twice,
     stops_early,
@@ -109,11 +100,6 @@ def raises(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if number == 2:
             raise ValueError("of the third batch")
         yield batch
-
-
-def raises_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    raise KeyError("no such thing")
-    yield
 
 
 def raises_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,28 +119,12 @@ def is_killed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield
 
 
-def exits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        sys.exit(0)
-    yield
-
-
 ENDS: list[Callable[..., Any]] = [
     raises,
-    raises_at_once,
     raises_at_the_end,
     ends_its_process,
     is_killed,
-    exits,
 ]
-
-
-def gives_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-    return iter([1])
-
-
-def gives_no_iterator(batches: Iterator[pa.RecordBatch]) -> Any:
-    return 1
 
 
 def gives_fewer_columns(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,8 +144,6 @@ def gives_other_types(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 WRONG: list[Callable[..., Any]] = [
-    gives_numbers,
-    gives_no_iterator,
     gives_fewer_columns,
     gives_more_columns,
     gives_other_names,
@@ -202,14 +170,6 @@ def adds(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
     for batch in batches:
         yield pc.add(batch, before)
         before += len(batch)
-
-
-def passes_on(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    yield from batches
-
-
-def takes_all_first(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    yield from list(batches)
 
 
 def looks_one_ahead(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -265,8 +225,6 @@ def raises_at_third(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 ITERATORS: list[Callable[..., Any]] = [
     adds,
-    passes_on,
-    takes_all_first,
     looks_one_ahead,
     gives_all_as_one,
     gives_other_sizes,

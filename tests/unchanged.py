@@ -26,7 +26,6 @@ MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 # CHANGE: a new version of Spark
 # Digests of what Spark itself comes to, by its version and the case; SHMRING_RECORD=1 writes them.
 RECORDED = Path(__file__).with_name("golden") / "spark/unchanged.json"
-SESSION = {"spark.sql.session.timeZone": "Europe/Berlin"}
 
 
 def _hinted(function: Any, takes: Any, gives: Any) -> Any:

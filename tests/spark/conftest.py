@@ -1,22 +1,21 @@
-"""What tests do with the session of their module, whichever that is."""
+"""A session in a zone where wrong instants are seen, and what tests do with any session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark("local[2]", **{"spark.sql.session.timeZone": "Europe/Berlin"})
 
 
 @pytest.fixture
-def set_option(spark: SparkSession) -> Iterator[Callable[[str, Any], None]]:
+def set_option(spark):
     """Sets an option of the session for the length of the test."""
     before: dict[str, str | None] = {}
 
-    def set_to(option: str, value: Any) -> None:
+    def set_to(option, value):
         before.setdefault(option, spark.conf.get(option, None))
         spark.conf.set(option, value)
 

@@ -18,12 +18,7 @@ import pyarrow as pa
 import pytest
 from direct import FUNCTIONS, ROWS, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
-from unchanged import ADAPTIVE, SESSION, arrays, arrays_iterator, outcome, series
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **SESSION)
+from unchanged import ADAPTIVE, arrays, arrays_iterator, outcome, series
 
 
 @pytest.fixture

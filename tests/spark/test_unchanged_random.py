@@ -22,7 +22,6 @@ from unchanged import (
     ADAPTIVE,
     FUNCTIONS,
     MOST_BYTES,
-    SESSION,
     WHOLE_STAGE,
     arrays,
     arrays_iterator,
@@ -48,11 +47,6 @@ OPTIONS: dict[str, list[Any]] = {
 }
 
 pytestmark = pytest.mark.spark_version(since="4.3")
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **SESSION)
 
 
 def _frame(spark: Any, rng: random.Random, kind: str) -> DataFrame:

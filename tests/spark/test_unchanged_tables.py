@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from direct import ROWS
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.functions import (
-    OrderingColumn,
-    PartitioningColumn,
     SkipRestOfInputTableException,
     col,
     lit,
 )
-from pyspark.sql.types import ArrayType, LongType, StructType
-from pyspark.sql.udtf import AnalyzeResult
 from unchanged import (
     ADAPTIVE,
     MOST_BYTES,
-    SESSION,
     WHOLE_STAGE,
     Cases,
     Given,
@@ -166,7 +159,6 @@ def of_tables(s):
 
 for name, options in {
     "tables_of_tables": {},
-    "tables_of_tables_of_pandas": {LEGACY: True},
     "tables_of_tables_in_small_batches": {ROWS: 3, WHOLE_STAGE: False},
 }.items():
     CASES[name] = of_tables, options
@@ -185,7 +177,8 @@ def tables_of_tables_and_values(s):
     ]
 
 
-def of_nothing(s):
+@case()
+def tables_of_nothing(s):
     ends = [None, lambda: [(7,)], lambda: None, list]
     evals = [lambda x: None, lambda x: [], lambda x: iter(())]
     functions = [_rows("n long", one, end) for one in evals for end in ends]
@@ -194,10 +187,6 @@ def of_nothing(s):
         *(_beside(s.one, each, "id") for each in functions),
         *(functions[i](empty.asTable()) for i in (0, 2, 3)),
     ]
-
-
-CASES["tables_of_nothing"] = of_nothing, {}
-CASES["tables_of_nothing_of_pandas"] = of_nothing, {LEGACY: True}
 
 
 @case()
@@ -213,44 +202,13 @@ def tables_whose_rows_lie_beside_nothing(s):
 def tables_of_every_type(s):
     same = _rows(s.typed.schema, lambda *values: [values])
     row = _rows(s.typed.schema, lambda row: [tuple(row)])
-    return [row(s.typed.asTable()), _beside(s.typed, same, *s.typed.columns)]
-
-
-@case({LEGACY: True})
-def tables_of_every_type_of_pandas(s):
-    return [
-        _beside(s.typed.select(name), _rows(f"same {kind}", lambda x: [(x,)]), name)
-        for name, kind in s.typed.dtypes
-    ]
-
-
-def of_wrong_types(s):
-    answers = [(1, "a"), ("1", "a"), (1.5, 2), (None, None), (1,), (1, "a", 2), 1, "text", {}, None]
-    kinds = ["a long, b string", "a date, b array<long>", "a decimal(5,2), b struct<x: int>"]
-    return [_rows(kind, lambda x, a=a: [a])(lit(1)) for kind in kinds for a in answers]
-
-
-CASES["tables_of_wrong_types"] = of_wrong_types, {}
-CASES["tables_of_wrong_types_of_pandas"] = of_wrong_types, {LEGACY: True}
+    batches = _batches(s.typed.schema, lambda batch: [pa.table(batch)])
+    table = s.typed.asTable()
+    return [row(table), _beside(s.typed, same, *s.typed.columns), batches(table)]
 
 
 @case()
-def tables_with_nulls_where_none_are_declared(s):
-    flat = StructType().add("a", LongType(), nullable=False)
-    inner = StructType().add("a", ArrayType(LongType(), containsNull=False))
-    good, bad = (lambda x: [([1, 2],)]), (lambda x: [([1, None],)])
-    return [
-        _rows(flat, lambda x: [(1,)])(lit(1)),
-        _rows(flat, lambda x: [(None,)])(lit(1)),
-        _rows(inner, good)(lit(1)),
-        _rows(inner, bad)(lit(1)),
-        _batches(flat, lambda x: [pa.table({"a": [1, None]})])(lit(1)),
-        _batches(inner, lambda x: [pa.table({"a": [[1, None]]})])(lit(1)),
-        _batches(inner, lambda x: [pa.table({"a": [[1]]})])(lit(1)),
-    ]
-
-
-def that_fail(s):
+def tables_that_fail(s):
     def raises(x: int) -> Any:
         raise ValueError(f"of {x}")
 
@@ -259,27 +217,6 @@ def that_fail(s):
         raise ValueError(f"after {x}")
 
     failing = [raises, later, lambda x: os._exit(3), lambda x: sys.exit("with a text"), lambda x: 1]
-    good = lambda x: [(x,)]  # noqa: E731
-    return [
-        *(_beside(s.one, _rows("n long", each), "id") for each in failing),
-        *(_rows("n long", each)(s.one.select("id").asTable()) for each in failing[:2]),
-        *(_beside(s.one, _rows("n long", good, lambda each=e: each(1)), "id") for e in failing),
-        _rows("n long", lambda: [(1,)])(lit(1)),
-    ]
-
-
-CASES["tables_that_fail"] = that_fail, {}
-CASES["tables_that_fail_of_pandas"] = that_fail, {LEGACY: True}
-
-
-@case()
-def tables_whose_class_fails(s):
-    class Constructed:
-        def __init__(self) -> None:
-            raise ValueError("of the constructor")
-
-        def eval(self, x: int) -> Iterator[Any]:
-            yield (x,)
 
     class Cleans:
         def eval(self, x: int) -> Iterator[Any]:
@@ -288,17 +225,19 @@ def tables_whose_class_fails(s):
         def cleanup(self) -> None:
             raise ValueError("of what cleans up")
 
-    class Takes:
-        def __init__(self, other: Any) -> None:
-            self.other = other
+    good = lambda x: [(x,)]  # noqa: E731
+    return [
+        _beside(s.one, _rows("n long", Cleans), "id"),
+        *(_beside(s.one, _rows("n long", each), "id") for each in failing),
+        *(_rows("n long", each)(s.one.select("id").asTable()) for each in failing[:2]),
+        _batches("n long", raises)(s.one.select("id").asTable()),
+        *(_beside(s.one, _rows("n long", good, lambda each=e: each(1)), "id") for e in failing),
+        _rows("n long", lambda: [(1,)])(lit(1)),
+    ]
 
-        def eval(self, x: int) -> Iterator[Any]:
-            yield (x,)
 
-    return [_beside(s.one, _rows("n long", each), "id") for each in (Constructed, Cleans, Takes)]
-
-
-def that_skip(s):
+@case()
+def tables_that_skip(s):
     class Skips:
         def __init__(self) -> None:
             self.seen = 0
@@ -321,56 +260,6 @@ def that_skip(s):
         skips(table()),
         skips(table().partitionBy("k").orderBy("id")),
         _beside(s.t, _rows("n long, seen int", Values), "id"),
-    ]
-
-
-CASES["tables_that_skip"] = that_skip, {}
-CASES["tables_that_skip_in_batches"] = that_skip, {ROWS: 3, LEGACY: True}
-
-
-@case()
-def tables_that_are_analyzed(s):
-    class Analyzed:
-        def __init__(self, result: AnalyzeResult) -> None:
-            self.names = result.schema.fieldNames()
-            self.n = 0
-
-        @staticmethod
-        def analyze(row: Any, names: Any) -> AnalyzeResult:
-            schema = StructType()
-            for name in names.value.split(","):
-                schema = schema.add(name, LongType())
-            return AnalyzeResult(
-                schema,
-                partitionBy=[PartitioningColumn("k")],
-                orderBy=[OrderingColumn("id", ascending=False)],
-            )
-
-        def eval(self, row: Any, names: str) -> Iterator[Any]:
-            self.n += 1
-            yield tuple(row["id"] + i for i in range(len(self.names)))
-
-        def terminate(self) -> Iterator[Any]:
-            yield (self.n,) * len(self.names)
-
-    analyzed = functions.udtf(Analyzed, useArrow=True)
-    return [analyzed(_keyed(s).asTable(), lit(names)) for names in ("a", "a,b,c")]
-
-
-@case()
-def tables_by_name_in_sql(s):
-    words = _rows("word string, at int", lambda text: ((w, i) for i, w in enumerate(text.split())))
-    s.spark.udtf.register("words_of", words)
-    frame = s.t.selectExpr("id", "concat_ws(' ', repeat('a', id % 5), text, 'z') line")
-    frame.createOrReplaceTempView("lines")
-    return [
-        s.spark.sql("select * from lines, lateral words_of(line)"),
-        s.spark.sql("select * from lines left join lateral words_of(upper(line))"),
-        s.spark.sql(
-            "select word, count(*) n from lines l, lateral words_of(l.line)"
-            " where at < 3 group by word order by n desc, word limit 9"
-        ),
-        s.spark.sql("select * from words_of('of a literal')"),
     ]
 
 
@@ -462,83 +351,13 @@ CASES["tables_of_batches"] = of_batches, {}
 CASES["tables_of_batches_in_small_batches"] = of_batches, {ROWS: 7, MOST_BYTES: 200}
 
 
-@case({ROWS: 10_000})
-def tables_of_batches_that_are_passed_on(s):
-    rows = s.spark.range(2500, numPartitions=2)
-    wide = rows.selectExpr("id", "repeat('x', 300) text", "id + 1 b")
-    same = _batches(wide.schema, lambda batch: [pa.table(batch)])
-    twice = _batches(wide.schema, lambda batch: [pa.table(batch), batch.slice(3, 5)])
-    total = ["sum(hash(*))", "count(*)"]
-    return [
-        same(wide.asTable()).selectExpr(*total),
-        twice(wide.asTable()).selectExpr(*total),
-    ]
-
-
-@case()
-def tables_of_batches_of_every_type(s):
-    return _batches(s.typed.schema, lambda batch: [pa.table(batch)])(s.typed.asTable())
-
-
-@case()
-def tables_of_batches_that_are_wrong(s):
-    answers: list[Any] = [
-        pa.table({"n": [1], "d": [Decimal("1.5")]}),
-        pa.table({"n": pa.array([1], pa.int32()), "d": [Decimal("1.50")]}),
-        pa.table({"n": ["1"], "d": [None]}),
-        pa.table({"d": [Decimal("1.50")], "n": [1]}),
-        pa.table({"n": ["x"], "d": [None]}),
-        pa.table({"n": [1]}),
-        pa.table({"m": [1], "d": [None]}),
-        pa.table({"n": [1], "d": [None], "e": [1]}),
-        pa.table({}),
-        {"n": [1]},
-        1,
-    ]
-
-    def raises(x: Any) -> Any:
-        raise ValueError(f"of {len(x)} rows")
-
-    kind = "n long, d decimal(5,2)"
-    return [
-        *(_batches(kind, lambda x, a=a: [a])(lit(1)) for a in answers),
-        *(_batches(kind, f)(lit(1)) for f in (lambda x: 1, lambda x: None, lambda x: [], raises)),
-        _batches(kind, lambda x: None, lambda: raises([]))(lit(1)),
-    ]
-
-
-@case()
-def tables_of_batches_that_skip(s):
-    class Skips:
-        def __init__(self) -> None:
-            self.seen = 0
-
-        def eval(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-            self.seen += 1
-            if self.seen > 2:
-                raise SkipRestOfInputTableException("enough")
-            yield pa.table({"n": [batch.num_rows]})
-
-        def terminate(self) -> Iterator[pa.Table]:
-            yield pa.table({"n": [-self.seen]})
-
-    skips = _batches("n long", Skips)
-    return [skips(s.t.asTable()), skips(_keyed(s).asTable().partitionBy("k").orderBy("id"))]
-
-
 # --- both ways ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **SESSION)
 
 
 RARE = (
     *("tables_of_values_o", "tables_of_values_in_one", "tables_of_values_not"),
-    *("tables_of_tables_", "tables_of_nothing_", "tables_of_wrong_types"),
-    *("tables_that_fail_", "tables_that_skip_", "tables_of_every_type_", "tables_of_batches_in"),
-    *("tables_of_batches_of", "tables_of_large", "tables_that_spark", "tables_with_nulls"),
+    *("tables_of_tables_", "tables_of_batches_in"),
+    *("tables_of_large", "tables_that_spark"),
 )
 
 
