@@ -37,13 +37,8 @@ IN_JVM = (
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
     "tests/spark/functions/test_direct_generated.py",
     *("tests/spark/functions/test_direct_small.py", "tests/spark/functions/test_sql_tab.py"),
-    *("tests/spark/functions/test_planned.py", "tests/spark/functions/test_joint.py"),
-    *(
-        "tests/spark/functions/test_direct_together.py",
-        "tests/spark/functions/test_direct_several.py",
-    ),
-    *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_cogroups.py"),
-    "tests/spark/functions/test_direct_memory.py",
+    "tests/spark/functions/test_direct_together.py",
+    *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_memory.py"),
 )
 IN_PYTHON = ("tests/spark/functions/test_through.py",)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 if TYPE_CHECKING:
@@ -40,6 +41,24 @@ TYPES = {
     "map": "map('k', id, cast(id as string), null)",
     "struct": "struct(id, array(cast(id as string)) inner, cast(id as decimal(5, 1)) d)",
     "deep": "array(struct(map(id, array(id)) m))",
+}
+NESTED = {"list", "texts", "map", "struct", "deep"}
+FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
+# Flat columns that a ring of Arrow batches may have.
+RING = {
+    "flag": pa.bool_(),
+    "tiny": pa.int8(),
+    "small": pa.int16(),
+    "number": pa.int32(),
+    "big": pa.int64(),
+    "single": pa.float32(),
+    "half": pa.float64(),
+    "exact": pa.decimal128(10, 2),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "day": pa.date32(),
+    "time": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
 }
 
 

@@ -434,18 +434,15 @@ _ANSWERS: dict[str, dict[str, float]] = {
     "no rows, swapped": {"id": 2, "score": -2.0, "risk": 0.5},
     "nothing": {},
 }
+_TWICE = [("id", 2), ("risk", 0.5), ("risk", 0.5), ("score", -2.0)]
 ANSWERS = (*_ANSWERS, "twice")
 
 
 def answer_named(kind: str) -> pa.RecordBatch:
     """An answer where id long, risk double, score double may be declared."""
-    if kind == "twice":
-        values: list[list[float]] = [[2], [0.5], [0.5], [-2.0]]
-        return pa.RecordBatch.from_arrays(
-            [pa.array(each) for each in values], names=["id", "risk", "risk", "score"]
-        )
-    columns = {name: pa.array([value]) for name, value in _ANSWERS[kind].items()}
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    pairs = _TWICE if kind == "twice" else list(_ANSWERS[kind].items())
+    columns = [pa.array([value]) for _, value in pairs]
+    batch = pa.RecordBatch.from_arrays(columns, names=[name for name, _ in pairs])
     return batch.slice(0, 0) if kind.startswith("no rows") else batch
 
 

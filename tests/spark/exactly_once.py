@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from shmring.spark import configure
 
 
-def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def slowly(batches):
     for batch in batches:
         time.sleep(0.01)
         yield batch
 
 
-def held_until(go: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def held_until(go):
     """A function that gives nothing before there is this file."""
 
-    def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def held(batches):
         for batch in batches:
             while not go.exists():
                 time.sleep(0.01)
@@ -35,7 +33,7 @@ def held_until(go: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     return held
 
 
-def main() -> None:
+def main():
     master, kind, source, target, folder = sys.argv[1:]
     spark = (
         configure(SparkSession.builder.master(master))

@@ -9,24 +9,17 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from direct import DIRECT, ROWS, plan_of
-from fixture_types import RunThread, Until
 
 import shmring
 from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 from shmring.spark import arrow_udf, through
-
-if TYPE_CHECKING:
-    from cluster import Cluster
-    from pyspark.sql import DataFrame, SparkSession
-    from sessions import Clusters, Sessions
 
 CORES = 2  # of each host: so many tasks of an executor ask its sidecar at a time
 WORKERS = 2
@@ -53,13 +46,13 @@ class Process(NamedTuple):
 class Host:
     """One of Spark's workers, with what it has started and its /dev/shm."""
 
-    def __init__(self, daemon: int, sidecar: str) -> None:
+    def __init__(self, daemon, sidecar):
         self._daemon = daemon
         self._sidecar = sidecar
         self._memory = Path(f"/proc/{daemon}/root/dev/shm")
         self._is_shared = self._memory.samefile("/dev/shm")  # with everything else that is here
 
-    def processes(self) -> list[Process]:
+    def processes(self):
         """All that Spark's worker has started, orphans too; they do not leave its session."""
         found: list[Process] = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -71,15 +64,15 @@ class Host:
                     found.append(Process(int(folder.name), kind))
         return found
 
-    def pids(self, kind: str) -> list[int]:
+    def pids(self, kind):
         return [process.pid for process in self.processes() if process.kind == kind]
 
-    def requests(self) -> int:
+    def requests(self):
         """How many slots the requests of clients have taken so far."""
         with self._ring() as ring:
             return ring.claimed
 
-    def is_whole(self) -> bool:
+    def is_whole(self):
         """Whether everything runs, once, the workers serve, and there is no file of the dead."""
         if Counter(process.kind for process in self.processes()) != WHOLE or self._left():
             return False
@@ -93,16 +86,16 @@ class Host:
             return served and any(participant["name"] == SUPERVISOR for participant in participants)
         return False
 
-    def _ring(self) -> shmring.Ring:
+    def _ring(self):
         path = self._memory / f"shmring.{request_ring_name(self._sidecar)}"
         return shmring.attach(path=path, read_only=True, foreign_owner=True)
 
-    def files(self) -> set[str]:
+    def files(self):
         """What lies in its /dev/shm, others' things apart."""
         names = os.listdir(self._memory)
         return {name for name in names if not self._is_shared or self._sidecar in name}
 
-    def _left(self) -> set[str]:
+    def _left(self):
         """Files that nobody living is to have."""
         files = self.files() - {f"shmring.{request_ring_name(self._sidecar)}"}
         replies = f"shmring.{reply_ring_name(self._sidecar, '')}"
@@ -111,32 +104,30 @@ class Host:
         assert len(kept) <= CORES
         return {file for file in files - kept if not file.startswith(".shmring-turn-")}
 
-    def is_empty(self) -> bool:
+    def is_empty(self):
         return not self.files() and not self.processes()
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"{self.processes()}, {self.files()}"
 
 
-def _runs(words: list[str], name: str) -> bool:
+def _runs(words, name):
     return any(word.rpartition(".")[2] == name or word == name for word in words)
 
 
 @pytest.fixture(scope="module")
-def cluster(clusters: Clusters) -> Cluster:
+def cluster(clusters):
     return clusters.start(cores=CORES, apart=True)
 
 
 @pytest.fixture
-def start(
-    start_spark: Callable[..., SparkSession], cluster: Cluster, sessions: Sessions, name: str
-) -> Callable[..., SparkSession]:
+def start(start_spark, cluster, sessions, name):
     """Starts an application that brings a sidecar along, in a JVM of its own.
 
     PySpark starts a JVM with the first session's options, which those after it have as well.
     """
 
-    def start(*, shared: bool) -> SparkSession:
+    def start(*, shared):
         sidecar = f"spark.shmring.sidecar.{name}"
         options = {
             DIRECT: "true",
@@ -155,10 +146,10 @@ def start(
 
 
 @pytest.fixture
-def expect(until: Until) -> Callable[..., None]:
+def expect(until):
     """Waits until something is so on each of these hosts, or says what is there instead."""
 
-    def expect(hosts: list[Host], condition: Callable[[Host], bool]) -> None:
+    def expect(hosts, condition):
         for host in hosts:
             try:
                 until(lambda host=host: condition(host))
@@ -170,16 +161,8 @@ def expect(until: Until) -> Callable[..., None]:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
-    cluster: Cluster,
-    sessions: Sessions,
-    start: Callable[..., SparkSession],
-    name: str,
-    tmp_path: Path,
-    thread: RunThread,
-    until: Until,
-    expect: Callable[..., None],
-    run: int,
-) -> None:
+    cluster, sessions, start, name, tmp_path, thread, until, expect, run
+):
     rng = random.Random(run)
     hosts = [Host(daemon, name) for daemon in cluster.daemons[1:]]
     spark = start(shared=run % 2 == 1)
@@ -191,7 +174,7 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
         spark.read.parquet(str(tmp_path / "numbers")).select(same("id").alias("id")),
     ]
 
-    def total(frame: DataFrame) -> tuple[int, int]:
+    def total(frame):
         sums = frame.selectExpr("count(*)", "sum(id)")
         (row,) = sums.collect()
         above, _, below = plan_of(sums).partition(f"Sidecar {name}")

@@ -9,20 +9,12 @@ import os
 import random
 import re
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import pyarrow as pa
 import pytest
 from direct import FUNCTIONS, ROWS, plan_of
-from fixture_types import RunThread, Until
-from pyspark.sql import functions
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from unchanged import series
 
 COUNT = 40_000
 CORES, TASKS = 4, 8
@@ -36,7 +28,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+def spark(start_spark):
     return start_spark(
         f"local[{CORES},20]",
         **{FUNCTIONS: "on", "spark.excludeOnFailure.enabled": "false", ROWS: str(BATCH)},
@@ -46,81 +38,75 @@ def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
 class Executor:
     """The JVM that runs the tasks."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._java: Any = spark.sparkContext._jvm
-        self._conf: Any = spark.sparkContext._jsc.sc().conf()
-        self.pid: int = self._java.java.lang.ProcessHandle.current().pid()
+    def __init__(self, spark):
+        self._java = spark.sparkContext._jvm
+        self._conf = spark.sparkContext._jsc.sc().conf()
+        self.pid = self._java.java.lang.ProcessHandle.current().pid()
 
-    def reuse_workers(self, wanted: bool) -> None:
+    def reuse_workers(self, wanted):
         self._conf.set("spark.python.worker.reuse", str(wanted).lower())
 
-    def descriptors(self) -> int:
+    def descriptors(self):
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
-    def rings(self) -> int:
+    def rings(self):
         """Those of Python workers that it has mapped; they have no names any more."""
         maps = Path(f"/proc/{self.pid}/maps").read_text()
         return len(set(re.findall(r"shmring\.worker\.\S+", maps)))
 
-    def arrow_bytes(self) -> int:
+    def arrow_bytes(self):
         utils = self._java.org.apache.spark.sql.util.ArrowUtils
         return int(utils.rootAllocator().getAllocatedMemory())
 
 
 @pytest.fixture(scope="module")
-def executor(spark: SparkSession) -> Executor:
+def executor(spark):
     return Executor(spark)
 
 
 @pytest.fixture(scope="module")
-def descriptors() -> list[int]:
+def descriptors():
     """Those of the executor after each run."""
     return []
 
 
-def _frames(spark: SparkSession, seen: Path) -> list[DataFrame]:
+def _frames(spark, seen):
     """Each function says in a file that it has got a batch."""
 
-    def says() -> None:
+    def says():
         with (seen / str(os.getpid())).open("a") as file:
             file.write(".")
 
-    def maps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def maps(batches):
         for batch in batches:
             says()
             yield batch
 
-    def same(x: pd.Series) -> pd.Series:
+    def same(x):
         says()
         return x
 
     numbers = spark.range(COUNT, numPartitions=TASKS)
     return [
         numbers.mapInArrow(maps, "id long"),
-        numbers.select(functions.pandas_udf(same, "long")("id").alias("id")),
+        numbers.select(series("long", same)("id").alias("id")),
     ]
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_kills_and_cancels_cost_no_row_and_leave_nothing(
-    spark: SparkSession,
-    executor: Executor,
-    descriptors: list[int],
-    tmp_path: Path,
-    thread: RunThread,
-    until: Until,
-    run: int,
-) -> None:
+    spark, executor, descriptors, tmp_path, thread, until, run
+):
     rng = random.Random(run)
     executor.reuse_workers(rng.random() < 0.7)
     frame = rng.choice(_frames(spark, tmp_path))
     assert "over rings" in plan_of(frame)
 
-    def total(group: str) -> tuple[int, int]:
+    def total(group):
         spark.sparkContext.setJobGroup(group, group, interruptOnCancel=rng.random() < 0.5)
         return tuple(frame.selectExpr("count(*)", "sum(id)").first() or ())
 
-    def batches() -> int:
+    def batches():
         return sum(file.stat().st_size for file in tmp_path.iterdir())
 
     is_cancelled = rng.random() < 0.3

@@ -6,49 +6,27 @@ import functools as tools
 import os
 import re
 import signal
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from direct import (
     ROWS,
-    TYPES,
-    ZONED,
-    columns_of,
     is_direct,
     metrics_of,
-    own_identity,
     plan_of,
     shown_of,
 )
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import functions
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
+from sessions import failure
 
+import shmring
 from shmring.sidecars import Sidecar
 from shmring.spark import arrow_udf, through
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **ZONED)
-
-
-def test_nulls_of_every_type_come_back_as_from_sparks_own_function(spark, served, set_option):
-    """Of some nulls and of none: test_direct_generated.py."""
-    name = served("identity", workers=2)
-    set_option(ROWS, 10)
-    frame = spark.range(300, numPartitions=2).selectExpr(*columns_of(TYPES, "all"))
-    result = frame.mapInArrow(through(name), frame.schema)
-    assert is_direct(result, name)
-    assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
-
-
-def test_batches_of_100_000_rows_of_300_bytes(spark, served, set_option):
-    name = served("identity")
-    set_option(ROWS, 100_000)
-    frame = spark.range(250_000, numPartitions=2).selectExpr("id", "repeat('x', 292) text")
-    result = frame.mapInArrow(through(name), frame.schema)
-    totals = result.selectExpr("count(*)", "sum(id)", "sum(length(text))").first()
-    assert tuple(totals) == (250_000, sum(range(250_000)), 292 * 250_000)
 
 
 def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, served):
@@ -57,14 +35,6 @@ def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, s
     assert frame.mapInArrow(through(name), "id long").collect() == []
     frame = spark.createDataFrame([(1, None), (2, None)], "a int, b string")
     assert frame.mapInArrow(through(name), frame.schema).collect() == frame.collect()
-
-
-def test_function_may_drop_or_multiply_rows(spark, serve, name):
-    sidecar = serve("twice")
-    assert spark.range(1000).mapInArrow(through(name), "id long").count() == 2000
-    sidecar.stop()
-    serve("no_batches")
-    assert spark.range(1000).mapInArrow(through(name), "id long").count() == 0
 
 
 def test_answers_larger_than_the_reply_ring(spark, served):
@@ -84,14 +54,6 @@ def test_rows_without_columns_are_cut_into_batches_too(spark, served, set_option
     assert (found["numInputRows"], found["requests"]) == (2**24 + 1, 2)
 
 
-def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
-    name = served("identity")
-    frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")
-    result = frame.mapInArrow(through(name), frame.schema)
-    assert not is_direct(result, name)
-    assert result.collect() == frame.collect()
-
-
 def test_explain_says_why_mapinarrow_is_left_to_spark(spark, served):
     name = served("identity")
     frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")
@@ -101,12 +63,43 @@ def test_explain_says_why_mapinarrow_is_left_to_spark(spark, served):
         return re.findall(r" \[Spark's own way: (.*?)\]", plan_of(frame))
 
     lower = 'column "text" of the type string collate UTF8_LCASE'
-    assert reasons(frame.mapInArrow(through(name), frame.schema)) == [lower]
+    left = frame.mapInArrow(through(name), frame.schema)
+    assert reasons(left) == [lower]
+    assert left.collect() == frame.collect()
     given = spark.range(10).mapInArrow(through(name), frame.schema[1:])
     assert reasons(given) == [lower]
     profiled = spark.range(10).mapInArrow(through(name), "id long", profile=profile)
     assert reasons(profiled) == ["it has a resource profile"]
     assert reasons(spark.range(10).mapInArrow(through(name), "id long")) == []
+
+
+JOB = """
+    import sys
+    from pyspark.sql import SparkSession
+    import shmring.spark
+
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = shmring.spark.configure(builder).getOrCreate()
+    function = shmring.spark.through(sys.argv[1])
+    variants = spark.range(10).selectExpr("parse_json('1') v")
+    for _ in range(2):
+        variants.mapInArrow(function, "v variant").explain()
+    spark.stop()
+"""
+
+
+@pytest.mark.long
+def test_log_says_once_what_is_left_to_spark(name, tmp_path):
+    job = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(JOB), name],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)},
+    )
+    assert job.returncode == 0, job.stderr
+    reason = 'column "v" of the type variant'
+    assert job.stderr.count(f'mapInArrow\'s batches to sidecar "{name}": {reason}') == 1
+    assert job.stdout.count(f"[Spark's own way: {reason}]") == 2
 
 
 def test_texts_whose_usual_collation_is_named_go_straight(spark, served):
@@ -235,22 +228,6 @@ def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, un
 # --- when something goes wrong ------------------------------------------------------------------
 
 
-def failure_of(frame):
-    with pytest.raises(Exception, match="sidecar") as caught:
-        frame.collect()
-    return str(caught.value)
-
-
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
-    name = served("fail_on_seven")
-    text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
-    assert f'sidecar "{name}" raised:' in text
-    assert "seven is not allowed" in text
-    assert "in fail_on_seven" in text
-    frame = spark.range(100, 200, numPartitions=2).mapInArrow(through(name), "id long")
-    assert frame.count() == 100
-
-
 @pytest.mark.parametrize(
     ("function", "schema", "why", "got"),
     [
@@ -263,7 +240,7 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(
     spark, served, function, schema, why, got
 ):
     name = served(function)
-    text = failure_of(spark.range(10, numPartitions=1).mapInArrow(through(name), schema))
+    text = failure(spark.range(10, numPartitions=1).mapInArrow(through(name), schema).collect)
     assert f'functions:{function} of sidecar "{name}" answered with other columns' in text
     assert why in text
     assert f"got {got})" in text
@@ -272,51 +249,55 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(
 def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, served):
     name = served("identity", slots=1024)
     frame = spark.range(1).selectExpr("repeat('x', 1000000) text")
-    text = failure_of(frame.mapInArrow(through(name), "text string"))
+    text = failure(frame.mapInArrow(through(name), "text string").collect)
     assert "make it larger with `shmring sidecar --slots 8192`" in text
 
 
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
     frame = spark.range(10).mapInArrow(through(name, connect_timeout=0.1), "id long")
-    assert f'no sidecar "{name}" on this host (waited 0.1 s' in failure_of(frame)
+    assert f'no sidecar "{name}" on this host (waited 0.1 s' in failure(frame.collect)
 
 
-def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
-    spark, serve, name, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(spark, serve, name, marker):
     serve("wait_for_marker")
     frame = spark.range(10, numPartitions=1).mapInArrow(through(name, timeout=1), "id long")
-    text = failure_of(frame)
-    (tmp_path / "marker").touch()
+    text = failure(frame.collect)
+    marker.touch()
     assert f'sidecar "{name}" lives but has not answered process' in text
     assert "serves functions:wait_for_marker, and is at message 0" in text
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("method", ["map", pytest.param("udf", marks=pytest.mark.long)])
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, set_option, outcome_under_kills
+    spark, serve, name, set_option, thread, until, method
 ):
+    """Each worker of three is killed once."""
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    frame = spark.range(60_000, numPartitions=2).mapInArrow(
-        through(name, connect_timeout=60), "id long"
-    )
-    found = outcome_under_kills(sidecar, lambda: frame.selectExpr("count(*)", "sum(id)").first())
-    assert tuple(found) == (60_000, sum(range(60_000)))
+    numbers = spark.range(60_000, numPartitions=2)
+    if method == "map":
+        frame = numbers.mapInArrow(through(name, connect_timeout=60), "id long")
+    else:
+        same = arrow_udf(name, "long", connect_timeout=60)
+        frame = numbers.select("id", same("id").alias("same")).where("same = id")
+    job = thread(lambda: tuple(frame.selectExpr("count(*)", "sum(id)").first()))
+    for worker in range(3):
+        before = sidecar.restarts
+        os.kill(sidecar.pids[worker], signal.SIGKILL)
+        until(lambda before=before: sidecar.restarts > before or not job.is_alive())
+    assert job.outcome() == (60_000, sum(range(60_000)))
 
 
 @pytest.mark.kill
 def test_sidecar_that_ends_during_the_job_fails_it_in_words(
-    spark, serve, name, monkeypatch, tmp_path, thread, until, reply_rings
+    spark, serve, name, marker, thread, until, reply_rings
 ):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
     frame = spark.range(1000, numPartitions=1).mapInArrow(
         through(name, connect_timeout=0.5), "id long"
     )
-    collecting = thread(lambda: failure_of(frame))
+    collecting = thread(lambda: failure(frame.collect))
     until(marker.with_suffix(".begun").exists)
     for pid in sidecar.pids:
         os.kill(pid, signal.SIGKILL)
@@ -327,10 +308,8 @@ def test_sidecar_that_ends_during_the_job_fails_it_in_words(
 
 @pytest.mark.kill
 def test_sidecar_that_is_started_anew_gets_what_was_under_way(
-    spark, serve, name, monkeypatch, tmp_path, thread, until
+    spark, serve, name, marker, thread, until
 ):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     first = serve("wait_for_marker")
     frame = spark.range(50_000, numPartitions=1).mapInArrow(
         through(name, connect_timeout=60), "id long"
@@ -346,10 +325,8 @@ def test_sidecar_that_is_started_anew_gets_what_was_under_way(
 
 @pytest.mark.kill
 def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
-    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, marker, until, reply_rings, start_job
 ):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
     frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
     cancel = start_job(frame)
@@ -359,3 +336,101 @@ def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
     until(lambda: not reply_rings(), "the end of the reply rings")
     assert frame.count() == 1000
     assert sidecar.restarts == 0
+
+
+# --- the reply rings of an executor's clients -----------------------------------------------------
+
+
+def test_reply_ring_grows_for_a_row_that_it_does_not_take(spark, serve, name, set_option):
+    serve("a_megabyte", workers=2)
+    set_option(ROWS, 10)
+    frame = spark.range(60, numPartitions=2).selectExpr("id x")
+    result = frame.mapInArrow(through(name), "text string")
+    assert is_direct(result, name)
+    for _ in range(2):
+        texts = [row.text for row in result.collect()]
+        assert sorted(t for t in texts if len(t) < 5) == sorted(map(str, range(60)))
+        assert 2 <= sum(t == "y" * 1_000_000 for t in texts) == len(texts) - 60
+
+
+def test_reply_ring_has_room_for_what_is_under_way(spark, serve, name, reply_rings):
+    serve("identity")
+    frame = spark.range(0, 50_000, 1, 1).selectExpr("id", "repeat('x', 92) text")
+    result = frame.mapInArrow(through(name), frame.schema)
+    assert is_direct(result, name)
+    assert result.selectExpr("sum(id)", "sum(length(text))").first()[:] == (
+        sum(range(50_000)),
+        92 * 50_000,
+    )
+    (ring,) = reply_rings()
+    with shmring.attach(ring, read_only=True) as found:
+        assert found.slots == 16384  # four of 10,000 rows
+
+
+# --- answers that Spark cannot take ---------------------------------------------------------------
+
+
+def test_sidecars_that_are_there_are_listed_where_one_is_not(spark, serve, name):
+    serve("identity")
+    result = spark.range(1).mapInArrow(through(f"{name}-typo", connect_timeout=0), "id long")
+    with pytest.raises(Exception, match="did not start") as caught:
+        result.collect()
+    listed = str(caught.value).partition("there are ")[2].partition(";")[0]
+    assert f'"{name}"' in listed.split(", ")
+
+
+def test_type_that_arrow_has_no_vectors_for_is_an_error(spark, serve, name):
+    serve("as_small_decimals")
+    frame = spark.range(3).selectExpr("id x")
+    with pytest.raises(Exception, match=r"decimal values|x is Decimal\(9, 2, 32\)"):
+        frame.mapInArrow(through(name), "x decimal(9, 2)").collect()
+
+
+LONGS = ArrayType(LongType(), containsNull=False)
+NESTED = ArrayType(StructType([StructField("a", LONGS, False)]))
+DEEP = "array(if(id = 2, null, struct(array(if(id = 3, null, id)) a)))"
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "kind", "nullable"),
+    [
+        ("mapInArrow", "if(id = 3, null, id)", LongType(), False),
+        ("mapInArrow", "if(id = 3, null, cast(id as string))", StringType(), False),
+        ("mapInArrow", "if(id = 2, null, array(id, if(id = 3, null, id)))", LONGS, True),
+        (
+            "mapInArrow",
+            "map('k', if(id = 3, null, id))",
+            MapType(StringType(), LongType(), False),
+            True,
+        ),
+        ("mapInArrow", DEEP, NESTED, True),
+        ("applyInArrow", DEEP, NESTED, True),
+    ],
+    ids=["long", "string", "array", "map", "nested", "groups"],
+)
+def test_null_where_none_was_declared_is_an_error(spark, served, method, values, kind, nullable):
+    name = served("identity")
+    frame = spark.range(6, numPartitions=2).selectExpr("id", f"{values} x")
+    declared = StructType([StructField("id", LongType()), StructField("x", kind, nullable)])
+
+    def answered(frame, function):
+        data = frame if method.startswith("map") else frame.groupBy("id")
+        return getattr(data, method)(function, declared)
+
+    with pytest.raises(Exception, match=r"a null in .*x,? (which|that) was declared without nulls"):
+        answered(frame, through(name)).collect()
+    whole = frame.where("id != 3")
+    ours = answered(whole, through(name))
+    assert is_direct(ours, name)
+    assert sorted(ours.collect()) == sorted(whole.collect())
+
+
+def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, served):
+    udf = arrow_udf(served("identity"), LONGS)
+    frame = spark.range(6).selectExpr("id", "array(if(id = 3, null, id)) x")
+    with pytest.raises(Exception, match="a null in a part of _0 that was declared without nulls"):
+        frame.select(udf("x")).collect()
+    whole = frame.where("id != 3")
+    assert [row.y for row in whole.select(udf("x").alias("y")).collect()] == [
+        row.x for row in whole.collect()
+    ]

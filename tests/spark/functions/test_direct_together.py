@@ -21,29 +21,24 @@ def spark(start_spark):
     return start_spark("local[4]", **{DIRECT: "true"})
 
 
-@pytest.fixture(params=["map", pytest.param("udf", marks=pytest.mark.long)])
-def double(request):
-    """Doubles a frame's numbers by this sidecar, by each of the two operators."""
-
-    def apply(name, frame):
-        if request.param == "map":
-            done = frame.withColumnRenamed("id", "x").mapInArrow(through(name), "x long")
-        else:
-            done = frame.select(arrow_udf(name, "long")("id").alias("x"))
-        assert is_direct(done, name)
-        return done
-
-    return apply
+def doubled(name, frame, method="map"):
+    """A frame's numbers, doubled by this sidecar."""
+    if method == "map":
+        done = frame.withColumnRenamed("id", "x").mapInArrow(through(name), "x long")
+    else:
+        done = frame.select(arrow_udf(name, "long")("id").alias("x"))
+    assert is_direct(done, name)
+    return done
 
 
 def total(frame):
     return frame.agg(functions.sum("x")).first()[0]
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, double, thread):
+def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, thread):
     name = served("double", workers=2)
     frames = [
-        double(name, spark.range(ROWS * i, ROWS * (i + 1), numPartitions=4)) for i in range(4)
+        doubled(name, spark.range(ROWS * i, ROWS * (i + 1), numPartitions=4)) for i in range(4)
     ]
     jobs = [thread(lambda frame=frame: [total(frame) for _ in range(3)]) for frame in frames]
     for i, job in enumerate(jobs):
@@ -61,14 +56,12 @@ def test_one_failing_query_leaves_the_other_alone(spark, served, thread):
     assert [job.outcome() for job in jobs] == [TOTAL - sum(range(8))] * 3
 
 
-@pytest.mark.parametrize(
-    ("double", "adaptive"), [("map", "true"), ("udf", "false")], indirect=["double"]
-)
-def test_exchange_above_a_sidecar_is_used_again(spark, served, double, set_option, adaptive):
+@pytest.mark.parametrize(("method", "adaptive"), [("map", "true"), ("udf", "false")])
+def test_exchange_above_a_sidecar_is_used_again(spark, served, set_option, method, adaptive):
     set_option("spark.sql.adaptive.enabled", adaptive)
     set_option("spark.sql.autoBroadcastJoinThreshold", -1)
     name = served("double", workers=2)
-    frame = double(name, spark.range(ROWS, numPartitions=4))
+    frame = doubled(name, spark.range(ROWS, numPartitions=4), method)
     sums = frame.groupBy(expr("x % 100").alias("k")).agg(functions.sum("x").alias("x"))
     joined = sums.alias("a").join(sums.alias("b"), expr("a.k = b.k")).selectExpr("a.x", "b.x y")
     joined.collect()

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import functools as tools
+import re
 
 import pyarrow as pa
 import pytest
-from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
+from direct import LOSES, ROWS, TYPES, columns_of, is_direct, metrics_of, plan_of
 from pyspark.ml.linalg import Vectors
-from pyspark.sql import Window, functions
+from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
+from unchanged import arrays
 
 from shmring.spark import arrow_udf
 
 
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **ZONED)
-
-
 def own_identity(kind):
-    """Spark's own UDF."""
-
-    def same(column):
-        return column
-
-    same.__annotations__ = {"column": pa.Array, "return": pa.Array}
-    return functions.arrow_udf(same, returnType=kind)
+    return arrays(kind, lambda column: column)
 
 
-def numbers(spark, count=2000, parts=3):
-    return spark.range(count, numPartitions=parts).selectExpr(
+@pytest.fixture(scope="module")
+def numbers(spark):
+    return spark.range(2000, numPartitions=3).selectExpr(
         "id", "id * 10 tens", "if(id % 3 = 0, null, id) gaps", "repeat('x', cast(id % 50 as int)) s"
     )
 
 
-def test_every_type_comes_back(spark, served, set_option):
-    """Of some nulls: test_direct_several.py; and of nulls alone test_direct.py."""
-    name = served("identity", workers=2)
-    set_option(ROWS, 70)
-    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "none"))
-    same = [arrow_udf(name, frame.schema[c].dataType)(c).alias(c) for c in TYPES]
-    ours = frame.select("id", *same)
-    assert plan_of(ours).count(f"Sidecar {name} udf, through(") == 1
-    assert ours.collect() == frame.collect()
-
-
-def test_function_sees_names_and_types_of_its_arguments(spark, served):
+def test_function_sees_names_and_types_of_its_arguments(served, numbers):
     name = served("types")
-    frame = numbers(spark, 10).selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
+    frame = numbers.selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
     types = arrow_udf(name, "string")
 
     calls = [
@@ -130,59 +111,16 @@ def test_answer_that_would_lose_its_values_fails_the_job(spark, served):
         frame.select(own_identity("long")("x")).collect()
 
 
-def test_udf_beside_other_columns_and_in_sql(spark, served):
+def test_udf_beside_other_columns_and_in_sql(spark, served, numbers):
     name = served("double")
-    numbers(spark).createOrReplaceTempView("numbers")
+    numbers.createOrReplaceTempView("numbers")
     spark.udf.register("doubled", arrow_udf(name, "long"))
     rows = spark.sql("select id, doubled(tens) t from numbers where doubled(id) > 3990").collect()
     assert [tuple(r) for r in rows] == [(i, 20 * i) for i in range(1996, 2000)]
 
 
-def test_udf_wherever_spark_takes_an_expression(spark, served):
-    name = served("double", workers=2)
-    double = arrow_udf(name, "long")
-    few = numbers(spark, 40)
-    sums = few.groupBy(functions.col("id") % 4).agg(functions.sum("id").alias("s"))
-    over = few.groupBy().agg(double(functions.max("id")).alias("d"), functions.max(double("id")))
-    assert tuple(over.first()) == (78, 78)
-    grouped = few.groupBy(double(functions.col("id") % 2)).agg(functions.sum(double("id")))
-    assert sorted(map(tuple, grouped.collect())) == [(0, 760), (2, 800)]
-    having = sums.where(double("s") > 400).select("s")
-    assert sorted(row.s for row in having.collect()) == [210]
-    ordered = few.orderBy(double(-functions.col("id"))).select("id").limit(3)
-    assert [row.id for row in ordered.collect()] == [39, 38, 37]
-    other = few.select(functions.col("id").alias("other"))
-    assert few.join(other, double("id") == functions.col("other")).count() == 20
-    window = Window.partitionBy(functions.col("id") % 2).orderBy("id")
-    running = few.select("id", functions.sum(double("id")).over(window).alias("r"))
-    assert running.where("id = 4").first().r == 2 * (0 + 2 + 4)
-    inside = few.select(
-        functions.struct(double("id").alias("d"), functions.array(double("tens"))).alias("s"),
-        functions.when(functions.col("id") > 1, double("id")).otherwise(-1).alias("w"),
-        functions.explode(functions.array(double("id"), double("tens"))).alias("e"),
-    )
-    rows = inside.where("s.d = 4").collect()
-    assert [(row.s.d, row.s[1], row.w, row.e) for row in rows] == [
-        (4, [40], 4, 4),
-        (4, [40], 4, 40),
-    ]
-
-
 def test_udf_is_named_after_its_sidecar(spark, name):
     assert spark.range(1).select(arrow_udf(name, "long")("id")).columns == [f"{name}(id)"]
-
-
-@pytest.mark.parametrize(
-    ("function", "text"),
-    [
-        ("no_rows", "expected [0-9]+, got 0"),
-        ("with_pid", r"answered with 2 columns \(.*, pid\)"),
-    ],
-)
-def test_answer_that_is_no_column_of_the_udf_is_told(spark, served, function, text):
-    name = served(function)
-    with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
-        numbers(spark, parts=1).select(arrow_udf(name, "long")("id")).collect()
 
 
 def test_udf_that_is_not_deterministic_keeps_its_names(spark, served):
@@ -192,9 +130,9 @@ def test_udf_that_is_not_deterministic_keeps_its_names(spark, served):
     assert is_direct(frame, name)
 
 
-def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
+def test_only_the_arguments_are_sent_and_read(spark, served, numbers, tmp_path):
     name = served("double")
-    wide = numbers(spark).selectExpr("*", "repeat('y', 1000) y")
+    wide = numbers.selectExpr("*", "repeat('y', 1000) y")
     wide.write.parquet(str(tmp_path / "wide"))
     frame = spark.read.parquet(str(tmp_path / "wide")).select(arrow_udf(name, "long")("tens"))
     assert frame.agg(expr("sum(`" + frame.columns[0] + "`)")).first()[0] == 20 * sum(range(2000))
@@ -248,33 +186,168 @@ def test_types_that_no_sidecar_has_are_named_and_stay_beside_the_arguments(spark
     assert beside.collect() == frame.collect()
 
 
-def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served):
+def test_empty_partitions_limits_and_joins(served, numbers):
     name = served("double", workers=2)
     double = arrow_udf(name, "long")
-    frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
+    frame = numbers.select("id", double("id").alias("d"))
     assert frame.where("id < 0").collect() == []
     assert [tuple(row) for row in frame.limit(3).collect()] == [(0, 0), (1, 2), (2, 4)]
     few = frame.where("id = 7")
     assert [tuple(row) for row in few.collect()] == [(7, 14)]
     twin = frame.withColumnRenamed("id", "other").withColumnRenamed("d", "e")
     assert frame.join(twin, expr("d = other")).count() == 1000
-    cached = frame.cache()
-    assert cached.count() == cached.where("d >= 0").count() == 2000
-    cached.unpersist()
-    shuffled = frame.repartition(2, "d")
-    union = shuffled.union(shuffled)
-    assert union.agg(functions.sum("d")).first()[0] == 4 * sum(range(2000))
 
 
-@pytest.mark.kill
+# --- several UDFs of one sidecar: one request a batch, and one answer ----------------------------
+
+
+@pytest.fixture(params=["rows", "columns"])
+def either(request, numbers):
+    """Of which the operator has rows, or columns."""
+    if request.param == "columns":
+        frame = numbers.cache()
+        frame.count()
+        yield frame
+        frame.unpersist()
+    else:
+        yield numbers
+
+
+def nodes_of(frame, name):
+    return plan_of(frame).count(f"Sidecar {name}")
+
+
+@pytest.mark.parametrize("nulls", ["none", "some"])
+def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, served, set_option, nulls):
+    name = served("identity", workers=2)
+    set_option(ROWS, 70)
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, nulls))
+
+    def results(make):
+        return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
+
+    ours = results(lambda kind: arrow_udf(name, kind))
+    assert nodes_of(ours, name) == 1
+    assert ours.collect() == results(own_identity).collect()
+
+
+def test_shared_arguments_nulls_and_different_types(served, either):
+    name = served("total", workers=2)
+    pairs = [("id", "tens"), ("tens", "gaps"), ("id", "tens"), ("gaps", "gaps"), ("id", "gaps")]
+    kinds = ["long", "double", "string", "decimal(22, 2)", "long"]
+    calls = list(zip(kinds, pairs, strict=True))
+    ours = either.select("s", *(arrow_udf(name, kind)(*pair) for kind, pair in calls), "id")
+    assert nodes_of(ours, name) == 1
+    sums = (f"cast(ifnull({a}, 0) + ifnull({b}, 0) as {kind})" for kind, (a, b) in calls)
+    assert ours.collect() == either.selectExpr("s", *sums, "id").collect()
+
+
+def test_batch_is_one_request_with_each_argument_once(served, either):
+    name = served("total", workers=2)
+    total = arrow_udf(name, "long")
+    one = either.select(total("id", "tens"))
+    three = either.select(total("id", "tens"), total("tens", "id"), total("id"))
+    found = []
+    for frame in (one, three):
+        assert len(frame.collect()) == 2000
+        found.append(metrics_of(frame))
+    assert [metrics["requests"] for metrics in found] == [3, 3]
+    assert [metrics["answers"] for metrics in found] == [3, 3]
+    assert found[1]["requestBytes"] < found[0]["requestBytes"] + 3 * 1000
+    assert found[1]["answerBytes"] > 2 * found[0]["answerBytes"]
+
+
+def test_same_call_twice_and_of_functions_that_are_not_deterministic(served, numbers):
+    name = served("double", workers=2)
+    double = arrow_udf(name, "long")
+    once = double.asNondeterministic()
+    frame = numbers.select(double("id"), double("id"), once("id"), once("id"))
+    assert [tuple(row) for row in frame.collect()] == [(2 * i,) * 4 for i in range(2000)]
+    assert nodes_of(frame, name) == 1
+
+
+def test_results_of_each_other_need_a_request_of_their_own(served, numbers):
+    name = served("double", workers=2)
+    double = arrow_udf(name, "long")
+    frame = numbers.select(
+        double("id"), double(double("id")), double(double(double("tens"))), double("gaps"), "s"
+    )
+    assert [tuple(row)[:4] for row in frame.collect()] == [
+        (2 * i, 4 * i, 80 * i, 2 * i if i % 3 else None) for i in range(2000)
+    ]
+    assert nodes_of(frame, name) == 3
+
+
+def columns_below(frame):
+    """What the topmost sidecar's node gets."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    while not plan.nodeName().startswith("Sidecar"):
+        plan = plan.children().head()
+    columns = plan.children().head().output()
+    return [columns.apply(i).name() for i in range(columns.size())]
+
+
+def test_columns_that_only_one_of_two_steps_takes_end_there(spark, serve, name):
+    serve("identity")
+    frame = spark.range(2000, numPartitions=2).selectExpr("id", "repeat('x', 50) s", "-id n")
+    same, number = arrow_udf(name, "string"), arrow_udf(name, "long")
+    twice = frame.select(same(same("s")), "id", number("n"))
+    assert [tuple(row) for row in twice.collect()] == [("x" * 50, i, -i) for i in range(2000)]
+    assert len(columns_below(twice)) == 3
+    assert "id" in columns_below(twice)
+
+
+def test_explain_says_what_each_function_is_given(spark, serve, name):
+    total = arrow_udf(name, "long")
+    frame = spark.range(3).selectExpr("id", "2 * id d")
+    text = plan_of(frame.select(total("id", b="d"), total("d"), total(col("id") + 1, "d")))
+    one = r"\w+#\d+L"
+    called = rf"{one}: \(id#\d+L AS id, d#\d+L AS b\), {one}: \(d#\d+L AS d\)"
+    computed = rf"{one}: \(\(id#\d+L \+ 1\) AS _0, d#\d+L AS d\)"
+    assert re.search(rf"udf, through\({name}, .*\), \[{called}, {computed}\]", text), text
+
+
+def test_row_whose_arguments_or_results_fit_no_message_says_what_to_set(spark, serve, name):
+    serve("identity", slots=1024)
+    frame = spark.range(1).selectExpr("repeat('x', 100000) a", "repeat('y', 100000) b")
+    same = arrow_udf(name, "string", reply_slots=1024)
+    assert len(frame.select(same("a")).collect()) == 1
+    with pytest.raises(Exception, match="may have") as caught:
+        frame.select(same("a"), same("b")).collect()
+    assert re.search(
+        rf'sidecar "{name}", ring of 1024 slots: 1 rows need at least \d+ bytes, a message may '
+        r"have 153300; make it larger with `shmring sidecar --slots 2048`.*arguments of UDFs",
+        str(caught.value),
+    )
+    with pytest.raises(Exception, match="may have") as caught:
+        frame.select(same("a"), same(x=col("a"))).collect()
+    text = str(caught.value)
+    assert f'sidecar "{name}" raised' in text
+    assert re.search(
+        r"one row needs \d+ bytes, a message may have \d+; make it larger with "
+        r"reply_slots=2048 of through\(\), the UDF",
+        text,
+    )
+    assert "the results of 2 UDFs for a row go as one message: select fewer at a time" in text
+
+
+def test_sidecars_in_turn_are_asked_once_each(served, numbers):
+    one, other = served("double", workers=2), served("as_text")
+    double, text = arrow_udf(one, "long"), arrow_udf(other, "string")
+    frame = numbers.select(double("id"), text("id"), double("tens"), text(double("id")), "id")
+    assert [tuple(row) for row in frame.collect()] == [
+        (2 * i, f"{i}", 20 * i, f"{2 * i}", i) for i in range(2000)
+    ]
+    assert nodes_of(frame, f"{one} ") == 1
+    assert nodes_of(frame, f"{other} ") == 1
+
+
 @pytest.mark.long
-def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, set_option, outcome_under_kills
-):
-    sidecar = serve("slow", workers=3)
-    set_option(ROWS, 500)
-    same = arrow_udf(name, "long", connect_timeout=60)
-    frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
-    sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))")
-    found = outcome_under_kills(sidecar, sums.first)
-    assert tuple(found) == (60_000, 60_000)
+def test_more_calls_than_a_request_may_have(spark, served):
+    name = served("double", workers=2)
+    double = arrow_udf(name, "long")
+    frame = spark.range(3, numPartitions=1).select(*(double(col("id") + i) for i in range(257)))
+    assert nodes_of(frame, name) == 2
+    assert [tuple(row) for row in frame.collect()] == [
+        tuple(2 * (i + k) for k in range(257)) for i in range(3)
+    ]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from direct import ROWS, TYPES, ZONED, columns_of, metrics_of
+from direct import ROWS, TYPES, columns_of, metrics_of
 from pyspark.sql.functions import col, lit
 
 from shmring.spark import through
 
 COUNT = 6_000  # rows, in two requests that are large enough
 LEFT = 10_000  # bytes of answers that have heads and lists
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **ZONED)
 
 
 @pytest.fixture
@@ -59,11 +54,9 @@ def test_columns_are_right_after_later_batches_wherever_they_are_kept(
     finally:
         kept.unpersist()
     assert result.sort("id").collect() == rows
-    assert by_id(result.join(frame.select("id"), "id").select(*result.columns).collect()) == rows
     some = result.limit(700).collect()
     assert len(some) == 700
     assert all(row == rows[row.id] for row in some)
-    assert by_id(result.repartition(3).collect()) == rows
 
 
 def test_rows_that_die_with_their_worker_come_back_with_their_columns(
@@ -76,11 +69,8 @@ def test_rows_that_die_with_their_worker_come_back_with_their_columns(
 
 def test_type_of_a_column_that_is_passed_on_is_checked(spark, serve, name, frame):
     serve("identity")
-    wrong = frame.select(
-        col("id"), *(col(name).cast("string").alias(name) for name in TYPES if name in ("big",))
-    )
     with pytest.raises(Exception, match="big is bigint, not string"):
-        frame.select("id", "big").mapInArrow(through(name), wrong.schema).collect()
+        frame.select("id", "big").mapInArrow(through(name), "id long, big string").collect()
 
 
 @pytest.mark.parametrize(

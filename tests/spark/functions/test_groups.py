@@ -1,20 +1,17 @@
-"""Groups through a sidecar."""
+"""Groups and cogroups through a sidecar."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from direct import TYPES, ZONED, columns_of, is_direct
-from pyspark.sql import functions
+from direct import TYPES, columns_of, is_direct, shown_of
 from pyspark.sql.functions import expr
+from sessions import failure
 
 from shmring.spark import through
 
 DECLARED = "s string, d double, id long"
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]", **ZONED)
 
 
 def numbers(spark, count=2000):
@@ -41,26 +38,9 @@ def test_function_is_called_once_a_group(spark, served):
     by_expression = frame.groupBy(expr("id % 2"), "k").applyInArrow(through(name), schema)
     assert by_expression.select("rows").distinct().count() == 2
     assert is_direct(by_expression, name)
+    assert frame.where("id < 0").groupBy("k").applyInArrow(through(name), schema).count() == 0
     whole = frame.groupBy().applyInArrow(through(name), schema)
     assert whole.select("rows").distinct().collect()[0].rows == 2000
-
-
-def test_groups_are_never_joined_nor_counted(spark, served):
-    name = served("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
-    schema = "k long, id long, tens long, rows long"
-    counted = numbers(spark).groupBy("k").applyInArrow(through(name), schema)
-    assert counted.select("k", "rows").distinct().count() == 7
-
-
-def test_answers_may_have_any_number_of_rows(spark, serve, name):
-    sidecar = serve("twice")
-    frame = numbers(spark, 100)
-    assert frame.groupBy("k").applyInArrow(through(name), frame.schema).count() == 200
-    sidecar.stop()
-    serve("no_batches")
-    assert frame.groupBy("k").applyInArrow(through(name), frame.schema).collect() == []
-    none = frame.where("id < 0").groupBy("k")
-    assert none.applyInArrow(through(name), frame.schema).collect() == []
 
 
 def test_keys_may_be_null_text_or_several(spark, served):
@@ -74,51 +54,131 @@ def test_keys_may_be_null_text_or_several(spark, served):
     ]
 
 
-def test_groups_of_groups_and_beside_a_join(spark, served):
-    name = served("identity", workers=2)
-    frame = numbers(spark)
-    once = frame.groupBy("k").applyInArrow(through(name), frame.schema)
-    twice = once.groupBy("k").applyInArrow(through(name), frame.schema)
-    joined = twice.join(once.withColumnRenamed("id", "other"), expr("id = other + 7"))
-    assert joined.count() == 1993
-    assert once.limit(3).count() == 3
-
-
 # --- when something goes wrong ------------------------------------------------------------------
-
-
-def failure_of(frame):
-    with pytest.raises(Exception, match="sidecar") as caught:
-        frame.collect()
-    return str(caught.value)
-
-
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served):
-    name = served("with_pid")
-    frame = spark.range(10, numPartitions=1)
-    text = failure_of(frame.groupBy("id").applyInArrow(through(name), "id long"))
-    assert f'functions:with_pid of sidecar "{name}" answered with other columns' in text
-    assert "applyInArrow was declared with: other names, or another number" in text
 
 
 def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served):
     name = served("identity", slots=1024)
     frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
-    text = failure_of(frame.groupBy("k").applyInArrow(through(name), frame.schema))
+    text = failure(frame.groupBy("k").applyInArrow(through(name), frame.schema).collect)
     assert "5000 rows" in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
 
 
-@pytest.mark.kill
-def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
-    spark, serve, name, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
-    serve("die_once", workers=2)
-    result = (
-        numbers(spark)
-        .groupBy("k")
-        .applyInArrow(through(name, connect_timeout=60), "k long, id long, tens long")
+# --- cogroups -------------------------------------------------------------------------------------
+
+SIDES = "left long, right long, names string"
+
+
+@pytest.fixture
+def cogrouped():
+    """Both frames' rows of a key through this sidecar."""
+
+    def cogrouped(name, left, right, schema, keys="k", **options):
+        by = [expr(key) for key in keys.split(", ")]
+        groups = left.groupBy(*by).cogroup(right.groupBy(*by))
+        result = groups.applyInArrow(through(name, **options), schema)
+        assert is_direct(result, name)
+        return result
+
+    return cogrouped
+
+
+def sides_of(left, right, keys="k"):
+    """What functions.sides() gives for the cogroups of two frames."""
+    by = [expr(key) for key in keys.split(", ")]
+    counts, others = (Counter(map(tuple, f.select(*by).collect())) for f in (left, right))
+    names = f"{' '.join(left.columns)} | {' '.join(right.columns)}"
+    return in_order((counts[key], others[key], names) for key in counts.keys() | others.keys())
+
+
+def in_order(rows):
+    return sorted(map(tuple, rows))
+
+
+def found(frame):
+    return in_order(frame.collect())
+
+
+@pytest.mark.parametrize(("right_rows", "count"), [("k > 2", 10), ("k < 0", 5)])
+def test_either_side_may_have_no_rows(spark, served, cogrouped, right_rows, count):
+    name = served("sides", workers=2)
+    left = numbers(spark, 100).where("k < 5")
+    right = spark.range(50, numPartitions=2).selectExpr("id % 10 k", "repeat('x', 3) s")
+    right = right.where(right_rows)
+    ours = found(cogrouped(name, left, right, SIDES))
+    assert ours == sides_of(left, right)
+    assert len(ours) == count
+    assert {row[2] for row in ours} <= {"k id tens | k s"}
+
+
+def test_keys_of_cogroups_may_be_null_several_or_expressions(spark, served, cogrouped):
+    keys = "k, id % 3, s"
+    name = served("sides", workers=2)
+    made = "if(id % 4 = 0, null, id % 4) k", "id", "if(id % 3 = 0, null, repeat('é', 1)) s"
+    left = spark.range(600, numPartitions=3).selectExpr(*made)
+    right = spark.range(20, numPartitions=2).selectExpr(*made)
+    ours = found(cogrouped(name, left, right, SIDES, keys))
+    assert ours == sides_of(left, right, keys)
+    assert len(ours) >= 3
+
+
+def test_every_type_reaches_both_sides_and_comes_back(spark, served, cogrouped):
+    name = served("left_side", workers=2)
+    columns = columns_of(TYPES, "some")
+    frame = spark.range(60, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
+    other = spark.range(5).withColumnRenamed("id", "k")
+    assert cogrouped(name, frame, other, frame.schema).orderBy("id").collect() == (
+        frame.orderBy("id").collect()
     )
-    assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))
-    assert (tmp_path / "marker").exists()
+    reverse = cogrouped(name, other, frame, "k long")
+    assert sorted(row.k for row in reverse.collect()) == list(range(5))
+
+
+def test_one_key_may_have_nearly_all_rows(spark, served, cogrouped):
+    name = served("sides", workers=2)
+    left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
+    right = spark.range(20_000, numPartitions=2).selectExpr("9 k", "repeat('x', 20) s")
+    result = cogrouped(name, left, right, SIDES)
+    ours = found(result)
+    (shown,) = shown_of(result, name)
+    assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
+    assert (49_500, 20_000, "k id | k s") in ours
+    assert ours == sides_of(left, right)
+
+
+def test_frame_is_cogrouped_with_itself_and_with_what_came_of_it(spark, served, cogrouped):
+    name = served("left_side", workers=2)
+    frame = numbers(spark)
+    once = cogrouped(name, frame, frame, frame.schema)
+    twice = cogrouped(name, once, frame.where("k < 3"), frame.schema)
+    assert found(twice) == found(frame)
+    joined = twice.join(once.withColumnRenamed("id", "other"), expr("id = other + 7"))
+    assert joined.count() == 1993
+    assert twice.limit(3).count() == 3
+
+
+# --- options that change while a query is made ----------------------------------------------------
+
+
+def applied(frame, method, function):
+    if method == "mapInArrow":
+        return frame.mapInArrow(function, frame.schema)
+    groups = frame.groupBy("k")
+    if method == "cogroup":
+        groups = groups.cogroup(frame.where("id < 0").groupBy("k"))
+    return groups.applyInArrow(function, frame.schema)
+
+
+@pytest.mark.parametrize("method", ["mapInArrow", "applyInArrow", "cogroup"])
+def test_instants_stay_when_the_zone_changes(spark, served, set_option, method):
+    name = served("left_side" if method == "cogroup" else "identity")
+    frame = spark.range(10, numPartitions=1).selectExpr(
+        "id % 2 k", "id", "timestamp_seconds(id * 3600000) time"
+    )
+    result = applied(frame, method, through(name))
+    expected = found(frame)
+    set_option("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert found(result) == expected
+    set_option("spark.sql.session.timeZone", "America/New_York")  # the query is planned already
+    assert found(result) == expected

@@ -69,11 +69,7 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
     assert f"Sidecar {name} mapInArrow, through({name}, " in page
 
 
-def test_task_that_runs_tells_what_it_has_done(
-    spark, serve, name, thread, until, monkeypatch, tmp_path
-):
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+def test_task_that_runs_tells_what_it_has_done(spark, serve, name, thread, until, marker):
     serve("identity")
     with Sidecar("functions:wait_for_marker", name=f"{name}-gate"):
         frame = spark.range(20_000, numPartitions=1).mapInArrow(through(name), "id long")

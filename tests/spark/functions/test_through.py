@@ -6,10 +6,16 @@ import os
 import pickle
 
 import pytest
-from direct import ROWS, TYPES, columns_of
+from direct import DIRECT, ROWS, TYPES, columns_of
 from pyspark.errors import PythonException
 
 from shmring.spark import through
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    """Its Python workers ask the sidecars."""
+    return start_spark("local[2]", **{DIRECT: "false"})
 
 
 def test_every_type_comes_back_in_order_also_from_empty_partitions(spark, serve, name, set_option):
@@ -26,6 +32,14 @@ def test_limit_leaves_nothing(spark, serve, name, reply_rings, until):
     frame = spark.range(10_000_000, numPartitions=2).mapInArrow(through(name), "id long")
     assert len(frame.limit(1).collect()) == 1
     until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+@pytest.mark.parametrize("direct", ["true", "false"])
+def test_rows_of_two_tasks_reach_the_function_as_one_batch(spark, serve, name, set_option, direct):
+    set_option(DIRECT, direct)
+    serve("with_rows", max_batch_rows=20, max_wait_ms=3_600_000.0)
+    frame = spark.range(20, numPartitions=2).mapInArrow(through(name), "id long, rows long")
+    assert [tuple(row) for row in frame.orderBy("id").collect()] == [(i, 20) for i in range(20)]
 
 
 def test_what_is_shipped_to_the_workers_is_small():
@@ -64,11 +78,9 @@ def test_through_is_refused_by_name_where_it_cannot_work(spark, served):
 
 @pytest.mark.kill
 def test_cancelled_job_leaves_no_file_and_no_process(
-    spark, serve, name, monkeypatch, tmp_path, until, reply_rings, start_job
+    spark, serve, name, marker, until, reply_rings, start_job
 ):
     """The tasks wait in the client: Spark kills their workers, whose `finally` never runs."""
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
     frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
     cancel = start_job(frame)

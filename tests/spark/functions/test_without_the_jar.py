@@ -35,7 +35,6 @@ def test_udfs_say_so(spark, served, set_option):
 
 
 def test_so_they_do_with_the_jar_where_spark_runs_the_function(spark, served, set_option):
-    set_option(DIRECT, "true")
     name = served("identity")
     run = through(name)
     frame = spark.range(3, numPartitions=1)
@@ -48,7 +47,6 @@ def test_so_they_do_with_the_jar_where_spark_runs_the_function(spark, served, se
 
 
 def test_methods_for_pandas_say_which_to_call(spark, served, set_option):
-    set_option(DIRECT, "true")
     run = through(served("identity"))
     frame = spark.range(3, numPartitions=1)
     for refused in (
@@ -61,7 +59,6 @@ def test_methods_for_pandas_say_which_to_call(spark, served, set_option):
 
 @pytest.mark.parametrize("method", ["applyInArrow", "cogroup"])
 def test_columns_that_no_sidecar_has_are_named(spark, served, set_option, method):
-    set_option(DIRECT, "true")
     frame = spark.range(3).selectExpr("id", "parse_json('{}') v")
     refused = 'cannot have column "v" of the type variant; cast it'
     with pytest.raises(Exception, match=f"sidecar .*applyInArrow {refused}"):

@@ -1,18 +1,14 @@
-"""Sixteen tasks of one executor and the rings for their answers, in the /dev/shm of a container."""
+"""Rings of an executor in the /dev/shm of a container: of sixteen tasks, and of Python workers."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.long]
-
-SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
 
 PRELUDE = """
     import os, threading, time
@@ -57,17 +53,13 @@ PRELUDE = """
 
 
 @pytest.fixture
-def in_64_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def in_64_mb(marker, with_small_shm):
     """Runs a program with a session of sixteen cores and a /dev/shm of 64 MB; what it printed."""
-    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
-    if probe.returncode:
-        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
 
-    def run(code: str) -> str:
+    def run(code):
         program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
         done = subprocess.run(
-            [*SMALL, "sh", sys.executable, "-c", program],
+            with_small_shm("64m", sys.executable, "-c", program),
             capture_output=True,
             text=True,
             timeout=900,
@@ -78,9 +70,7 @@ def in_64_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return run
 
 
-def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
-    in_64_mb: Callable[[str], str],
-) -> None:
+def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(in_64_mb):
     said = in_64_mb(
         """
         OPTIONS = {"reply_slots": 8192, "connect_timeout": 300}  # sixteen take 43 MB
@@ -95,7 +85,7 @@ def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
     assert said == "True\n" * 3
 
 
-def test_three_sidecars_deep_have_room(in_64_mb: Callable[[str], str]) -> None:
+def test_three_sidecars_deep_have_room(in_64_mb):
     said = in_64_mb(
         """
         OPTIONS = {}
@@ -108,3 +98,34 @@ def test_three_sidecars_deep_have_room(in_64_mb: Callable[[str], str]) -> None:
         """
     )
     assert said == "True\nTrue\n"
+
+
+OF_WORKERS = """
+    import os
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from shmring.spark import configure
+
+    builder = SparkSession.builder.master("local[2]").config("spark.local.dir", "local")
+    spark = configure(builder).getOrCreate()
+    numbers = spark.range(0, 10_000, 1, 4).selectExpr("id", "repeat('x', 300) text")
+    for _ in range(2):
+        same = numbers.mapInArrow(lambda batches: batches, numbers.schema)
+        assert "over rings" in same._jdf.queryExecution().executedPlan().toString()
+        totals = same.selectExpr("sum(id)", "sum(length(text))").first()
+        assert tuple(totals) == (sum(range(10_000)), 300 * 10_000)
+    assert not os.listdir("/dev/shm")
+    assert not [path for path in Path("local").rglob("*") if "worker" in path.name]
+"""
+
+
+def test_rings_are_files_elsewhere_and_one_line_says_so(tmp_path, with_small_shm):
+    done = subprocess.run(
+        with_small_shm("64k", sys.executable, "-c", textwrap.dedent(OF_WORKERS)),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.stderr.count("/dev/shm has no room for the rings of Python workers") == 1
