@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import subprocess
 
-    from pyspark.sql import DataFrame
-
     from shmring.sidecars import Sidecar
 
 Until = Callable[..., None]
@@ -17,5 +15,3 @@ RunThread = Callable[..., Any]
 RunChild = Callable[..., Any]
 RunCommand = Callable[..., "subprocess.Popen[Any]"]
 Serve = Callable[..., "Sidecar"]
-Load = Callable[..., "DataFrame"]
-Read = Callable[..., "DataFrame"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-from collections.abc import Callable
-
-# The command that runs a class of tests/jvm with arguments: fixture `java`.
-Java = Callable[..., list[str]]
+from collections.abc import Iterator
 
 
 def message(i: int) -> bytes:
@@ -19,3 +17,15 @@ def check(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
+
+
+@contextlib.contextmanager
+def beside(command: list[str]) -> Iterator[None]:
+    """Run a program beside what the block does; its exceptions are the test's."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        yield
+        _, errors = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors.decode()

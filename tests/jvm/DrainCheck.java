@@ -8,8 +8,6 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,7 +36,6 @@ public final class DrainCheck extends Checks {
         case "threads" -> drainInThreads(ring, count);
         case "closed" -> closeMeanwhile(ring);
         case "damaged" -> meetDamage(ring);
-        case "killed" -> waitInHandler(ring);
         case "aborted" -> meetAborted(ring);
         case "stopped", "stopped damaged" -> drainWhileStopped(ring, arguments[0]);
         case "writer" -> throwInWriter(ring);
@@ -270,24 +267,6 @@ public final class DrainCheck extends Checks {
     }
     closer.join();
     refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1));
-  }
-
-  /** The second of the messages is never done with. */
-  private static void waitInHandler(Ring ring) {
-    try (Consumer consumer = join(ring)) {
-      consumer.drain(
-          message -> {
-            if (message.id() == 1) {
-              System.out.println("second");
-              try {
-                System.in.read();
-              } catch (IOException error) {
-                throw new UncheckedIOException(error);
-              }
-            }
-          },
-          3);
-    }
   }
 
   /** The third of five is damaged: two, then the exception, then the last two. */

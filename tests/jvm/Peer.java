@@ -22,8 +22,8 @@ import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|aside|runs|close|drop
- * bytes RING COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `aside|runs|close|drop bytes RING
+ * COUNT`. */
 public final class Peer extends Checks {
   private static final int ROWS = 100;
 
@@ -38,7 +38,6 @@ public final class Peer extends Checks {
         case "consume bytes" -> consume(ring, count);
         case "produce arrow" -> produceArrow(ring, count, allocator);
         case "consume arrow" -> consumeArrow(ring, count, allocator);
-        case "nack bytes" -> nack(ring, count);
         case "aside bytes" -> setAside(ring, count);
         case "runs bytes" -> takeRuns(ring, count);
         case "close bytes" -> closeWaited(ring, count);
@@ -69,19 +68,6 @@ public final class Peer extends Checks {
     }
   }
 
-  /** Hands back what it takes, gets it again, and leaves it to others. */
-  private static void nack(Ring ring, int count) throws Exception {
-    try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
-      for (int i = 0; i < count; i++) {
-        try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
-          check(lease.first() == 0 && lease.redelivered() == i > 0, "delivered again");
-          lease.nack();
-          refused(Status.CLOSED, lease::nack);
-        }
-      }
-    }
-  }
-
   /** Hands back what it takes first, as often as may be; takes what is behind it, in each way. */
   private static void setAside(Ring ring, int count) throws Exception {
     String dead = ring.name() + ".dead";
@@ -91,7 +77,9 @@ public final class Peer extends Checks {
       for (int deliveries = 1; deliveries <= count; deliveries++) {
         Lease lease = consumer.poll(PATIENCE).orElseThrow();
         check(lease.first() == 0 && lease.deliveries() == deliveries, "counted");
+        check(lease.redelivered() == deliveries > 1, "delivered again");
         lease.nack();
+        refused(Status.CLOSED, lease::nack);
       }
       consumer.drain(message -> check(message.id() == 1, "the second"), 1);
     }

@@ -8,7 +8,7 @@ import struct
 import subprocess
 
 import pytest
-from java_programs import check, message
+from java_programs import beside, check, message
 
 import shmring
 
@@ -35,15 +35,10 @@ def inp(ring):
 
 def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name, java, ring, out):
     count = 3000
-    process = subprocess.Popen(java("DrainCheck", "drain", name, count), stderr=subprocess.PIPE)
-    try:
+    with beside(java("DrainCheck", "drain", name, count)):
         for i in range(count):  # around the ring several times: some lie across its end
             out.push(message(i), timeout=600)
         out.push_end()
-        _, errors = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors.decode()
     assert ring.branches()[0]["position"] == ring.claimed
 
 
@@ -54,13 +49,8 @@ def test_what_a_writer_fills_arrives_all_at_once(name, java, options):
         shmring.create(name, slots=1024, temporary=True, **options) as ring,
         ring.consumer("a", start="earliest") as inp,
     ):
-        process = subprocess.Popen(java("DrainCheck", "push", name, count), stderr=subprocess.PIPE)
-        try:
+        with beside(java("DrainCheck", "push", name, count)):
             got = list(inp)
-            _, errors = process.communicate(timeout=600)
-        finally:
-            process.kill()
-        assert process.returncode == 0, errors.decode()
         assert got == [message(i % 300) for i in range(count)]
 
 
@@ -92,23 +82,6 @@ def test_who_closes_waits_for_the_handler(name, java, out, inp):
     check(java("DrainCheck", "closed", name, 0))
     with inp.lease_many(10, timeout=0) as again:
         assert [bytes(data) for data in again] == [message(1), message(2)]
-        assert again.redelivered
-
-
-def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(name, java, out, inp):
-    out.push_many([message(i) for i in range(5)])
-    with subprocess.Popen(
-        java("DrainCheck", "killed", name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"second\n"
-            with inp.lease_many(10, timeout=0) as others:  # what it has not taken
-                assert [bytes(data) for data in others] == [message(3), message(4)]
-        finally:
-            process.kill()
-    with inp.lease_many(10, timeout=120) as again:
-        assert [bytes(data) for data in again] == [message(i) for i in range(3)]
         assert again.redelivered
 
 

@@ -14,11 +14,6 @@ ROWS = 100
 REFUSED = r'branch "b" is read twice in this plan'
 
 
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]")
-
-
 @pytest.fixture
 def ring(name):
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:

@@ -30,11 +30,6 @@ def ring(name):
         yield ring
 
 
-@pytest.fixture(scope="module")
-def spark(start_spark):
-    return start_spark("local[2]")
-
-
 @pytest.fixture
 def load(spark, ring):
     def load(**options):

@@ -190,18 +190,6 @@ def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(ring, stream):
     assert [p["numInputRows"] for p in progress if p["numInputRows"]] == [300, 300, 300, 100]
 
 
-def test_a_writer_that_is_faster_waits_and_nothing_is_lost(ring, stream, thread, until):
-    query = stream.start(ring.name, now=False)
-    until(ring.branches, "the stream's branch, which holds what is written")
-    batches = 2000  # eight thousand slots through four thousand
-    writing = thread(write, ring, range(batches))
-    until(lambda: not writing.is_alive(), "the end of the writing")
-    writing.outcome()
-    query.processAllAvailable()
-    query.stop()
-    assert stream.numbers() == list(range(batches * ROWS))
-
-
 def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(ring, stream, thread, until):
     ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
     write(ring, range(2000))  # twice what the ring holds

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from companion import place
+from direct import RING, TYPES, columns_of
 from sessions import failure
 
 import shmring
@@ -58,6 +59,28 @@ def test_rows_come_in_the_order_of_their_partitions(ring, spark):
     assert table["id"].to_pylist() == list(range(50_000))
     assert table["text"].to_pylist() == [f"text {i}" for i in range(50_000)]
     assert [participant["role"] for participant in ring.participants()] == ["attached"]
+
+
+BY_SPARKS_WRITER = RING | {"list": pa.list_(pa.int64())}
+BY_OURS = {column: RING[column] for column in RING if column not in ("flag", "exact")}
+
+
+@pytest.mark.parametrize(
+    ("types", "nulls", "rows_a_batch"),
+    [(BY_OURS, "none", 7), (BY_OURS, "some", 5000), (BY_SPARKS_WRITER, "some", 7)],
+)
+def test_each_value_arrives_as_spark_has_it(name, spark, types, nulls, rows_a_batch):
+    count = 6000 if rows_a_batch > 1000 else 300
+    columns = columns_of({column: TYPES[column] for column in types}, nulls)
+    frame = spark.range(0, count, 1, 1).selectExpr(*columns)
+    schema = pa.schema(list(types.items()))
+    with shmring.create(name, slots=65536, schema=schema, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        save(frame, name, batchRows=rows_a_batch, batchBytes=1 << 24)
+        with ring.arrow_reader("b", until="empty", copy=True) as reader:
+            batches = list(reader)
+    assert [batch.num_rows for batch in batches[:-1]] == [rows_a_batch] * (len(batches) - 1)
+    assert pa.Table.from_batches(batches) == frame.toArrow().cast(schema)
 
 
 def test_rows_are_readable_when_the_job_commits_and_not_before(ring, spark, thread, until):

@@ -10,20 +10,17 @@ from pathlib import Path
 import shmring
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "jvm"))
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[1] / "jvm")]
 
-import peer  # noqa: E402
+from test_pairs import SCHEMA, produce  # noqa: E402
 
 MESSAGES = 500
 BATCHES = 5
 
 with tempfile.TemporaryDirectory() as folder:
-    for kind, schema in (("bytes", None), ("arrow", peer.SCHEMA)):
+    for kind, schema in (("bytes", None), ("arrow", SCHEMA)):
         path = Path(folder) / kind
         with shmring.create(path=path, slots=1024, participants=8, schema=schema) as ring:
-            if schema is None:
-                peer.produce_bytes(ring, MESSAGES)
-            else:
-                peer.produce_arrow(ring, BATCHES)
+            produce(ring, kind, MESSAGES if schema is None else BATCHES)
         content = gzip.compress(path.read_bytes(), mtime=0)
         (HERE / f"{kind}-1.0.ring.gz").write_bytes(content)
