@@ -204,15 +204,6 @@ def test_error_of_one_call_says_which_and_gives_no_results_of_the_others(serve, 
     assert (alone.column("_2"), alone.error) == (list(range(10, 15)), "")
 
 
-def test_call_that_loses_a_row_fails_the_request(serve, ask):
-    serve("without_seven")
-    batch = pa.record_batch({"_0": list(range(10, 20)), "_1": list(range(10))})
-    (answer,) = ask(for_udfs(batch, [X, [["y", 1]]], LONG, LONG), rows=0)
-    assert "a UDF must: expected 10, got 9" in answer.error
-    assert "in call 2 of the 2" in answer.error
-    assert answer.batches == []
-
-
 @pytest.mark.parametrize("calls", [[[["x", 9]]], [], [X, X], "x"])
 def test_worker_tells_of_rubbish_and_lives(serve, ask, calls):
     sidecar = serve("identity")

@@ -17,6 +17,7 @@ import pytest
 from functions import numbers
 
 import shmring
+from shmring.sidecars.participants import serving
 from shmring.sidecars.wire import request_ring_name
 
 
@@ -101,23 +102,12 @@ def double(name):
 
 
 def workers(name):
-    with shmring.attach(request_ring_name(name), read_only=True) as ring:
-        return [
-            participant["pid"]
-            for participant in ring.participants()
-            if participant["alive"] and participant["role"] == "consumer"
-        ]
+    return [worker["pid"] for worker in serving(name)]
 
 
-@pytest.fixture
-def child_of():
-    """The processes that this one has started."""
-
-    def child_of(pid):
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return sorted(map(int, children.split()))
-
-    return child_of
+def children_of(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return sorted(map(int, children.split()))
 
 
 def parent(pid):
@@ -351,11 +341,13 @@ def test_children_of_a_shell_get_their_time_to_end(attend, name):
 # --- functions: workers of the attendant's own ---------------------------------------------------
 
 
-def test_workers_of_functions_are_the_attendants_own(attend, name, child_of):
+def test_workers_of_functions_are_the_attendants_own(attend, name):
     names = [f"{name}-{letter}" for letter in "ab"]
     attendant = attend(sidecars={each: ours("double", workers="2") for each in names})
     attendant.await_metrics(**{f"sidecar.{each}.workers": 2 for each in names})
-    assert child_of(attendant.process.pid) == sorted(pid for each in names for pid in workers(each))
+    assert children_of(attendant.process.pid) == sorted(
+        pid for each in names for pid in workers(each)
+    )
     assert [double(each) for each in names] == [[2, 4, 6]] * 2
     attendant.executor_dies()
     assert not [ring for ring in shmring.rings() if name in ring]
