@@ -250,7 +250,7 @@ def test_a_ring_that_the_dead_have_left_is_said_to_be_that(name: str, child: Run
     """
     process = child(code, name)
     assert process.line() == "made"
-    with pytest.raises(shmring.RingExists, match="attach to it with"):
+    with pytest.raises(shmring.RingExists, match="attach to it or unlink it"):
         shmring.create(name, slots=1024)
     process.kill()
     try:

@@ -42,20 +42,12 @@ def choose(table: dict[str, int], what: str, value: object) -> int:
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Check that this is an integer, Python's or numpy's."""
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise TypeError(f"{what} must be an int, not {value!r}")
-    if not least <= value <= most:
+    if not least <= index(value) <= most:
         raise ValueError(f"{what} must be from {least} to {most}, not {value}")
-    return value
-
-
-def at_least_one(what: str, value: object) -> int:
-    """Check that this is an integer, Python's or numpy's, of at least 1."""
-    if not isinstance(value, SupportsIndex):
-        raise TypeError(f"{what} must be an int, not {value!r}")
-    if index(value) < 1:
-        raise ValueError(f"{what} must be at least 1, not {value}")
-    return int(index(value))  # True is one
+    return index(value)
 
 
 def seconds_of(what: str, value: float, most: float = math.inf) -> float:

@@ -16,7 +16,7 @@ from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
 from shmring.ring import DEFAULT_SLOTS
-from shmring.sidecars.participants import findings as findings_of_sidecar
+from shmring.sidecars.rings import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds
 # These are told by what has not moved between two looks.

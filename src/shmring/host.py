@@ -23,7 +23,7 @@ from shmring.names import (
 )
 from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
 from shmring.ring import Ring, look_on
-from shmring.sidecars.participants import request_at
+from shmring.sidecars.rings import request_at
 
 
 # CHANGE: a new finding of check

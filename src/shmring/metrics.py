@@ -22,7 +22,7 @@ from shmring.findings import AGE, findings
 from shmring.host import HostLook, Observer, RingLook, Seen
 from shmring.names import REPLIES
 from shmring.records import Counters, ParticipantRecord
-from shmring.sidecars.participants import Staff
+from shmring.sidecars.rings import Staff
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family

@@ -29,7 +29,6 @@ from shmring.errors import (
     NoSpace,
     NotARing,
     PermissionRefused,
-    RingExists,
     RingNotFound,
     ShmringError,
 )
@@ -111,21 +110,6 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
     """Make a ring and attach to it."""
     try:
         return _shmring.make(path, label, **options)
-    except RingExists:
-        if not _has_name(label, path):
-            raise
-        left_by_the_dead = False
-        with suppress(ShmringError):  # it is no ring, or another user's
-            left_by_the_dead = bool(_shmring.reapable(path))
-        if left_by_the_dead:
-            raise RingExists(
-                f'ring "{label}" exists already ({path}), and all its participants are dead; '
-                f"`shmring gc {label}` removes it, or attach to it to read what it holds"
-            ) from None
-        raise RingExists(
-            f'ring "{label}" exists already ({path}); attach to it with shmring.attach("{label}"), '
-            f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
-        ) from None
     except NoSpace as error:
         if not _has_name(label, path) or is_own_limit(options["slots"]):
             raise

@@ -14,7 +14,7 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import SidecarClient
-from shmring.sidecars.participants import serving
+from shmring.sidecars.rings import serving
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("marker")]

@@ -9,7 +9,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import Sidecar, SidecarClient, participants
+from shmring.sidecars import Sidecar, SidecarClient, rings
 from shmring.sidecars import client as client_module
 from shmring.sidecars.supervisor import Supervisor
 from shmring.sidecars.wire import request_ring_name
@@ -261,7 +261,7 @@ def crowded(serve, client):
 def refused(monkeypatch):
     """Every time that a client was refused a participant."""
     times = []
-    enter = participants.enter
+    enter = rings.enter
 
     def counted(name):
         try:
@@ -270,7 +270,7 @@ def refused(monkeypatch):
             times.append(error)
             raise
 
-    monkeypatch.setattr(participants, "enter", counted)
+    monkeypatch.setattr(rings, "enter", counted)
     return times
 
 

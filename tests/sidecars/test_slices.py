@@ -11,7 +11,7 @@ from functions import for_udfs, numbers
 
 import shmring
 from shmring.sidecars.answers import together
-from shmring.sidecars.slices import batches_wanted, combined, joined, slices
+from shmring.sidecars.batches import batches_wanted, combined, joined, slices
 
 HOUR = 3_600_000.0  # ms
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from shmring._shmring import same_columns
-from shmring.sidecars.unchanged import Unchanged
+from shmring.sidecars.batches import Unchanged
 
 ROWS = 100
 OFFSETS = pa.array(range(0, 2 * ROWS + 1, 2), pa.int32())

@@ -17,7 +17,7 @@ import pytest
 from direct import DIRECT, ROWS, plan_of
 
 import shmring
-from shmring.sidecars.participants import SUPERVISOR
+from shmring.sidecars.rings import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 from shmring.spark import arrow_udf, through
 

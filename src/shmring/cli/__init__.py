@@ -14,16 +14,14 @@ from typing import Any
 import click
 
 import shmring
-from shmring.cli.check import check
-from shmring.cli.consume import consume
-from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table, top
+from shmring.cli.messages import consume, produce
 from shmring.cli.options import json_option
 from shmring.cli.output import exit_on_error, say, status_of, take_signals
-from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
+from shmring.cli.watch import check, exporter
 from shmring.errors import ShmringError
 
 __all__ = ["app", "main"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -23,8 +25,9 @@ from shmring.cli.output import (
 from shmring.inspect import filled_rows
 from shmring.records import ParticipantRecord, RingInfo, RingStats
 
-_BRANCH_COLUMNS = ("", "branch", "lag", "consumers", "orphans", "kind", "after", "position")
-_PARTICIPANT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
+Columns = dict[str, Callable[[Any], object]]
+
+_KINDS = ("exclusive", "ephemeral", "drop_oldest")
 # CHANGE: a new counter of participants
 _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped", "redelivered")
 
@@ -104,27 +107,35 @@ class _Rates:
 
 def _show(stats: Any, lines: tuple[str, ...]) -> None:
     """The lines, the branches and the participants; with what passes a second, if that is known."""
-    rates = ("slots_per_s",), ("messages_per_s", "bytes_per_s")
-    of_branches, of_participants = rates if "slots_per_s" in stats else ((), ())
     print_lines("\n".join(lines))
-    print()
-    show_table(
-        (*_BRANCH_COLUMNS, *(rate.replace("_per_", "/") for rate in of_branches)),
-        [
-            (*row, *(branch[rate] for rate in of_branches))
-            for row, branch in zip(_branch_rows(stats), stats["branches"], strict=True)
-        ],
-        title="branches",
-    )
-    print()
-    show_table(
-        (*_PARTICIPANT_COLUMNS, *(rate.replace("_per_", "/") for rate in of_participants)),
-        [
-            (*_participant_row(each), *(each[rate] for rate in of_participants))
-            for each in stats["participants"]
-        ],
-        title="participants",
-    )
+    holder = stats["holder"] if stats["used"] else None
+    branches: Columns = {
+        "": lambda b: ">" if holder and holder["branch"] == b["name"] else "",  # holds producers
+        "branch": itemgetter("name"),
+        "lag": itemgetter("lag"),
+        "consumers": itemgetter("consumers"),
+        "orphans": itemgetter("orphans"),
+        "kind": lambda b: " ".join(filter(b.get, _KINDS)) or "reliable",
+        "after": lambda b: " ".join(b["after"]) or "producers",
+        "position": itemgetter("position"),
+    }
+    participants: Columns = {
+        "seat": itemgetter("seat"),
+        "role": itemgetter("role"),
+        "name": itemgetter("name"),
+        "branch": lambda p: p["branch"] or "-",
+        "pid": lambda p: str(p["pid"]),
+        "state": _state,
+        "holds from": _holds_from,
+    }
+    if "slots_per_s" in stats:
+        branches["slots/s"] = itemgetter("slots_per_s")
+        participants["messages/s"] = itemgetter("messages_per_s")
+        participants["bytes/s"] = itemgetter("bytes_per_s")
+    for title, columns in {"branches": branches, "participants": participants}.items():
+        print()
+        rows = [[get(record) for get in columns.values()] for record in stats[title]]
+        show_table(list(columns), rows, title=title)
 
 
 def summary(place: Place, stats: RingStats) -> list[str]:
@@ -149,24 +160,6 @@ def _header(info: RingInfo) -> str:
     )
 
 
-def _branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
-    """Rows for _BRANCH_COLUMNS; > marks the branch that holds the producers."""
-    holder = stats["holder"] if stats["used"] else None
-    return [
-        (
-            ">" if holder and holder["branch"] == b["name"] else "",
-            b["name"],
-            b["lag"],
-            b["consumers"],
-            b["orphans"],
-            " ".join(k for k in ("exclusive", "ephemeral", "drop_oldest") if b[k]) or "reliable",
-            " ".join(b["after"]) or "producers",
-            b["position"],
-        )
-        for b in stats["branches"]
-    ]
-
-
 def _state(participant: ParticipantRecord) -> str:
     if participant["alive"]:
         return "stopped" if participant["stopped"] else "alive"
@@ -175,19 +168,9 @@ def _state(participant: ParticipantRecord) -> str:
     return "dead, redelivery" if participant["pid"] else "handed back"
 
 
-def _participant_row(participant: ParticipantRecord) -> tuple[object, ...]:
-    held = [
-        sequence for sequence in (participant["claim"], participant["hold"]) if sequence is not None
-    ]
-    return (
-        participant["seat"],
-        participant["role"],
-        participant["name"],
-        participant["branch"] or "-",
-        str(participant["pid"]),
-        _state(participant),
-        f"{min(held):,}" if held else "-",
-    )
+def _holds_from(participant: ParticipantRecord) -> str:
+    held = [at for at in (participant["claim"], participant["hold"]) if at is not None]
+    return f"{min(held):,}" if held else "-"
 
 
 def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tuple[object, ...]]]:

@@ -31,11 +31,10 @@ from shmring.arrow.batches import (
     most_bytes,
 )
 from shmring.errors import Full, MessageTooLarge, RingNotFound, ShmringError
+from shmring.sidecars.batches import MOST_BYTES, Unchanged, as_one, batches_wanted, slices
 from shmring.sidecars.calls import Calls, arguments, is_group
 from shmring.sidecars.functions import Batching, Function, WrongRows, raised
 from shmring.sidecars.rings import REPLY
-from shmring.sidecars.slices import MOST_BYTES, as_one, batches_wanted, slices
-from shmring.sidecars.unchanged import Unchanged
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -234,13 +233,9 @@ class Heartbeat:
 
 
 class Answers:
-    """Works on requests, and lets their clients publish what comes of it.
+    """Works on requests, as a Worker does, and lets their clients publish what comes of it.
 
-    Parameters
-    ----------
-    function : as for a Worker
-    target, sidecar, ring : the function, its sidecar and that one's ring, in errors
-    batching : how many requests are worked on at a time; None: each alone
+    Errors name `target`, the function, its sidecar and that one's ring.
     """
 
     def __init__(

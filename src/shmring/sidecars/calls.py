@@ -19,7 +19,7 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
-from shmring.sidecars.slices import combined, with_rows
+from shmring.sidecars.batches import combined, with_rows
 
 _arrow: Any = pa
 

@@ -22,8 +22,7 @@ from shmring.errors import (
     SidecarError,
     SidecarUnavailable,
 )
-from shmring.sidecars.participants import await_entry, lives, state
-from shmring.sidecars.rings import REPLY, REQUEST
+from shmring.sidecars.rings import REPLY, REQUEST, await_entry, lives, state
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -249,7 +248,7 @@ class SidecarClient(Closing):
         if now - self._last_look < _LOOK_EVERY:
             return
         self._last_look = now
-        if lives(self._requests):
+        if lives(self._requests.participants()):
             self._dead_since = None
             if now - self._last_heard > self._timeout:
                 raise SidecarUnavailable(

@@ -10,7 +10,7 @@ from traceback import format_exception
 from typing import Any, Self, TypeAlias, cast
 
 import shmring
-from shmring.arguments import at_least_one
+from shmring.arguments import integer
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -38,7 +38,7 @@ class Batching:
             if max_wait_ms is not None:
                 raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
             return None
-        rows = at_least_one("max_batch_rows", max_batch_rows)
+        rows = integer("max_batch_rows", max_batch_rows, 1)
         wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
         if not 0 <= wait < float("inf"):
             raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")

@@ -1,23 +1,258 @@
-"""The rings of a sidecar: how large they are, made, left to others, or swept."""
+"""The rings of a sidecar: who takes part in the one for requests, how large they are, their end.
+
+Names of participants are what a sidecar's processes know of each other: a supervisor says that it
+wants the ring (it may have no worker just now), a worker which function it loads or serves.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import random
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import shmring
 from shmring._shmring import MAX_PARTICIPANTS, SLOT_FILE_BYTES
-from shmring.errors import NoSpace, RingNotFound, ShmringError
-from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, remove
-from shmring.sidecars.participants import SUPERVISOR
-from shmring.sidecars.wire import reply_ring_name, request_ring_name
+from shmring.errors import (
+    Damaged,
+    LimitReached,
+    NoSpace,
+    RingNotFound,
+    ShmringError,
+    SidecarUnavailable,
+)
+from shmring.names import REPLIES, REQUESTS, SHM_FOLDER, is_own_limit, memory, path_of, remove
+from shmring.records import Finding, ParticipantRecord
+from shmring.sidecars.wire import HEAD_BYTES, Head, reply_ring_name, request_ring_name
+
+# A client is a participant of the request ring, a worker too. Clients leave so many free, or an
+# eighth: a worker that is replaced must find its own, however many clients wait for some.
+_FOR_WORKERS = 16
+
+SUPERVISOR = "supervisor"
+LOADING = "loading "  # then the function's name
+CLIENT = "client"
+# Then how many workers were replaced, and how many of them within RESTART_SECONDS; there since the
+# last of them.
+RESTARTED = "restarted "
+RESTART_SECONDS = 300
+_AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
+_CALM = 60.0  # seconds without a further one, after which that is over
+
+_SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
+_PAUSE = 1.0  # the longest between two of these
+
+
+def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
+    """Attach to a sidecar's request ring as a client, now, if that has room for clients."""
+    ring = shmring.attach(request_ring_name(sidecar))
+    try:
+        producer = ring.producer(CLIENT)
+        most = ring.info.participants
+        if len(ring.participants()) > most - min(_FOR_WORKERS, most // 8):
+            raise LimitReached(f'sidecar "{sidecar}": the room that is left is for workers')
+    except BaseException:
+        ring.close()
+        raise
+    return ring, producer
+
+
+def await_entry(
+    sidecar: str, timeout: float, connect_timeout: float
+) -> tuple[shmring.Ring, shmring.Producer]:
+    """Attach as a client when there is a sidecar, and room for one; SidecarUnavailable if not.
+
+    It waits `timeout` seconds for room, and `connect_timeout` for the sidecar.
+    """
+    begun = time.monotonic()
+    pause = _SLICE
+    while True:
+        try:
+            return enter(sidecar)
+        except RingNotFound as error:
+            if time.monotonic() - begun >= connect_timeout:
+                raise SidecarUnavailable(
+                    f'no sidecar "{sidecar}" on this host (waited {connect_timeout:g} s, '
+                    f"connect_timeout=..., and it did not start); {_others()}; start it with "
+                    f"`shmring sidecar module:function --name {sidecar}`, or see in the log "
+                    f"of what should have started it why it is not there"
+                ) from error
+            time.sleep(_SLICE)
+        except LimitReached as error:
+            left = timeout - (time.monotonic() - begun)
+            if left <= 0:
+                raise SidecarUnavailable(
+                    f'sidecar "{sidecar}" has had no room for another client for '
+                    f"{timeout:g} s: `shmring stat {request_ring_name(sidecar)}` shows who takes "
+                    f"part; let fewer tasks run at a time on a host, share their work between "
+                    f"sidecars of several names, or wait longer (timeout=...)"
+                ) from error
+            time.sleep(min(left, random.uniform(pause / 2, pause)))
+            pause = min(2 * pause, _PAUSE)
+
+
+def _participants(sidecar: str) -> list[ParticipantRecord]:
+    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+        return ring.participants()
+    return []
+
+
+def serving(sidecar: str) -> list[ParticipantRecord]:
+    """A sidecar's workers that serve."""
+    return [each for each in _participants(sidecar) if each["alive"] and each["role"] == "consumer"]
+
+
+def _others() -> str:
+    """Which sidecars are there."""
+    names = [name.removeprefix(REQUESTS) for name in shmring.rings() if name.startswith(REQUESTS)]
+    served = ", ".join(f'"{name}"' for name in sorted(names) if lives(_participants(name)))
+    return f"there are {served}" if served else "there is none at all"
+
+
+def lives(participants: list[ParticipantRecord]) -> bool:
+    """Whether a worker or a supervisor of a sidecar lives, by those of its request ring."""
+    return any(
+        each["alive"] and (each["role"] == "consumer" or each["name"] == SUPERVISOR)
+        for each in participants
+    )
+
+
+def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
+    """A request, in words, and when it was published, in nanoseconds; 0 if nobody knows."""
+    slot = sequence % ring.slots
+    for found in ring.rows(slot, slot + 1, HEAD_BYTES):
+        if found[1] == sequence:
+            with suppress(Damaged):
+                return Head.unpack(found[6], ring=ring.path).describe(), found[2]
+    return f"message {sequence}", 0
+
+
+def _age_of(participant: ParticipantRecord) -> str:
+    return _in_words(max(0.0, time.time() - participant["joined_ns"] / 1e9))
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+class Staff(NamedTuple):
+    """The living processes of a sidecar, by what they are for."""
+
+    workers: list[ParticipantRecord]
+    loading: list[ParticipantRecord]
+    supervisors: list[ParticipantRecord]
+    clients: list[ParticipantRecord]
+    restarts: int  # workers that were replaced
+    recent: int  # those of them that were so lately
+    last_ns: int  # when the last one was
+
+    @classmethod
+    def of(cls, participants: Iterable[ParticipantRecord]) -> Staff:
+        """Find them among the participants of the request ring."""
+        alive = [participant for participant in participants if participant["alive"]]
+        named = {
+            name: [participant for participant in alive if participant["name"].startswith(name)]
+            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED)
+        }
+        lately = time.time_ns() - RESTART_SECONDS * 10**9
+        total = recent = last = 0
+        for participant in named[RESTARTED]:
+            counts = re.findall(r"\d+", participant["name"])
+            if len(counts) == 2:
+                total += int(counts[0])
+                recent += int(counts[1]) if participant["joined_ns"] > lately else 0
+                last = max(last, participant["joined_ns"])
+        workers = [participant for participant in alive if participant["role"] == "consumer"]
+        of = (named[LOADING], named[SUPERVISOR], named[CLIENT])
+        return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
+
+
+def state(ring: shmring.Ring) -> list[str]:
+    """How a sidecar is, by its request ring: what each worker is at, and what is wrong."""
+    participants = ring.participants()
+    at = [_at(ring, worker) for worker in Staff.of(participants).workers if not worker["stopped"]]
+    sidecar = str(ring.name).removeprefix(REQUESTS)
+    return at + [each.words for each in findings(sidecar, participants)]
+
+
+def _at(ring: shmring.Ring, worker: ParticipantRecord) -> str:
+    words = f"worker {worker['pid']} serves {worker['name']}"
+    if worker["hold"] is None:
+        return f"{words}, and waits for requests"
+    request, published = request_at(ring, worker["hold"])
+    seconds = max(0.0, time.time() - max(published, worker["joined_ns"]) / 1e9)
+    return f"{words}, and has been at {request} for up to {_in_words(seconds)}"
+
+
+# CHANGE: a new finding of check
+def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
+    """What is wrong with a sidecar, by the participants of its request ring, the dead ones too."""
+    staff = Staff.of(participants)
+    serves = any(not worker["stopped"] for worker in staff.workers)
+    loads = any(not worker["stopped"] for worker in staff.loading)
+    status: Literal[1, 2] = 1 if serves or loads else 2
+    found: list[Finding] = []
+
+    def find(kind: str, words: str, command: str = "") -> None:
+        found.append(Finding(status, f"sidecar-{kind}", None, sidecar, words, command))
+
+    for worker in staff.workers:
+        if worker["stopped"]:
+            find(
+                "stopped",
+                f"worker {_stopped(worker)} serves nothing ({worker['name']})",
+                _go(worker),
+            )
+    for worker in staff.loading:
+        function = worker["name"].removeprefix(LOADING)
+        who = _stopped(worker) if worker["stopped"] else worker["pid"]
+        find(
+            "stopped" if worker["stopped"] else "loading",
+            f"worker {who} has been loading {function} for {_age_of(worker)}",
+            _go(worker) if worker["stopped"] else "",
+        )
+    for supervisor in staff.supervisors:
+        if supervisor["stopped"]:
+            words = f"supervisor {_stopped(supervisor)} starts no worker"
+            find("stopped", words, _go(supervisor))
+        elif not staff.workers and not staff.loading:
+            find(
+                "no-worker",
+                f"supervisor {supervisor['pid']}, there for {_age_of(supervisor)}, has no worker "
+                f"just now; what its workers ended with stands in its log",
+            )
+    last = time.time() - staff.last_ns / 1e9
+    if staff.recent >= _AGAIN and last < _CALM:
+        find(
+            "dying",
+            f"its workers die again and again: {staff.recent} were replaced lately, the last "
+            f"{last:.0f} s ago; what they ended with stands in the supervisor's log",
+        )
+    if not staff.workers and not staff.loading and not staff.supervisors:
+        words = (
+            f"its processes have ended; only its ring is there, which `shmring gc "
+            f"{request_ring_name(sidecar)}` removes if no client waits"
+        )
+        find("ended", words, f"shmring sidecar MODULE:FUNCTION --name {sidecar}")
+    return found
+
+
+def _stopped(participant: ParticipantRecord) -> str:
+    return f"{participant['pid']}, stopped (`{_go(participant)}`),"
+
+
+def _go(participant: ParticipantRecord) -> str:
+    return f"kill -CONT {participant['pid']}"
+
+
+# --- the rings ------------------------------------------------------------------------------------
+
 
 _LEAST = 1024  # slots
-_PAUSE = 0.05  # seconds between two looks for memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +286,7 @@ class Size:
         while True:
             wanted = self._fitting() if slots is None else slots
             while wanted > lowest:
-                with contextlib.suppress(NoSpace):  # others were faster
+                with suppress(NoSpace):  # others were faster
                     return make(wanted)
                 wanted = max(lowest, wanted // 2)
             try:
@@ -61,7 +296,7 @@ class Size:
                     raise
                 if time.monotonic() - begun >= connect_timeout:
                     raise NoSpace(self._no_memory(lowest, connect_timeout)) from error
-            time.sleep(_PAUSE)
+            time.sleep(_SLICE)
 
     def _fitting(self) -> int:
         """A power of two: the usual number, if there is room for that beside others."""
@@ -88,7 +323,7 @@ def _all_replies() -> str:
     count = nbytes = 0
     for name in shmring.rings():
         if name.startswith(REPLIES):
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 nbytes += os.stat(path_of(name)).st_size
                 count += 1
     return f"all reply rings ({count}) take {nbytes / 2**20:.1f} MB"
@@ -119,10 +354,10 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     ring.close()
     replies = list(reply_rings(sidecar))  # before there can be a next sidecar
     uuid = bytes.fromhex(ring.info.uuid)
-    with contextlib.suppress(RingNotFound):  # another one has its name by now, or none
+    with suppress(RingNotFound):  # another one has its name by now, or none
         if remove(ring.path, uuid, is_used=_has_supervisor):
             for name in replies:
-                with contextlib.suppress(ShmringError):  # its client was faster
+                with suppress(ShmringError):  # its client was faster
                     shmring.unlink(name)
 
 
@@ -141,5 +376,5 @@ def reply_rings(sidecar: str) -> Iterator[str]:
 def sweep(sidecar: str) -> None:
     """Remove the rings of a sidecar, and of its clients, that were killed."""
     for name in (request_ring_name(sidecar), *reply_rings(sidecar)):
-        with contextlib.suppress(ShmringError):
+        with suppress(ShmringError):
             shmring.gc(name)

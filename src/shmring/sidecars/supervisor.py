@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 import shmring
-from shmring.arguments import at_least_one
+from shmring.arguments import integer
 from shmring.errors import (
     Contended,
     Damaged,
@@ -31,8 +31,14 @@ from shmring.errors import (
     ShmringError,
 )
 from shmring.sidecars.functions import Batching
-from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
-from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
+from shmring.sidecars.rings import (
+    RESTART_SECONDS,
+    RESTARTED,
+    SUPERVISOR,
+    leave_ring,
+    open_ring,
+    reply_rings,
+)
 from shmring.sidecars.wire import check_sidecar_name, request_ring_name
 
 LOOK_EVERY = 0.2
@@ -312,7 +318,7 @@ class Supervisor:
     ) -> None:
         check_sidecar_name(name)
         if workers is not None:
-            workers = at_least_one("workers", workers)
+            workers = integer("workers", workers, 1)
         batching = Batching.of(max_batch_rows, max_wait_ms)
         self.name = name
         self.target = target

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import shmring
-from shmring.arguments import at_least_one
+from shmring.arguments import integer
 from shmring.errors import (
     Empty,
     EndOfStream,
@@ -36,6 +36,7 @@ from shmring.errors import (
 )
 from shmring.names import REQUESTS
 from shmring.sidecars.answers import LOOK, Answers, Client, Heartbeat, Request
+from shmring.sidecars.batches import SMALL, WORTH, batches_wanted, joined
 from shmring.sidecars.calls import Calls, is_group
 from shmring.sidecars.functions import (
     Batching,
@@ -45,10 +46,7 @@ from shmring.sidecars.functions import (
     instantiated,
     raised,
 )
-from shmring.sidecars.participants import LOADING
-from shmring.sidecars.rings import sweep
-from shmring.sidecars.slices import SMALL, batches_wanted, joined
-from shmring.sidecars.unchanged import WORTH
+from shmring.sidecars.rings import LOADING, sweep
 from shmring.sidecars.wire import (
     FLAG_KEEPS,
     FLAG_LAST,
@@ -382,7 +380,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
         _await_entry(lambda: waiting.producer(LOADING + target)),
     ):
         found = find_function(target)
-        workers = at_least_one("workers", getattr(found, "__sidecar_workers__", 1))
+        workers = integer("workers", getattr(found, "__sidecar_workers__", 1), 1)
         _tell(ready, b"%d\n" % workers)
         function = instantiated(found, target)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))

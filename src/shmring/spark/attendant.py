@@ -36,8 +36,7 @@ import shmring
 from shmring.arguments import number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
-from shmring.sidecars.participants import serving
-from shmring.sidecars.rings import sweep
+from shmring.sidecars.rings import serving, sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
 

@@ -27,7 +27,7 @@ import shmring
 from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder, Known, decode_batch, learned, most_bytes
 from shmring.errors import Empty, Full, ShmringError
-from shmring.sidecars.unchanged import WORTH, Unchanged
+from shmring.sidecars.batches import WORTH, Unchanged
 
 if TYPE_CHECKING:
     from shmring import Lease, Ring

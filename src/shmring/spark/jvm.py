@@ -236,16 +236,7 @@ class _Tools(NamedTuple):
 
 
 def kept_jar(sources: Path) -> Path:
-    """Return the jar for the installed pyspark, in the user's cache; make it if it is missing.
-
-    Parameters
-    ----------
-    sources : folder with ``core`` and ``jvm``
-
-    Raises
-    ------
-    ShmringError : a tool for making it is missing, or it cannot be made
-    """
+    """Return the jar for the installed pyspark, in the user's cache; make it of these sources."""
     spark = _find_spark()
     folder = _cache() / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
     jar = folder / "shmring.jar"

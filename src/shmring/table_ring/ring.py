@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.arguments import at_least_one
+from shmring.arguments import integer
 from shmring.closing import Closing
 from shmring.errors import (
     ClaimOpen,
@@ -357,7 +357,7 @@ class TableRing(Closing):
         return self._claim(self._limit(limit), timeout)
 
     def _limit(self, limit: int) -> int:
-        return min(at_least_one("limit", limit), self.slots)
+        return min(integer("limit", limit, 1), self.slots)
 
     def subscribe(self, name: str) -> None:
         """Add a subscriber; it gets the messages that are pushed from now on.

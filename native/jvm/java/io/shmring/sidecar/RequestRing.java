@@ -18,7 +18,7 @@ import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 
-/** A client in a sidecar's request ring; sidecars/participants.py describes the other participants. */
+/** A client in a sidecar's request ring; sidecars/rings.py describes the other participants. */
 final class RequestRing implements AutoCloseable {
   private static final String SUPERVISOR = "supervisor";
   private static final String LOADING = "loading ";
