@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from functions import numbers
-from shmring.sidecars.participants import serving
 
 import shmring
+from shmring.sidecars.rings import serving
 from shmring.sidecars.wire import request_ring_name
 
 
