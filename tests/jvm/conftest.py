@@ -6,7 +6,9 @@ import fcntl
 import importlib.util
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from spark_start import SHORT_LIVED
@@ -14,28 +16,33 @@ from spark_start import SHORT_LIVED
 import shmring
 from shmring.spark.jvm import jar_path
 
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from pyspark.sql import SparkSession
+    from sessions import Sessions
+
 HERE = Path(__file__).parent
 # What Arrow's Java library asks of the JVM; Spark gives it by itself.
 OPENS = "--add-opens=java.base/java.nio=ALL-UNNAMED"
 
 
-def spark_jars():
+def spark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]) / "jars"
 
 
-def class_path():
+def class_path() -> str:
     return f"{jar_path()}{os.pathsep}{spark_jars()}/*"
 
 
-def pytest_itemcollected(item):
+def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.java)
 
 
 @pytest.fixture(scope="session")
-def java():
+def java() -> Callable[..., list[str]]:
     """The command that runs one of the Java programs of this folder.
 
     The first worker of a run that needs these compiles them for all.
@@ -52,7 +59,7 @@ def java():
             made.touch()
     path = f"{classes}{os.pathsep}{class_path()}"
 
-    def command(program, *arguments):
+    def command(program: str, *arguments: object) -> list[str]:
         options = [OPENS, "-Xmx512m", "-Xcheck:jni", *SHORT_LIVED]
         return ["java", *options, "-cp", path, program, *map(str, arguments)]
 
@@ -60,7 +67,7 @@ def java():
 
 
 @pytest.fixture(scope="session")
-def c_peer(tmp_path_factory):
+def c_peer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = Path(shmring.get_library())
     program = tmp_path_factory.mktemp("c") / "peer"
     subprocess.run(
@@ -75,10 +82,12 @@ def c_peer(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def start_on_cluster(start_spark, cluster, sessions):
+def start_on_cluster(
+    start_spark: Callable[..., SparkSession], cluster: Cluster, sessions: Sessions
+) -> Iterator[Callable[..., SparkSession]]:
     """Starts a session on the module's cluster, whose executors and Python workers are there."""
 
-    def start(**options):
+    def start(**options: str) -> SparkSession:
         usual = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
         session = start_spark(cluster.url, **usual, **options)
         session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
@@ -89,7 +98,7 @@ def start_on_cluster(start_spark, cluster, sessions):
 
 
 @pytest.fixture
-def allocated(spark):
+def allocated(spark: SparkSession) -> Callable[[], int]:
     """Bytes that Arrow's allocator in the JVM has given out since the test began.
 
     What stays from before is Spark's own: 133,120 bytes of each task of `mapInArrow` that a limit

@@ -6,34 +6,37 @@ import fcntl
 import os
 import struct
 import subprocess
+from collections.abc import Iterator
 
 import pytest
-from java_programs import beside, check, message
+from java_programs import Java, beside, check, message
 
 import shmring
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=1024, checksum=True, temporary=True) as ring:
         ring.subscribe("drained", start="earliest")
         yield ring
 
 
 @pytest.fixture
-def out(ring):
+def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
     with ring.producer() as out:
         yield out
 
 
 @pytest.fixture
-def inp(ring):
+def inp(ring: shmring.Ring) -> Iterator[shmring.Consumer]:
     """Another consumer of the branch."""
     with ring.consumer("drained") as inp:
         yield inp
 
 
-def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name, java, ring, out):
+def test_messages_of_every_size_come_where_they_lie_and_the_end_last(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
     count = 3000
     with beside(java("DrainCheck", "drain", name, count)):
         for i in range(count):  # around the ring several times: some lie across its end
@@ -43,7 +46,9 @@ def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name, java,
 
 
 @pytest.mark.parametrize("options", [{}, {"checksum": True}])
-def test_what_a_writer_fills_arrives_all_at_once(name, java, options):
+def test_what_a_writer_fills_arrives_all_at_once(
+    name: str, java: Java, options: dict[str, bool]
+) -> None:
     count = 3000
     with (
         shmring.create(name, slots=1024, temporary=True, **options) as ring,
@@ -54,7 +59,9 @@ def test_what_a_writer_fills_arrives_all_at_once(name, java, options):
         assert got == [message(i % 300) for i in range(count)]
 
 
-def test_a_handler_that_throws_gets_the_rest_again(name, java, ring, out):
+def test_a_handler_that_throws_gets_the_rest_again(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
     for i in range(40):
         out.push(message(i))
     check(java("DrainCheck", "throw", name, 40))
@@ -64,20 +71,32 @@ def test_a_handler_that_throws_gets_the_rest_again(name, java, ring, out):
 @pytest.mark.parametrize(
     ("what", "sent", "written"), [("late", b"0" * 40, [b""]), ("again", message(0), [b"ok"] * 2)]
 )
-def test_what_a_callback_was_lent_is_its_own(name, java, ring, out, what, sent, written):
+def test_what_a_callback_was_lent_is_its_own(
+    name: str,
+    java: Java,
+    ring: shmring.Ring,
+    out: shmring.Producer,
+    what: str,
+    sent: bytes,
+    written: list[bytes],
+) -> None:
     with ring.consumer("a") as inp:
         out.push(sent)
         check(java("DrainCheck", what, name, 0))
         assert [inp.pop(timeout=0) for _ in range(inp.lag)] == [sent, *written]
 
 
-def test_threads_with_one_consumer_share_its_messages(name, java, out):
+def test_threads_with_one_consumer_share_its_messages(
+    name: str, java: Java, out: shmring.Producer
+) -> None:
     count = 500
     out.push_many([b"%d" % i for i in range(count)])
     check(java("DrainCheck", "threads", name, count))
 
 
-def test_who_closes_waits_for_the_handler(name, java, out, inp):
+def test_who_closes_waits_for_the_handler(
+    name: str, java: Java, out: shmring.Producer, inp: shmring.Consumer
+) -> None:
     out.push_many([message(i) for i in range(3)])
     check(java("DrainCheck", "closed", name, 0))
     with inp.lease_many(10, timeout=0) as again:
@@ -85,20 +104,24 @@ def test_who_closes_waits_for_the_handler(name, java, out, inp):
         assert again.redelivered
 
 
-def damage(ring, slot):
+def damage(ring: shmring.Ring, slot: int) -> None:
     """Change a byte of the message in this slot."""
     with open(ring.path, "r+b") as file:
         file.seek(ring.info.file_bytes - (ring.slots - slot) * 300)
         file.write(b"x")
 
 
-def test_a_damaged_message_is_told_of_and_stepped_over(name, java, ring, out):
+def test_a_damaged_message_is_told_of_and_stepped_over(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
     out.push_many([message(i) for i in range(5)])
     damage(ring, 2)
     check(java("DrainCheck", "damaged", name, 0))
 
 
-def test_messages_that_are_aborted_when_they_are_read_are_not_held(name, java, ring, out):
+def test_messages_that_are_aborted_when_they_are_read_are_not_held(
+    name: str, java: Java, ring: shmring.Ring, out: shmring.Producer
+) -> None:
     aborted = 1
     out.push_many([message(i) for i in range(3)])
     with open(ring.path, "r+b") as file:
@@ -111,8 +134,13 @@ def test_messages_that_are_aborted_when_they_are_read_are_not_held(name, java, r
 
 @pytest.mark.parametrize("what", ["stopped", "stopped damaged"])
 def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
-    name, java, ring, out, inp, what
-):
+    name: str,
+    java: Java,
+    ring: shmring.Ring,
+    out: shmring.Producer,
+    inp: shmring.Consumer,
+    what: str,
+) -> None:
     out.push_many([message(i) for i in range(5)])
     if what == "stopped damaged":
         damage(ring, 0)
@@ -140,7 +168,9 @@ def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
     assert [inp.pop(timeout=120) for _ in range(first, 5)] == [message(i) for i in range(first, 5)]
 
 
-def test_a_writer_that_throws_publishes_nothing(name, java, inp):
+def test_a_writer_that_throws_publishes_nothing(
+    name: str, java: Java, inp: shmring.Consumer
+) -> None:
     check(java("DrainCheck", "writer", name, 0))
     assert inp.pop(timeout=0) == message(0)
     assert inp.pop(timeout=0) == message(1)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from companion import place
-from java_programs import check
+from fixture_types import RunChild
+from java_programs import Java, check
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import shmring
 from shmring.names import SINK
@@ -19,34 +23,34 @@ SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("keep", start="earliest")
         yield ring
 
 
-def rows(ring):
+def rows(ring: shmring.Ring) -> list[int]:
     with ring.arrow_reader("keep", until="empty") as batches:
         return [x for batch in batches for x in batch.column("x").to_pylist()]
 
 
-def record(ring, query):
+def record(ring: shmring.Ring, query: StreamingQuery) -> Path:
     return Path(place(ring.path, SINK, str(query.id)))
 
 
-def begin(ring, query, epoch, sequence):
+def begin(ring: shmring.Ring, query: StreamingQuery, epoch: int, sequence: int) -> None:
     """Note an epoch as the driver does before its one store."""
     line = f"{uuid.UUID(ring.info.uuid)} {epoch} {sequence} begun".ljust(127) + "\n"
     record(ring, query).write_text(line)
 
 
 @pytest.fixture
-def stream(spark, tmp_path):
+def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., StreamingQuery]:
     """Streams the files of a folder into a ring, one an epoch."""
     source = tmp_path / "source"
     source.mkdir()
 
-    def run(ring, *epochs, **options):
+    def run(ring: str, *epochs: range, **options: str) -> StreamingQuery:
         for epoch in epochs:
             (source / f"{epoch}.csv").write_text("".join(f"{x},{x}\n" for x in epoch))
             os.utime(source / f"{epoch}.csv", (epoch.start, epoch.start))
@@ -66,10 +70,10 @@ def stream(spark, tmp_path):
 
 
 @pytest.fixture
-def again(tmp_path):
+def again(tmp_path: Path) -> Callable[[int], None]:
     """As if the driver had died after the ring got an epoch and before it could say so."""
 
-    def forget(epoch):
+    def forget(epoch: int) -> None:
         for file in (tmp_path / "checkpoint" / "commits").glob(f"*{epoch}*"):
             file.unlink()
 
@@ -77,8 +81,11 @@ def again(tmp_path):
 
 
 def test_an_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
-    stream, ring, again, child
-):
+    stream: Callable[..., StreamingQuery],
+    ring: shmring.Ring,
+    again: Callable[[int], None],
+    child: RunChild,
+) -> None:
     query = stream(ring.name, range(100))
     again(0)
     begun = child(
@@ -96,7 +103,9 @@ def test_an_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
     assert rows(ring) == list(range(100)) * 2  # the first ones were those of "another" driver
 
 
-def test_an_epoch_whose_driver_died_after_its_store_is_not_written_again(stream, ring, again):
+def test_an_epoch_whose_driver_died_after_its_store_is_not_written_again(
+    stream: Callable[..., StreamingQuery], ring: shmring.Ring, again: Callable[[int], None]
+) -> None:
     query = stream(ring.name, range(100))
     again(0)
     begin(ring, query, 0, 0)
@@ -105,7 +114,13 @@ def test_an_epoch_whose_driver_died_after_its_store_is_not_written_again(stream,
 
 
 @pytest.mark.parametrize(("choice", "written"), [("skip", 0), ("write", 100)])
-def test_an_epoch_in_doubt_is_a_question(stream, ring, again, choice, written):
+def test_an_epoch_in_doubt_is_a_question(
+    stream: Callable[..., StreamingQuery],
+    ring: shmring.Ring,
+    again: Callable[[int], None],
+    choice: str,
+    written: int,
+) -> None:
     query = stream(ring.name, range(100))
     again(0)
     begin(ring, query, 0, 0)
@@ -120,7 +135,9 @@ def test_an_epoch_in_doubt_is_a_question(stream, ring, again, choice, written):
     assert len(rows(ring)) == written
 
 
-def test_a_ring_that_was_made_anew_has_seen_no_epoch(stream, name, again):
+def test_a_ring_that_was_made_anew_has_seen_no_epoch(
+    stream: Callable[..., StreamingQuery], name: str, again: Callable[[int], None]
+) -> None:
     for run in range(2):
         with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
             ring.subscribe("keep", start="earliest")
@@ -131,7 +148,9 @@ def test_a_ring_that_was_made_anew_has_seen_no_epoch(stream, name, again):
         again(0)
 
 
-def test_record_is_written_whole_or_not_at_all(java, with_small_shm):
+def test_record_is_written_whole_or_not_at_all(
+    java: Java, with_small_shm: Callable[..., list[str]]
+) -> None:
     command = with_small_shm("1m", *java("io.shmring.spark.write.SinkRecordCheck"))
     full, *said, foreign = check(command).splitlines()
     assert "cannot note epoch 0" in full

@@ -23,7 +23,7 @@ print(jar_path())
 
 
 @pytest.fixture
-def installation(tmp_path, monkeypatch):
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installation's file that has sources as CMakeLists.txt installs them, and no cache yet."""
     sources = tmp_path / "shmring" / "jars" / "src"
     for folder in ("java", "resources", "jni"):
@@ -35,7 +35,7 @@ def installation(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_jar_is_made_once_and_works(installation, tmp_path, name):
+def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name: str) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", ASK, str(installation)]
     both = [
@@ -66,7 +66,9 @@ def test_the_jar_is_made_once_and_works(installation, tmp_path, name):
 @pytest.mark.parametrize(
     ("path", "missing"), [("", "a JDK of Java 17"), ("jdk", "a C compiler")], ids=["java", "cc"]
 )
-def test_what_is_missing_is_said_in_a_line(installation, tmp_path, monkeypatch, path, missing):
+def test_what_is_missing_is_said_in_a_line(
+    installation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, missing: str
+) -> None:
     folder = tmp_path / "tools"
     folder.mkdir()
     if path:

@@ -19,7 +19,7 @@ PAGES = [ROOT / "docs" / place / "java.md" for place in ("start", "guides", "ref
 CALL = re.compile(r"(?:(\w+)\.|new )(\w+)\((.*)\)", re.DOTALL)
 
 
-def public_calls():
+def public_calls() -> dict[tuple[str, str], list[list[str]]]:
     """The types of the arguments of every public method, by class and name."""
     sources = ROOT / "native/jvm/java"
     files = [*sources.glob("io/shmring/*.java"), *sources.glob("io/shmring/arrow/*.java")]
@@ -44,7 +44,7 @@ def public_calls():
     return found
 
 
-def test_java_calls_of_the_pages_are_public_with_these_arguments():
+def test_java_calls_of_the_pages_are_public_with_these_arguments() -> None:
     public = public_calls()
     checked = 0
     for page in PAGES:

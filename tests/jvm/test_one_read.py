@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load
+from pyspark.sql import DataFrame, SparkSession
 
 import shmring
 
@@ -15,24 +18,24 @@ REFUSED = r'branch "b" is read twice in this plan'
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         fill(ring)
         yield ring
 
 
-def fill(ring, first=0):
+def fill(ring: shmring.Ring, first: int = 0) -> None:
     with ring.arrow_writer() as writer:
         for number in range(first, first + ROWS):
             writer.write(pa.table([[number]], schema=SCHEMA))
 
 
 @pytest.fixture
-def load(spark):
+def load(spark: SparkSession) -> Callable[..., DataFrame]:
     """Loads a ring as it is written, with the branch unless told otherwise."""
 
-    def load(ring, how="load", **options):
+    def load(ring: object, how: str = "load", **options: str) -> DataFrame:
         reader = spark.read.format("shmring").options(**{"branch": "b", **options})
         return reader.load(str(ring)) if how == "load" else reader.option("ring", str(ring)).load()
 
@@ -40,7 +43,7 @@ def load(spark):
 
 
 @pytest.fixture(params=["path", "file:", "slashes", "folder that is a link", "hard link"])
-def other(request, ring, tmp_path):
+def other(request: pytest.FixtureRequest, ring: shmring.Ring, tmp_path: Path) -> Iterator[str]:
     """The same ring, as it may be written, too."""
     path = Path(ring.path)
     hard = path.with_name(path.name + "-too")
@@ -57,7 +60,7 @@ def other(request, ring, tmp_path):
     hard.unlink()
 
 
-def test_ring_is_the_same_however_it_is_written(ring, load, other):
+def test_ring_is_the_same_however_it_is_written(ring: shmring.Ring, load: Load, other: str) -> None:
     with pytest.raises(Exception, match=REFUSED):
         load(ring.name).union(load(other, "option")).collect()
     pair = load(other).alias("a").join(load(ring.name, "option").alias("b"), "number")
@@ -66,14 +69,18 @@ def test_ring_is_the_same_however_it_is_written(ring, load, other):
     assert load(other).count() == ROWS  # nothing was taken
 
 
-def test_one_load_that_names_a_ring_twice_reads_it_once(ring, load, other):
+def test_one_load_that_names_a_ring_twice_reads_it_once(
+    ring: shmring.Ring, load: Load, other: str
+) -> None:
     twice = f"{ring.name},{other}"
     assert load(twice, branch="").count() == ROWS
     assert load(twice, "option", branch="").count() == ROWS
     assert load(twice).count() == ROWS
 
 
-def test_subquery_view_and_written_frame_are_looked_into(spark, ring, load, tmp_path):
+def test_subquery_view_and_written_frame_are_looked_into(
+    spark: SparkSession, ring: shmring.Ring, load: Load, tmp_path: Path
+) -> None:
     load(ring.name).createOrReplaceTempView("by_name")
     load(ring.path).createOrReplaceTempView("by_path")
     for query in (
@@ -95,7 +102,9 @@ def test_subquery_view_and_written_frame_are_looked_into(spark, ring, load, tmp_
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_cached_frame_that_is_not_filled_yet_is_a_read(spark, ring, load, adaptive):
+def test_cached_frame_that_is_not_filled_yet_is_a_read(
+    spark: SparkSession, ring: shmring.Ring, load: Load, adaptive: str
+) -> None:
     spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
         other = load(ring.path)
@@ -119,7 +128,7 @@ def test_cached_frame_that_is_not_filled_yet_is_a_read(spark, ring, load, adapti
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_cached_frame_that_is_filled_is_none(ring, load):
+def test_cached_frame_that_is_filled_is_none(ring: shmring.Ring, load: Load) -> None:
     cached = load(ring.name).cache()
     assert cached.union(cached).count() == 2 * ROWS  # fills it once
     assert cached.union(load(ring.path)).count() == ROWS
@@ -128,7 +137,7 @@ def test_cached_frame_that_is_filled_is_none(ring, load):
     cached.unpersist()
 
 
-def test_two_caches_of_one_branch_fill_in_turn_only(ring, load):
+def test_two_caches_of_one_branch_fill_in_turn_only(ring: shmring.Ring, load: Load) -> None:
     one = load(ring.name).cache()
     other = load(ring.path).select("number", "number").cache()
     with pytest.raises(Exception, match=REFUSED):
@@ -139,7 +148,7 @@ def test_two_caches_of_one_branch_fill_in_turn_only(ring, load):
     other.unpersist()
 
 
-def test_other_branches_and_other_rings_are_free(ring, load, name):
+def test_other_branches_and_other_rings_are_free(ring: shmring.Ring, load: Load, name: str) -> None:
     ring.subscribe("c", start="earliest")
     assert load(ring.name).union(load(ring.path, branch="c")).count() == 2 * ROWS
     with shmring.create(f"{name}-other", slots=4096, schema=SCHEMA, temporary=True) as other:
@@ -149,7 +158,9 @@ def test_other_branches_and_other_rings_are_free(ring, load, name):
         assert load(ring.name).union(load(other.path)).count() == 2 * ROWS
 
 
-def test_stream_and_batch_of_one_branch_are_refused(ring, spark, load, tmp_path):
+def test_stream_and_batch_of_one_branch_are_refused(
+    ring: shmring.Ring, spark: SparkSession, load: Load, tmp_path: Path
+) -> None:
     stream = spark.readStream.format("shmring").options(ring=ring.name, branch="b").load()
     both = stream.alias("a").join(load(ring.path).alias("b"), "number")
     query = (
@@ -162,8 +173,10 @@ def test_stream_and_batch_of_one_branch_are_refused(ring, spark, load, tmp_path)
         query.awaitTermination()
 
 
-def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(spark, name):
-    def load(ring, host):
+def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(
+    spark: SparkSession, name: str
+) -> None:
+    def load(ring: str, host: str) -> DataFrame:
         reader = spark.read.format("shmring").schema("number long")
         return reader.options(ring=ring, branch="b", hosts=host, hostWait="0").load()
 
@@ -175,17 +188,19 @@ def test_rings_of_other_hosts_are_compared_as_their_core_finds_them(spark, name)
         one.union(load(name, "elsewhere-too")).collect()
 
 
-def test_stream_goes_on_under_another_writing_of_its_ring(ring, spark, tmp_path):
+def test_stream_goes_on_under_another_writing_of_its_ring(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
     seen: dict[int, list[int]] = {}
 
-    def fails(frame, epoch):
+    def fails(frame: DataFrame, epoch: int) -> None:
         seen[epoch] = [row.number for row in frame.collect()]
         raise RuntimeError("behind its work")
 
-    def takes(frame, epoch):
+    def takes(frame: DataFrame, epoch: int) -> None:
         seen.setdefault(epoch, []).extend(row.number for row in frame.collect())
 
-    def run(written, sink):
+    def run(written: str, sink: Callable[[DataFrame, int], None]) -> None:
         stream = spark.readStream.format("shmring").options(ring=written, branch="b").load()
         query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path))
         query.trigger(availableNow=True).start().awaitTermination()

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import gzip
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from java_programs import beside, check, message
+from java_programs import Java, beside, check, message
 
 import shmring
 
 GOLDEN = Path(__file__).parents[1] / "golden/ring"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS = 100
+Command = Callable[[str, str, str, object, int], list[str]]
 
 
-def batch(k):
+def batch(k: int) -> pa.RecordBatch:
     """Numbers that go on from batch to batch, and texts of which every tenth is null."""
     numbers = pa.array(range(k * ROWS, (k + 1) * ROWS), pa.int64())
     texts = pa.array([None if i % 10 == 0 else f"s{i}" for i in range(ROWS)])
     return pa.record_batch([numbers, texts], schema=SCHEMA)
 
 
-def produce(ring, kind, count):
+def produce(ring: shmring.Ring, kind: str, count: int) -> None:
     if kind == "bytes":
         with ring.producer("python") as producer:
             for i in range(count):
@@ -38,7 +40,7 @@ def produce(ring, kind, count):
             writer.end()
 
 
-def consume(ring, kind, count):
+def consume(ring: shmring.Ring, kind: str, count: int) -> None:
     if kind == "bytes":
         with ring.consumer("pair", start="earliest") as consumer:
             assert list(consumer) == [message(i) for i in range(count)]
@@ -48,10 +50,10 @@ def consume(ring, kind, count):
 
 
 @pytest.fixture
-def command(java, c_peer):
+def command(java: Java, c_peer: Path) -> Command:
     """The command of one side of a pair; C knows of bytes alone."""
 
-    def command(language, act, kind, path, count):
+    def command(language: str, act: str, kind: str, path, count: int) -> list[str]:
         if language == "java":
             return java("Peer", act, kind, path, count)
         return [str(c_peer), act, str(path), str(count)]
@@ -70,7 +72,9 @@ def command(java, c_peer):
         ("java", "python", "arrow"),
     ],
 )
-def test_what_one_language_writes_each_other_reads(name, command, producer, consumer, kind):
+def test_what_one_language_writes_each_other_reads(
+    name: str, command: Command, producer: str, consumer: str, kind: str
+) -> None:
     schema, count = (SCHEMA, 50) if kind == "arrow" else (None, 3000)
     # Smaller than what goes through it: both sides wait for each other.
     with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
@@ -90,7 +94,9 @@ def test_what_one_language_writes_each_other_reads(name, command, producer, cons
     ("language", "kind"),
     [("c", "bytes"), ("java", "bytes"), ("java", "arrow"), ("", "bytes"), ("", "arrow")],
 )
-def test_a_ring_file_of_layout_1_0_is_read(command, tmp_path, language, kind):
+def test_a_ring_file_of_layout_1_0_is_read(
+    command: Command, tmp_path: Path, language: str, kind: str
+) -> None:
     """tests/golden/ring/make.py wrote it."""
     file, count = tmp_path / "ring", 500 if kind == "bytes" else 5
     file.write_bytes(gzip.decompress((GOLDEN / f"{kind}-1.0.ring.gz").read_bytes()))
@@ -101,7 +107,7 @@ def test_a_ring_file_of_layout_1_0_is_read(command, tmp_path, language, kind):
         consume(ring, kind, count)
 
 
-def test_java_sets_aside_what_was_delivered_too_often(name, java):
+def test_java_sets_aside_what_was_delivered_too_often(name: str, java: Java) -> None:
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         shmring.create(f"{name}.dead", slots=1024, temporary=True) as dead,
@@ -119,7 +125,7 @@ def test_java_sets_aside_what_was_delivered_too_often(name, java):
         assert len(dead.participants()) == 1  # this process, as a consumer
 
 
-def test_a_close_ends_the_waits_of_other_threads(name, java):
+def test_a_close_ends_the_waits_of_other_threads(name: str, java: Java) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         ring.subscribe("holds", start="earliest")
         out.push_many([b""] * 1024)
@@ -127,7 +133,7 @@ def test_a_close_ends_the_waits_of_other_threads(name, java):
         assert len(ring.participants()) == 1  # this process, as a producer
 
 
-def test_branch_that_java_drops_is_gone_for_all(name, java):
+def test_branch_that_java_drops_is_gone_for_all(name: str, java: Java) -> None:
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         ring.producer(when_full="raise") as out,
@@ -141,7 +147,7 @@ def test_branch_that_java_drops_is_gone_for_all(name, java):
             inp.pop(timeout=0)
 
 
-def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(name, java):
+def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(name: str, java: Java) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         command = java("Peer", "runs", "bytes", name, 3)
         processes = [

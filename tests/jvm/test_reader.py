@@ -6,11 +6,13 @@ import datetime
 import decimal
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions
+from fixture_types import Read, RunThread, Until
+from pyspark.sql import DataFrame, SparkSession, functions
 from sessions import failure
 
 import shmring
@@ -18,7 +20,7 @@ import shmring
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("half", pa.float64())])
 
 
-def batch(k, rows=100):
+def batch(k: int, rows: int = 100) -> pa.RecordBatch:
     numbers = range(k * rows, (k + 1) * rows)
     return pa.record_batch(
         [
@@ -30,15 +32,15 @@ def batch(k, rows=100):
     )
 
 
-def fill(ring, batches):
+def fill(ring: shmring.Ring, batches: int) -> None:
     with ring.arrow_writer() as writer:
         for k in range(batches):
             writer.write(batch(k))
 
 
 @pytest.fixture
-def read(spark, allocated):
-    def read(ring, **options):
+def read(spark: SparkSession, allocated: Callable[[], int]) -> Callable[..., DataFrame]:
+    def read(ring: str, **options: object) -> DataFrame:
         reader = spark.read.format("shmring").option("ring", ring)
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
@@ -46,16 +48,16 @@ def read(spark, allocated):
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> shmring.Ring:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         yield ring
 
 
 @pytest.fixture
-def has_left(ring, spark):
+def has_left(ring: shmring.Ring, spark: SparkSession) -> Callable[[], bool]:
     """Whether nobody but this process is attached; vectors that Spark forgets keep the ring."""
 
-    def look():
+    def look() -> bool:
         spark._jvm.java.lang.System.gc()
         return {
             participant["pid"] for participant in ring.participants() if participant["alive"]
@@ -65,13 +67,15 @@ def has_left(ring, spark):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_allocated(allocated):
+def _nothing_stays_allocated(allocated: Callable[[], int]) -> None:
     yield
     assert allocated() == 0
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_every_type_comes_as_it_was_written_or_as_another_that_spark_has(name, read, copy):
+def test_every_type_comes_as_it_was_written_or_as_another_that_spark_has(
+    name: str, read: Read, copy: str
+) -> None:
     now = datetime.datetime(2026, 5, 4, 3, 2, 1, 99)
     nanos = pa.timestamp("ns")
     zoned = now.replace(tzinfo=datetime.UTC)
@@ -138,7 +142,7 @@ def test_every_type_comes_as_it_was_written_or_as_another_that_spark_has(name, r
     assert [row.asDict(recursive=True) for row in alone] == some
 
 
-def test_compressed_and_dictionary_encoded_batches_are_read(name, read):
+def test_compressed_and_dictionary_encoded_batches_are_read(name: str, read: Read) -> None:
     schema = pa.schema([("word", pa.dictionary(pa.int32(), pa.string())), ("n", pa.int64())])
     words = pa.array(["a", None, "b"] * 1000).dictionary_encode()
     table = pa.table([words, pa.array(range(3000))], schema=schema)
@@ -162,7 +166,9 @@ def test_compressed_and_dictionary_encoded_batches_are_read(name, read):
         (pa.list_(pa.timestamp("ns")), 'pa.timestamp("us")', "false"),
     ],
 )
-def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(name, read, copy, kind, cast):
+def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(
+    name: str, read: Read, copy: str, kind: pa.DataType, cast: str
+) -> None:
     schema = pa.schema([("t", kind), ("n", pa.int64())])
     values = [[1000, 1001]] if pa.types.is_list(kind) else [1001]
     with shmring.create(name, schema=schema, temporary=True) as ring:
@@ -184,14 +190,18 @@ def test_nanoseconds_that_spark_would_lose_are_an_error_with_the_cast(name, read
         pa.struct([("a", pa.list_view(pa.int64()))]),
     ],
 )
-def test_views_are_refused_before_they_are_counted(name, read, kind):
+def test_views_are_refused_before_they_are_counted(
+    name: str, read: Read, kind: pa.DataType
+) -> None:
     with shmring.create(name, schema=pa.schema([("v", kind)]), temporary=True):
         text = failure(lambda: read(name))
     assert 'column "v" has the Arrow type' in text
     assert "views to plain texts and lists" in text
 
 
-def test_columns_that_are_read_as_others_are_not_written(name, spark, read):
+def test_columns_that_are_read_as_others_are_not_written(
+    name: str, spark: SparkSession, read: Read
+) -> None:
     with shmring.create(name, schema=pa.schema([("u", pa.uint16())]), temporary=True) as ring:
         frame = spark.range(3).selectExpr("cast(id as int) u").write.format("shmring")
         text = failure(lambda: frame.option("ring", name).mode("append").save())
@@ -201,7 +211,9 @@ def test_columns_that_are_read_as_others_are_not_written(name, spark, read):
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_large_batches_and_an_order_of_their_own_come_whole(name, read, copy):
+def test_large_batches_and_an_order_of_their_own_come_whole(
+    name: str, read: Read, copy: str
+) -> None:
     schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
     n = 100_000  # written as a stream: larger than what is copied in
     table = pa.table([pa.array(range(n)), pa.array([f"{i:08}" for i in range(n)])], schema=schema)
@@ -216,7 +228,7 @@ def test_large_batches_and_an_order_of_their_own_come_whole(name, read, copy):
         assert frame.count() == n
 
 
-def test_only_the_columns_that_are_asked_for_are_touched(ring, read):
+def test_only_the_columns_that_are_asked_for_are_touched(ring: shmring.Ring, read: Read) -> None:
     message = bytearray(batch(0).serialize())
     whole = pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA)
     offsets = whole["text"].buffers()[1].address - pa.py_buffer(message).address
@@ -231,7 +243,12 @@ def test_only_the_columns_that_are_asked_for_are_touched(ring, read):
 
 
 @pytest.mark.parametrize("damage", ["kind", "length", "metadata", "body"])
-def test_a_damaged_message_is_an_error_and_no_crash(ring, read, forge, damage):
+def test_a_damaged_message_is_an_error_and_no_crash(
+    ring: shmring.Ring,
+    read: Read,
+    forge: Callable[[shmring.Ring, bytearray, int], int],
+    damage: str,
+) -> None:
     message = bytearray(batch(0).serialize())
     if damage == "length":
         struct.pack_into("<i", message, 4, 2**30)
@@ -244,7 +261,7 @@ def test_a_damaged_message_is_an_error_and_no_crash(ring, read, forge, damage):
     assert "message 0" in failure(read(ring.name, copy="false").collect)
 
 
-def test_a_ring_of_bytes_is_the_queue_table(name, read):
+def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Read) -> None:
     with (
         shmring.create(name, slots=1024, clock="precise", temporary=True) as ring,
         ring.producer() as producer,
@@ -265,7 +282,7 @@ def test_a_ring_of_bytes_is_the_queue_table(name, read):
         assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
 
 
-def test_rings_with_checksums_and_without_a_clock_are_read(name, read):
+def test_rings_with_checksums_and_without_a_clock_are_read(name: str, read: Read) -> None:
     with (
         shmring.create(name, checksum=True, clock="off", temporary=True) as ring,
         ring.producer() as producer,
@@ -277,14 +294,14 @@ def test_rings_with_checksums_and_without_a_clock_are_read(name, read):
         assert {r["time"] for r in rows} == {None}
 
 
-def test_a_read_without_a_branch_consumes_nothing(ring, read):
+def test_a_read_without_a_branch_consumes_nothing(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 20)
     frame = read(ring.name)
     assert frame.count() == frame.count() == 2000
     assert ring.branches() == []
 
 
-def test_a_read_from_a_branch_consumes_what_it_has_read(ring, read):
+def test_a_read_from_a_branch_consumes_what_it_has_read(ring: shmring.Ring, read: Read) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     assert read(ring.name, branch="b", maxMessages=5).agg({"number": "max"}).collect() == [(499,)]
@@ -295,7 +312,7 @@ def test_a_read_from_a_branch_consumes_what_it_has_read(ring, read):
     assert branch["consumers"] == 0
 
 
-def test_a_new_branch_begins_where_it_is_told_to(ring, read):
+def test_a_new_branch_begins_where_it_is_told_to(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 4)
     half = ring.claimed // 2
     assert read(ring.name, branch="a", start="latest").count() == 0
@@ -303,7 +320,7 @@ def test_a_new_branch_begins_where_it_is_told_to(ring, read):
     assert read(ring.name, branch="c", start="earliest").count() == 400
 
 
-def test_a_task_that_fails_hands_its_messages_back(ring, read):
+def test_a_task_that_fails_hands_its_messages_back(ring: shmring.Ring, read: Read) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     frame = read(ring.name, branch="b")
@@ -313,7 +330,9 @@ def test_a_task_that_fails_hands_its_messages_back(ring, read):
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_limit_consumes_the_messages_that_it_has_looked_at(ring, read, has_left, until, copy):
+def test_limit_consumes_the_messages_that_it_has_looked_at(
+    ring: shmring.Ring, read: Read, has_left: Callable[[], bool], until: Until, copy: str
+) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     assert len(read(ring.name, branch="b", copy=copy).limit(1).collect()) == 1
@@ -328,8 +347,16 @@ def test_limit_consumes_the_messages_that_it_has_looked_at(ring, read, has_left,
     ("release", "kept", "copy"), [("task", 2000, "true"), ("message", 0, "false")]
 )
 def test_a_cancelled_task_hands_back_what_is_not_released(
-    ring, read, spark, thread, until, has_left, copy, release, kept
-):
+    ring: shmring.Ring,
+    read: Read,
+    spark: SparkSession,
+    thread: RunThread,
+    until: Until,
+    has_left: Callable[[], bool],
+    copy: str,
+    release: str,
+    kept: int,
+) -> None:
     ring.subscribe("b", start="earliest")
     fill(ring, 20)
     waiting = read(ring.name, branch="b", until="end", release=release, copy=copy)
@@ -345,18 +372,20 @@ def test_a_cancelled_task_hands_back_what_is_not_released(
     assert len(ring.participants()) == 1
 
 
-def test_a_writer_that_stays_away_is_a_timeout(ring, read):
+def test_a_writer_that_stays_away_is_a_timeout(ring: shmring.Ring, read: Read) -> None:
     text = failure(read(ring.name, until="end", timeout=0.2).collect)
     assert "no message and no end marker in 0.2 s" in text
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
-def test_more_than_the_ring_holds_is_read_until_the_end_marker(name, read, thread, copy):
+def test_more_than_the_ring_holds_is_read_until_the_end_marker(
+    name: str, read: Read, thread: RunThread, copy: str
+) -> None:
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         rows, batches = 10_000, 100
 
-        def write():
+        def write() -> None:
             with ring.arrow_writer() as writer:
                 for k in range(batches):
                     writer.write(batch(k, rows))
@@ -371,7 +400,7 @@ def test_more_than_the_ring_holds_is_read_until_the_end_marker(name, read, threa
         writing.outcome()
 
 
-def test_a_read_of_no_column_keeps_no_message(ring, read):
+def test_a_read_of_no_column_keeps_no_message(ring: shmring.Ring, read: Read) -> None:
     fill(ring, 20)
     frame = read(ring.name, branch="b", start="earliest", copy="false")
     assert frame.count() == 2000
@@ -379,7 +408,7 @@ def test_a_read_of_no_column_keeps_no_message(ring, read):
     assert attached <= {os.getpid()}  # without a collection of the JVM's garbage
 
 
-def test_several_rings_are_a_partition_each(name, read):
+def test_several_rings_are_a_partition_each(name: str, read: Read) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:
         for i, ring in enumerate(rings):
@@ -396,7 +425,9 @@ def test_several_rings_are_a_partition_each(name, read):
             ring.close()
 
 
-def test_errors_say_what_is_wrong(name, read, spark, tmp_path):
+def test_errors_say_what_is_wrong(
+    name: str, read: Read, spark: SparkSession, tmp_path: Path
+) -> None:
     assert f'no ring "{name}" on this host' in failure(lambda: read(name))
     assert "matches" in failure(lambda: read(f"{name}*"))
     assert 'needs .option("ring", NAME)' in failure(lambda: spark.read.format("shmring").load())
@@ -412,7 +443,7 @@ def test_what_cannot_name_a_ring_is_refused_in_the_cores_words(read, bad):
     assert "cannot name a ring: a name has 1 to 200" in failure(lambda: read(bad))
 
 
-def test_a_ring_of_another_layout_version_is_refused(name, read, tmp_path):
+def test_a_ring_of_another_layout_version_is_refused(name: str, read: Read, tmp_path: Path) -> None:
     with shmring.create(path=tmp_path / "ring", slots=1024, temporary=True) as ring:
         file = Path(ring.path)
         content = bytearray(file.read_bytes())
@@ -423,7 +454,7 @@ def test_a_ring_of_another_layout_version_is_refused(name, read, tmp_path):
     assert "99" in text
 
 
-def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(name, read):
+def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(name: str, read: Read) -> None:
     with shmring.create(name, schema=SCHEMA) as ring:
         fill(ring, 10)
         frame = read(name)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import shmring
 
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 10
+Start = Callable[..., Any]
 
 
 @pytest.fixture
-def real_time(spark):
+def real_time(spark: SparkSession) -> Iterator[SparkSession]:
     """A session whose batches in real time may be short, with any sink."""
     mode = "spark.sql.streaming.realTimeMode"
     settings = {f"{mode}.allowlistCheck": "false", f"{mode}.minBatchDuration": "1s"}
@@ -26,29 +32,29 @@ def real_time(spark):
 class IntoRing:
     """A foreach sink, which runs in Spark's Python worker."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
 
-    def open(self, partition, epoch):
+    def open(self, partition: int, epoch: int) -> bool:
         import shmring
 
         self.ring = shmring.attach(path=self.path)
         self.producer = self.ring.producer()
         return True
 
-    def process(self, row):
+    def process(self, row: Any) -> None:
         self.producer.push(b"%d" % row.number)
 
-    def close(self, error):
+    def close(self, error: Exception | None) -> None:
         self.producer.close()
         self.ring.close()
 
 
 @pytest.fixture
-def start(name, real_time, tmp_path):
+def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
     """Starts a query from the test's ring into another one."""
 
-    def started(out, **options):
+    def started(out: shmring.Ring, **options: str) -> Any:
         frame = real_time.readStream.format("shmring").options(ring=name, **options).load()
         writer = frame.writeStream.foreach(IntoRing(out.path)).outputMode("update")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -60,12 +66,12 @@ def start(name, real_time, tmp_path):
     return started
 
 
-def test_a_restarted_query_loses_no_row(name, start):
-    def write(k):
+def test_a_restarted_query_loses_no_row(name: str, start: Start) -> None:
+    def write(k: int) -> None:
         numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
         writer.write(pa.record_batch([numbers], schema=SCHEMA))
 
-    def take(query, seen, count):
+    def take(query: Any, seen: set[int], count: int) -> None:
         while len(seen) < count:
             try:
                 seen.add(int(consumer.pop(timeout=1)))

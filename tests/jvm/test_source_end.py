@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fixture_types import Load, RunThread, Until
+from pyspark.sql import DataFrame, SparkSession
 from sessions import PATIENCE
 
 import shmring
@@ -14,23 +18,23 @@ SCHEMA = pa.schema([("number", pa.int64())])
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         yield ring
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark):
+def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
     """A session that runs four tasks at a time, and a task that fails once more."""
     return start_spark("local[4,2]")
 
 
 @pytest.fixture
-def load(spark):
+def load(spark: SparkSession) -> Callable[..., DataFrame]:
     """A read up to the end marker."""
 
-    def load(ring, **options):
+    def load(ring: str, **options: object) -> DataFrame:
         given = {"ring": ring, "until": "end", "timeout": str(PATIENCE)}
         given |= {key: str(value) for key, value in options.items()}
         return spark.read.format("shmring").options(**given).load()
@@ -38,28 +42,30 @@ def load(spark):
     return load
 
 
-def push(ring, first, last):
+def push(ring: shmring.Ring, first: int, last: int) -> None:
     """Two numbers a batch, so that several readers get some of them."""
     with ring.arrow_writer() as writer:
         for number in range(first, last, 2):
             writer.write(pa.record_batch([[number, number + 1]], schema=SCHEMA))
 
 
-def push_end(ring):
+def push_end(ring: shmring.Ring) -> None:
     with ring.producer() as out:
         out.push_end()
 
 
-def consumers(ring, branch="b"):
+def consumers(ring: shmring.Ring, branch: str = "b") -> int:
     return sum(b["consumers"] for b in ring.branches() if b["name"] == branch)
 
 
-def numbers_of(*frames):
+def numbers_of(*frames: DataFrame) -> list[int]:
     rows = [frame.collect() for frame in frames]
     return sorted(row[0] for group in rows for row in group)
 
 
-def test_one_marker_ends_all_readers_run_after_run(ring, load, thread, until):
+def test_one_marker_ends_all_readers_run_after_run(
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until
+) -> None:
     """Two reads and another consumer share a branch, a third read has one of its own."""
     ring.subscribe("own", start="earliest")
     for run in range(2):
@@ -79,7 +85,9 @@ def test_one_marker_ends_all_readers_run_after_run(ring, load, thread, until):
         until(lambda: not consumers(ring) and not consumers(ring, "own"), "the readers' end")
 
 
-def test_partitions_of_one_read_end_by_the_marker_of_their_ring(name, load, thread, until):
+def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
+    name: str, load: Load, thread: RunThread, until: Until
+) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:
         frame = load(",".join(ring.name for ring in rings), branch="b")
@@ -94,7 +102,9 @@ def test_partitions_of_one_read_end_by_the_marker_of_their_ring(name, load, thre
             ring.close()
 
 
-def test_an_old_end_does_not_end_the_next_run(ring, load, thread, until):
+def test_an_old_end_does_not_end_the_next_run(
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until
+) -> None:
     """Neither on the branch that had it, nor on a new one that begins with what comes."""
     push(ring, 0, 10)
     push_end(ring)
@@ -108,7 +118,9 @@ def test_an_old_end_does_not_end_the_next_run(ring, load, thread, until):
         assert job.outcome() == list(range(10, 20))
 
 
-def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(ring, load):
+def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(
+    ring: shmring.Ring, load: Load
+) -> None:
     for run in range(2):
         push(ring, run * 10, run * 10 + 10)
         push_end(ring)
@@ -118,13 +130,13 @@ def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(ring, load):
 
 
 def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
-    ring, load, thread, until, tmp_path
-):
+    ring: shmring.Ring, load: Load, thread: RunThread, until: Until, tmp_path: Path
+) -> None:
     """Another consumer comes to the marker; then the task fails, and all is read again."""
 
     heard = tmp_path / "heard"
 
-    def fail_first(batches):
+    def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         task = TaskContext.get()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from java_programs import check
+from fixture_types import Load, RunThread, Until
+from java_programs import Java, check
+from pyspark.sql import DataFrame, SparkSession
 from sessions import HERE, failure
 
 import shmring
@@ -15,7 +18,7 @@ import shmring
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 
 
-def fill(ring, rows=1000):
+def fill(ring: shmring.Ring, rows: int = 1000) -> None:
     with ring.arrow_writer() as writer:
         for first in range(0, rows, 100):
             numbers = list(range(first, first + 100))
@@ -23,7 +26,7 @@ def fill(ring, rows=1000):
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         fill(ring)
@@ -31,8 +34,8 @@ def ring(name):
 
 
 @pytest.fixture
-def load(spark, ring):
-    def load(**options):
+def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
+    def load(**options: object) -> DataFrame:
         reader = spark.read.format("shmring").options(ring=ring.name)
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
@@ -42,7 +45,7 @@ def load(spark, ring):
 # --- a branch gives each message once ---------------------------------------------------------
 
 
-def test_a_dataframe_over_a_branch_is_used_once(load):
+def test_a_dataframe_over_a_branch_is_used_once(load: Load) -> None:
     frame = load(branch="b")
     assert frame.count() == 1000
     text = failure(frame.count)
@@ -51,7 +54,9 @@ def test_a_dataframe_over_a_branch_is_used_once(load):
     assert load(branch="b").count() == 0
 
 
-def test_a_plan_that_is_only_looked_at_reads_nothing(load, capsys):
+def test_a_plan_that_is_only_looked_at_reads_nothing(
+    load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
     frame = load(branch="b")
     frame.explain()
     frame.explain()
@@ -62,7 +67,7 @@ def test_a_plan_that_is_only_looked_at_reads_nothing(load, capsys):
 # --- names and tables -------------------------------------------------------------------------
 
 
-def test_a_ring_is_what_load_and_save_are_given(spark, ring):
+def test_a_ring_is_what_load_and_save_are_given(spark: SparkSession, ring: shmring.Ring) -> None:
     frame = spark.read.format("shmring").load(ring.name)
     assert frame.count() == 1000
     assert spark.read.format("shmring").load(ring.path).count() == 1000
@@ -71,14 +76,16 @@ def test_a_ring_is_what_load_and_save_are_given(spark, ring):
 
 
 @pytest.fixture
-def table(spark):
+def table(spark: SparkSession) -> Iterator[str]:
     yield "rows_of_a_ring"
     spark.sql("drop table if exists rows_of_a_ring")
     with suppress(OSError):  # Spark makes it for any table
         Path("spark-warehouse").rmdir()
 
 
-def test_a_table_is_a_ring_with_its_options(spark, ring, table):
+def test_a_table_is_a_ring_with_its_options(
+    spark: SparkSession, ring: shmring.Ring, table: str
+) -> None:
     spark.sql(f"create table {table} using shmring options (ring '{ring.name}', maxMessages 5)")
     assert spark.table(table).columns == ["number", "text"]
     assert spark.sql(f"select count(*) from {table}").first()[0] == 500
@@ -96,19 +103,23 @@ def test_a_table_is_a_ring_with_its_options(spark, ring, table):
         "ALTER COLUMN text COMMENT 'words'",
     ],
 )
-def test_a_table_has_the_columns_of_its_ring_and_no_others(spark, ring, table, change):
+def test_a_table_has_the_columns_of_its_ring_and_no_others(
+    spark: SparkSession, ring: shmring.Ring, table: str, change: str
+) -> None:
     spark.sql(f"CREATE TABLE {table} USING shmring OPTIONS (ring '{ring.name}')")
     assert "are those of its ring" in failure(lambda: spark.sql(f"ALTER TABLE {table} {change}"))
     assert spark.table(table).columns == ["number", "text"]
     assert spark.table(table).count() == 1000
 
 
-def test_a_table_has_the_place_of_its_ring(spark, ring, table):
+def test_a_table_has_the_place_of_its_ring(
+    spark: SparkSession, ring: shmring.Ring, table: str
+) -> None:
     spark.sql(f"create table {table} using shmring location '{ring.path}'")
     assert spark.sql(f"select count(*) from {table}").first()[0] == 1000
 
 
-def test_a_schema_that_differs_is_refused(spark, ring):
+def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Ring) -> None:
     for schema in ("number int, text string", "other long"):
         reader = spark.read.format("shmring").option("ring", ring.name).schema(schema)
         text = failure(lambda reader=reader: reader.load().collect())
@@ -123,7 +134,7 @@ def test_a_schema_that_differs_is_refused(spark, ring):
 
 
 @pytest.mark.parametrize("timeout", ["0.1", "100ms", "interval 0.1 seconds"])
-def test_times_are_written_as_spark_writes_them(load, timeout):
+def test_times_are_written_as_spark_writes_them(load: Load, timeout: str) -> None:
     text = failure(load(until="end", timeout=timeout).collect)
     assert "no message and no end marker" in text
 
@@ -144,7 +155,7 @@ def test_times_are_written_as_spark_writes_them(load, timeout):
         ("failOnDataLoss", "maybe"),
     ],
 )
-def test_a_read_names_the_option_that_does_not_parse(load, option, value):
+def test_a_read_names_the_option_that_does_not_parse(load: Load, option: str, value: str) -> None:
     text = failure(lambda: load(**{option: value}).collect())
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
@@ -164,7 +175,9 @@ def test_a_read_names_the_option_that_does_not_parse(load, option, value):
         ("batchBytes", str(2**31)),
     ],
 )
-def test_a_write_names_the_option_that_does_not_parse(ring, load, option, value):
+def test_a_write_names_the_option_that_does_not_parse(
+    ring: shmring.Ring, load: Load, option: str, value: str
+) -> None:
     writer = load().write.format("shmring").options(ring=ring.name, **{option: value})
     text = failure(writer.mode("append").save)
     assert f"option {option} must be" in text
@@ -174,7 +187,7 @@ def test_a_write_names_the_option_that_does_not_parse(ring, load, option, value)
 # --- the host of a ring -----------------------------------------------------------------------
 
 
-def test_a_host_without_executor_is_an_error_in_words(load):
+def test_a_host_without_executor_is_an_error_in_words(load: Load) -> None:
     assert load(hosts=HERE, branch="b").count() == 1000
     text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
     assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
@@ -182,11 +195,13 @@ def test_a_host_without_executor_is_an_error_in_words(load):
     assert "hostWait" in text
 
 
-def test_a_wait_for_the_right_host_ends_with_its_job(spark, load, thread, until):
+def test_a_wait_for_the_right_host_ends_with_its_job(
+    spark: SparkSession, load: Load, thread: RunThread, until: Until
+) -> None:
     job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
     tracker = spark.sparkContext.statusTracker()
 
-    def waits():
+    def waits() -> bool:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return any(stage and stage.numActiveTasks for stage in stages)
 
@@ -199,12 +214,12 @@ def test_a_wait_for_the_right_host_ends_with_its_job(spark, load, thread, until)
 # --- what it costs, and what is told of it ----------------------------------------------------
 
 
-def test_looks_at_a_wait_become_rare(java):
+def test_looks_at_a_wait_become_rare(java: Java) -> None:
     said = check(java("io.shmring.spark.read.WaitCheck"))
     assert said.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
 
 
-def test_a_batch_is_refused_rows_that_an_int_does_not_count(java):
+def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Java) -> None:
     count, *refusals = check(java("io.shmring.spark.columns.RowsCheck")).splitlines()
     assert int(count) == 2**30
     assert len(refusals) == 3
@@ -212,13 +227,13 @@ def test_a_batch_is_refused_rows_that_an_int_does_not_count(java):
 
 
 @pytest.fixture
-def metrics(spark):
+def metrics(spark: SparkSession) -> Callable[[str], dict[str, list[int]]]:
     """The metrics with such names, of each execution that Spark still knows."""
     store = spark._jsparkSession.sharedState().statusStore()
     bus = spark.sparkContext._jsc.sc().listenerBus()
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
 
-    def metrics(ending):
+    def metrics(ending: str) -> dict[str, list[int]]:
         bus.waitUntilEmpty(600_000)  # ms: what Spark knows comes to its store a little later
         found: dict[str, list[int]] = {}
         for execution in convert(store.executionsList()):
@@ -235,12 +250,16 @@ def metrics(spark):
     return metrics
 
 
-def test_a_read_is_in_the_metrics(load, metrics):
+def test_a_read_is_in_the_metrics(
+    load: Load, metrics: Callable[[str], dict[str, list[int]]]
+) -> None:
     load().collect()
     assert metrics("taken from rings")["messages taken from rings"][-1] == 10
 
 
-def test_a_write_is_in_the_metrics(spark, ring, metrics):
+def test_a_write_is_in_the_metrics(
+    spark: SparkSession, ring: shmring.Ring, metrics: Callable[[str], dict[str, list[int]]]
+) -> None:
     frame = spark.range(2500).selectExpr("id number", "cast(id as string) text").coalesce(1)
     frame.write.format("shmring").options(ring=ring.name, batchRows=1000).mode("append").save()
     found = metrics("written to the ring")
@@ -249,7 +268,13 @@ def test_a_write_is_in_the_metrics(spark, ring, metrics):
     assert found["bytes of messages written to the ring"][-1] > 2500 * 12
 
 
-def test_a_stream_s_writes_are_in_its_progress(spark, ring, tmp_path, until, metrics):
+def test_a_stream_s_writes_are_in_its_progress(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    tmp_path: Path,
+    until: Until,
+    metrics: Callable[[str], dict[str, list[int]]],
+) -> None:
     before = metrics("written to the ring")
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 700)
     frame = source.load().selectExpr("value number", "cast(value as string) text").coalesce(1)

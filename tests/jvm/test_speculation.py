@@ -6,10 +6,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunThread, Serve, Until
+from pyspark.sql import DataFrame, SparkSession
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
@@ -23,7 +27,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def spark(start_on_cluster):
+def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
     options = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
@@ -36,7 +40,7 @@ def spark(start_on_cluster):
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     """A ring whose branch "b" holds more than the sockets between Spark and Python do."""
     with shmring.create(name, slots=524_288, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
@@ -54,21 +58,21 @@ class Attempts:
     speculative one overtakes it.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self._word = folder / "word"
         self._held = folder / "held"
 
-    def hold_first(self, frame):
+    def hold_first(self, frame: DataFrame) -> DataFrame:
         word, held = self._word, self._held
 
-        def is_first():
+        def is_first() -> bool:
             try:
                 held.touch(exist_ok=False)
             except FileExistsError:
                 return False
             return True
 
-        def run(batches):
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for k, batch in enumerate(batches):
                 if k == 3 and is_first():
                     while not word.exists():
@@ -81,32 +85,39 @@ class Attempts:
 
         return frame.mapInArrow(run, frame.schema)
 
-    def tell_first(self, word):
+    def tell_first(self, word: str) -> None:
         new = self._word.with_suffix(".new")
         new.write_text(word)
         new.rename(self._word)
 
 
 @pytest.fixture
-def attempts(tmp_path):
+def attempts(tmp_path: Path) -> Iterator[Attempts]:
     attempts = Attempts(tmp_path)
     yield attempts
     attempts.tell_first("go")
 
 
-def others(ring):
+def others(ring: shmring.Ring) -> set[int]:
     """Processes other than this one that take part."""
     return {participant["pid"] for participant in ring.participants() if participant["alive"]} - {
         os.getpid()
     }
 
 
-def numbers_of(frame):
+def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.select("number").collect())
 
 
 @pytest.mark.parametrize("end", ["go", "fail", "die"])
-def test_attempts_of_a_read_do_not_share_its_rows(spark, ring, attempts, thread, until, end):
+def test_attempts_of_a_read_do_not_share_its_rows(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    attempts: Attempts,
+    thread: RunThread,
+    until: Until,
+    end: str,
+) -> None:
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     job = thread(numbers_of, attempts.hold_first(frame))
     until(lambda: len(others(ring)) == 2 or not job.is_alive(), "the speculative attempt")
@@ -121,14 +132,21 @@ def test_attempts_of_a_read_do_not_share_its_rows(spark, ring, attempts, thread,
 
 
 @pytest.mark.parametrize("end", ["", "go"])
-def test_one_of_several_attempts_of_a_write_is_readable(spark, ring, attempts, thread, until, end):
+def test_one_of_several_attempts_of_a_write_is_readable(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    attempts: Attempts,
+    thread: RunThread,
+    until: Until,
+    end: str,
+) -> None:
     ring.subscribe("written", start="latest")
     frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "cast(id as string) text")
     writer = attempts.hold_first(frame).write.format("shmring").option("ring", ring.name)
 
     saved = threading.Event()
 
-    def tell():
+    def tell() -> None:
         until(lambda: len(staged(ring)) == 2 or saved.is_set(), "the speculative attempt")
         if end:  # otherwise the second one wins, and the first is killed
             attempts.tell_first(end)
@@ -144,12 +162,14 @@ def test_one_of_several_attempts_of_a_write_is_readable(spark, ring, attempts, t
     until(lambda: not others(ring), "the end of what took part")
 
 
-def staged(ring):
+def staged(ring: shmring.Ring) -> list[Path]:
     """What the attempts of a write have left beside the ring so far."""
     return list(Path("/dev/shm").glob(f".shmring-staging-shmring.{ring.name}-*/*"))
 
 
-def test_a_read_whose_rows_are_released_and_lost_says_so(spark, cluster, ring, until):
+def test_a_read_whose_rows_are_released_and_lost_says_so(
+    spark: SparkSession, cluster: Any, ring: shmring.Ring, until: Until
+) -> None:
     frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     rows = frame.select("number").repartition(2)._jdf.queryExecution().toRdd()
     assert rows.count() == COUNT
@@ -164,8 +184,8 @@ def test_a_read_whose_rows_are_released_and_lost_says_so(spark, cluster, ring, u
 
 @pytest.mark.parametrize("kind", ["map", "udf"])
 def test_attempt_that_waits_for_a_sidecar_loses_and_leaves_nothing(
-    spark, serve, name, marker, until, kind
-):
+    spark: SparkSession, serve: Serve, name: str, marker: Path, until: Until, kind: str
+) -> None:
     sidecar = serve("hold_the_first", workers=2)
     frame = spark.range(0, COUNT, 1, 1)
     if kind == "map":

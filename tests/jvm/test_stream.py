@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import RunThread, Until
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from sessions import PATIENCE
 
@@ -19,7 +23,7 @@ SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
 
-def write(ring, batches, timeout=PATIENCE):
+def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) -> None:
     with ring.arrow_writer() as writer:
         for k in batches:
             numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
@@ -27,7 +31,7 @@ def write(ring, batches, timeout=PATIENCE):
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         yield ring
 
@@ -35,12 +39,12 @@ def ring(name):
 class Stream:
     """A query from a ring into files, which may be stopped and started again."""
 
-    def __init__(self, spark, folder):
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
         self.query: StreamingQuery | None = None
 
-    def start(self, ring, *, now=True, **options):
+    def start(self, ring: str, *, now: bool = True, **options: object) -> StreamingQuery:
         frame = (
             self.spark.readStream.format("shmring")
             .option("ring", ring)
@@ -56,7 +60,7 @@ class Stream:
         self.query = writer.trigger(**trigger).start()
         return self.query
 
-    def run(self, ring, **options):
+    def run(self, ring: str, **options: object) -> list[Any]:
         """What is there, in as many batches as that takes; their progress."""
         query = self.start(ring, **options)
         assert query.awaitTermination(PATIENCE)
@@ -65,25 +69,25 @@ class Stream:
             raise error
         return [json.loads(progress.json) for progress in query.recentProgress]
 
-    def fail(self, ring, **options):
+    def fail(self, ring: str, **options: object) -> str:
         with pytest.raises(Exception) as caught:  # noqa: PT011
             self.run(ring, **options)
         return str(caught.value)
 
-    def numbers(self):
+    def numbers(self) -> list[int]:
         rows = self.spark.read.parquet(str(self.folder / "rows")).collect()
         return sorted(row[0] for row in rows)
 
 
 @pytest.fixture
-def stream(spark, tmp_path):
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
     stream = Stream(spark, tmp_path)
     yield stream
     if stream.query is not None:
         stream.query.stop()
 
 
-def test_a_restarted_stream_goes_on_where_it_stopped(ring, stream):
+def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream: Stream) -> None:
     for k in range(3):
         write(ring, range(k * 10, k * 10 + 10))
         stream.run(ring.name)
@@ -93,12 +97,14 @@ def test_a_restarted_stream_goes_on_where_it_stopped(ring, stream):
     assert branch["position"] < ring.claimed  # the last batch is committed with the next one
 
 
-def synced(ring):
+def synced(ring: shmring.Ring) -> None:
     with ring.producer() as out:
         out.wait_durable(ring.claimed - 1)
 
 
-def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(name, stream, tmp_path):
+def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(
+    name: str, stream: Stream, tmp_path: Path
+) -> None:
     journal, earlier = tmp_path / "journal", tmp_path / "earlier"
     options: dict[str, Any] = {"slots": 4096, "temporary": True}
     with shmring.create(name, schema=SCHEMA, **options) as ring, ring.journal(journal):
@@ -127,8 +133,8 @@ def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(name, s
 
 @pytest.mark.parametrize("begin", ["latest", "a sequence"])
 def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older(
-    ring, stream, begin
-):
+    ring: shmring.Ring, stream: Stream, begin: str
+) -> None:
     slow = ring.producer()
     claim = slow.claim(1)
     write(ring, range(10))
@@ -143,11 +149,13 @@ def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older
     assert stream.numbers() == list(range(10 * ROWS, 43 * ROWS))
 
 
-def test_a_batch_that_was_not_committed_is_done_again_as_it_was(ring, spark, tmp_path):
+def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
     """A driver that dies over each batch neither loses nor repeats."""
     done: dict[int, list[int]] = {}
 
-    def take(frame, batch):
+    def take(frame: DataFrame, batch: int) -> None:
         done.setdefault(batch, []).extend(row[0] for row in frame.collect())
         if len(done[batch]) == 3 * ROWS:
             raise RuntimeError("the driver died")
@@ -174,7 +182,7 @@ def test_a_batch_that_was_not_committed_is_done_again_as_it_was(ring, spark, tmp
     assert seen == list(range(3000))
 
 
-def test_a_batch_has_at_most_a_quarter_of_the_ring(ring, stream):
+def test_a_batch_has_at_most_a_quarter_of_the_ring(ring: shmring.Ring, stream: Stream) -> None:
     write(ring, range(900))  # four slots each
     progress = stream.run(ring.name)
     positions = [p["sources"][0]["endOffset"][ring.name]["sequence"] for p in progress]
@@ -184,13 +192,17 @@ def test_a_batch_has_at_most_a_quarter_of_the_ring(ring, stream):
     assert stream.numbers() == list(range(90_000))
 
 
-def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(ring, stream):
+def test_a_batch_has_at_most_as_many_messages_as_is_asked_for(
+    ring: shmring.Ring, stream: Stream
+) -> None:
     write(ring, range(10))
     progress = stream.run(ring.name, maxMessagesPerTrigger=3)
     assert [p["numInputRows"] for p in progress if p["numInputRows"]] == [300, 300, 300, 100]
 
 
-def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(ring, stream, thread, until):
+def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
+    ring: shmring.Ring, stream: Stream, thread: RunThread, until: Until
+) -> None:
     ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
     write(ring, range(2000))  # twice what the ring holds
     query = stream.start(ring.name, now=False, branch="b", failOnDataLoss=False)
@@ -207,7 +219,7 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(ring, stream, thread
     assert len(numbers) == len(set(numbers))
 
 
-def test_progress_shows_the_lag_and_the_producers(ring, stream):
+def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: Stream) -> None:
     with ring.arrow_writer() as writer:
         writer.write(pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA))
         metrics = stream.run(ring.name)[0]["sources"][0]["metrics"]
@@ -216,7 +228,7 @@ def test_progress_shows_the_lag_and_the_producers(ring, stream):
     assert set(metrics) == {"lagSlots", "heldSlots", "producedBytes", "producerWaits"}
 
 
-def test_a_dropped_branch_is_a_gap_and_an_error(name, stream, until):
+def test_a_dropped_branch_is_a_gap_and_an_error(name: str, stream: Stream, until: Until) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(10))
         stream.run(name)
@@ -234,7 +246,9 @@ def test_a_dropped_branch_is_a_gap_and_an_error(name, stream, until):
         assert len(numbers) == len(set(numbers))
 
 
-def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(ring, stream):
+def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(
+    ring: shmring.Ring, stream: Stream
+) -> None:
     write(ring, range(10))
     stream.run(ring.name)
     ring.drop_branch(ring.branches()[0]["name"])
@@ -243,7 +257,7 @@ def test_a_dropped_branch_is_made_again_while_nothing_is_overwritten(ring, strea
     assert stream.numbers() == list(range(2000))
 
 
-def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name, stream):
+def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name: str, stream: Stream) -> None:
     with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(10))
         stream.run(name)
@@ -256,7 +270,7 @@ def test_a_replaced_ring_is_an_error_unless_loss_is_allowed(name, stream):
         assert stream.numbers() == [*range(1000), *range(5000, 6000)]
 
 
-def test_a_missing_ring_is_an_error(name, stream):
+def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
     with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
         write(ring, range(1))
         stream.run(name)
@@ -268,7 +282,9 @@ def test_a_missing_ring_is_an_error(name, stream):
 
 
 @pytest.mark.long  # the second query waits ten seconds for the first one to leave
-def test_two_queries_cannot_share_a_branch(ring, stream, spark, until):
+def test_two_queries_cannot_share_a_branch(
+    ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Until
+) -> None:
     query = stream.start(ring.name, now=False, branch="mine")
     until(lambda: any(b["consumers"] for b in ring.branches()), "the query's consumer")
     other = spark.readStream.format("shmring").option("ring", ring.name).option("branch", "mine")
@@ -279,7 +295,7 @@ def test_two_queries_cannot_share_a_branch(ring, stream, spark, until):
     query.stop()
 
 
-def test_several_rings_are_one_stream(name, stream):
+def test_several_rings_are_one_stream(name: str, stream: Stream) -> None:
     rings = [
         shmring.create(f"{name}-{i}", slots=4096, schema=SCHEMA, temporary=True) for i in range(3)
     ]
@@ -295,7 +311,9 @@ def test_several_rings_are_one_stream(name, stream):
             ring.close()
 
 
-def test_end_markers_and_aborted_claims_are_stepped_over(ring, stream):
+def test_end_markers_and_aborted_claims_are_stepped_over(
+    ring: shmring.Ring, stream: Stream
+) -> None:
     with ring.producer() as producer:
         for k in range(5):
             write(ring, range(k, k + 1))
@@ -307,7 +325,9 @@ def test_end_markers_and_aborted_claims_are_stepped_over(ring, stream):
     assert stream.numbers() == list(range(600))
 
 
-def test_a_ring_of_bytes_streams_as_the_queue_table(name, spark, tmp_path, until):
+def test_a_ring_of_bytes_streams_as_the_queue_table(
+    name: str, spark: SparkSession, tmp_path: Path, until: Until
+) -> None:
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,
         ring.producer() as producer,
@@ -329,7 +349,7 @@ def test_a_ring_of_bytes_streams_as_the_queue_table(name, spark, tmp_path, until
         assert sorted((r[0], r[1]) for r in rows) == [(i, str(i)) for i in range(10_000)]
 
 
-def test_a_message_that_would_end_the_stream_is_an_error(name, stream):
+def test_a_message_that_would_end_the_stream_is_an_error(name: str, stream: Stream) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         large = pa.record_batch([pa.array(range(25_000))], schema=SCHEMA).serialize()
         with ring.producer() as producer, producer.claim(large.size, align=0) as claim:

@@ -7,10 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sessions import HERE, THERE, failure
+from cluster import Cluster
+from fixture_types import Load, RunThread, Until
+from pyspark.sql import DataFrame, SparkSession
+from sessions import HERE, THERE, Clusters, failure
 
 import shmring
 
@@ -30,20 +35,20 @@ with ring.arrow_writer() as writer:
 
 
 @pytest.fixture(scope="module")
-def cluster(clusters):
+def cluster(clusters: Clusters) -> Cluster:
     return clusters.start(apart=True)
 
 
 @pytest.fixture(scope="module")
-def spark(start_on_cluster):
+def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
     return start_on_cluster()
 
 
 @pytest.fixture
-def there(cluster, name):
+def there(cluster: Cluster, name: str) -> Callable[..., None]:
     """Makes a ring of the test's name on the other host, which goes with the cluster."""
 
-    def make(first, count, column="number"):
+    def make(first: int, count: int, column: str = "number") -> None:
         worker = (
             "--target",
             str(cluster.daemons[2]),
@@ -58,7 +63,7 @@ def there(cluster, name):
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     """Numbers 0 to 99 on this host, the driver's."""
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
@@ -68,18 +73,18 @@ def ring(name):
 
 
 @pytest.fixture
-def load(spark, name):
-    def load(**options):
+def load(spark: SparkSession, name: str) -> Callable[..., DataFrame]:
+    def load(**options: str) -> DataFrame:
         return spark.read.format("shmring").options(ring=name, **options).load()
 
     return load
 
 
-def numbers_of(frame):
+def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.collect())
 
 
-def kill_executor_here(cluster, until):
+def kill_executor_here(cluster: Cluster, until: Until) -> None:
     """Kills the one that shares this process's /dev/shm."""
     mine = os.readlink("/proc/self/ns/mnt")
     (here,) = [p for p in cluster.executors if os.readlink(f"/proc/{p}/ns/mnt") == mine]
@@ -87,14 +92,16 @@ def kill_executor_here(cluster, until):
     until(lambda: here not in cluster.executors, "the executor's end")
 
 
-def test_a_read_is_of_the_drivers_ring(ring, there, load):
+def test_a_read_is_of_the_drivers_ring(
+    ring: shmring.Ring, there: Callable[..., None], load: Load
+) -> None:
     there(1000, 50)
     for _ in range(4):
         assert numbers_of(load()) == list(range(100))
     assert numbers_of(load(branch="b")) == list(range(100))
 
 
-def test_hosts_have_a_ring_each(ring, there, load):
+def test_hosts_have_a_ring_each(ring: shmring.Ring, there: Callable[..., None], load: Load) -> None:
     there(1000, 50)
     both = [*range(100), *range(1000, 1050)]
     assert numbers_of(load(hosts=f"{HERE},{THERE}")) == both
@@ -103,8 +110,13 @@ def test_hosts_have_a_ring_each(ring, there, load):
 
 @pytest.mark.parametrize("python", [False, True])
 def test_a_read_waits_until_its_host_has_an_executor_again(
-    cluster, ring, there, load, until, python
-):
+    cluster: Cluster,
+    ring: shmring.Ring,
+    there: Callable[..., None],
+    load: Load,
+    until: Until,
+    python: bool,
+) -> None:
     there(1000, 50)
     frame = load(branch="b", hostWait="10 minutes")
     if python:
@@ -113,14 +125,18 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
     assert numbers_of(frame) == list(range(100))
 
 
-def test_an_error_is_not_hidden_behind_a_wrong_host(spark, ring, there, load):
+def test_an_error_is_not_hidden_behind_a_wrong_host(
+    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None], load: Load
+) -> None:
     there(0, 10, column="other")
     for _ in range(3):
         text = failure(load(hosts=f"{HERE},{THERE}").collect)
         assert "another schema" in text
 
 
-def test_a_write_stays_on_the_drivers_host(spark, ring, there):
+def test_a_write_stays_on_the_drivers_host(
+    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None]
+) -> None:
     there(1000, 50)
     frame = spark.range(1000, 1300, numPartitions=6).toDF("number")
     frame.write.format("shmring").option("ring", ring.name).mode("append").save()
@@ -129,10 +145,12 @@ def test_a_write_stays_on_the_drivers_host(spark, ring, there):
     assert sorted(found) == [*range(100), *range(1000, 1300)]
 
 
-def test_a_write_that_cannot_be_here_says_so(spark, ring, thread, until, tmp_path):
+def test_a_write_that_cannot_be_here_says_so(
+    spark: SparkSession, ring: shmring.Ring, thread: RunThread, until: Until, tmp_path: Path
+) -> None:
     here, held, go = os.readlink("/proc/self/ns/mnt"), tmp_path / "held", tmp_path / "go"
 
-    def hold(batches):
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if os.readlink("/proc/self/ns/mnt") == here:
             held.touch()
             while not go.exists():
@@ -150,8 +168,8 @@ def test_a_write_that_cannot_be_here_says_so(spark, ring, thread, until, tmp_pat
 
 
 def test_a_stream_goes_on_when_its_host_has_an_executor_again(
-    cluster, spark, ring, until, tmp_path
-):
+    cluster: Cluster, spark: SparkSession, ring: shmring.Ring, until: Until, tmp_path: Path
+) -> None:
     options = {"ring": ring.name, "hostWait": "10 minutes"}
     stream = spark.readStream.format("shmring").options(**options).load()
     query = (

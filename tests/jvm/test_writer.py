@@ -5,12 +5,15 @@ from __future__ import annotations
 import glob
 import re
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from companion import place
 from direct import RING, TYPES, columns_of
+from fixture_types import RunThread, Until
+from pyspark.sql import DataFrame, SparkSession
 from sessions import failure
 
 import shmring
@@ -20,38 +23,40 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(allocated, name, until):
+def _nothing_stays(allocated: Callable[[], int], name: str, until: Until) -> Iterator[None]:
     yield
     # A task of a query that was stopped is killed a little later.
     until(lambda: not beside(name) and allocated() == 0, "the end of what tasks have")
 
 
-def beside(ring):
+def beside(ring: str) -> list[str]:
     """What a write keeps beside its ring while it runs."""
     return glob.glob(f"/dev/shm/.shmring-staging-shmring.{ring}-*")
 
 
 @pytest.fixture
-def ring(name):
+def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         yield ring
 
 
-def rows(spark, count, partitions=4):
+def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
     return spark.range(0, count, 1, partitions).selectExpr("id", "concat('text ', id) text")
 
 
-def save(frame, ring, **options):
+def save(frame: DataFrame, ring: str, **options: object) -> None:
     writer = frame.write.format("shmring").option("ring", ring).mode("append")
     writer.options(**{key: str(value) for key, value in options.items()}).save()
 
 
-def read(ring, branch):
+def read(ring: shmring.Ring, branch: str) -> list[int]:
     with ring.arrow_reader(branch, until="empty", copy=True) as reader:
         return [number for batch in reader for number in batch["id"].to_pylist()]
 
 
-def test_rows_come_in_the_order_of_their_partitions(ring, spark):
+def test_rows_come_in_the_order_of_their_partitions(
+    ring: shmring.Ring, spark: SparkSession
+) -> None:
     ring.subscribe("b", start="earliest")
     save(rows(spark, 50_000), ring.name, batchRows=700, endMarker="true")
     with ring.arrow_reader("b", start="earliest", copy=True) as reader:
@@ -69,7 +74,9 @@ BY_OURS = {column: RING[column] for column in RING if column not in ("flag", "ex
     ("types", "nulls", "rows_a_batch"),
     [(BY_OURS, "none", 7), (BY_OURS, "some", 5000), (BY_SPARKS_WRITER, "some", 7)],
 )
-def test_each_value_arrives_as_spark_has_it(name, spark, types, nulls, rows_a_batch):
+def test_each_value_arrives_as_spark_has_it(
+    name: str, spark: SparkSession, types: list[str], nulls: bool, rows_a_batch: int
+) -> None:
     count = 6000 if rows_a_batch > 1000 else 300
     columns = columns_of({column: TYPES[column] for column in types}, nulls)
     frame = spark.range(0, count, 1, 1).selectExpr(*columns)
@@ -83,7 +90,9 @@ def test_each_value_arrives_as_spark_has_it(name, spark, types, nulls, rows_a_ba
     assert pa.Table.from_batches(batches) == frame.toArrow().cast(schema)
 
 
-def test_rows_are_readable_when_the_job_commits_and_not_before(ring, spark, thread, until):
+def test_rows_are_readable_when_the_job_commits_and_not_before(
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
+) -> None:
     ring.subscribe("b", start="earliest")
     seen: list[int] = []
     # Half of the tasks are done long before the others.
@@ -98,7 +107,9 @@ def test_rows_are_readable_when_the_job_commits_and_not_before(ring, spark, thre
     assert sorted(read(ring, "b")) == list(range(40))
 
 
-def test_a_job_whose_ring_is_unlinked_fails(ring, spark, thread, until):
+def test_a_job_whose_ring_is_unlinked_fails(
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread, until: Until
+) -> None:
     ring.subscribe("b", start="earliest")
     slow = rows(spark, 40, 2).selectExpr("id", "text || reflect('java.lang.Thread', 'sleep', 50L)")
     writing = thread(lambda: failure(lambda: save(slow.toDF("id", "text"), ring.name)))
@@ -109,7 +120,7 @@ def test_a_job_whose_ring_is_unlinked_fails(ring, spark, thread, until):
     assert ring.claimed == 0
 
 
-def test_a_failed_job_leaves_nothing(ring, spark):
+def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) -> None:
     ring.subscribe("b", start="earliest")
     bad = rows(spark, 10_000).selectExpr("id", "if(id = 9999, raise_error('boom'), text) text")
     assert "boom" in failure(lambda: save(bad, ring.name))
@@ -119,7 +130,9 @@ def test_a_failed_job_leaves_nothing(ring, spark):
     assert read(ring, "b") == list(range(10))
 
 
-def test_jobs_write_side_by_side(ring, spark, thread):
+def test_jobs_write_side_by_side(
+    ring: shmring.Ring, spark: SparkSession, thread: RunThread
+) -> None:
     ring.subscribe("b", start="earliest")
     frames = [rows(spark, 1000).selectExpr(f"id + {k}000 id", "text") for k in range(4)]
     for writing in [thread(save, frame, ring.name) for frame in frames]:
@@ -130,7 +143,9 @@ def test_jobs_write_side_by_side(ring, spark, thread):
     assert all(block == list(range(block[0], block[0] + 1000)) for block in blocks)
 
 
-def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(name, spark, thread):
+def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
+    name: str, spark: SparkSession, thread: RunThread
+) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         assert "cannot become readable at once" in failure(
             lambda: save(rows(spark, 50_000), name, batchRows=500, atomic="true")
@@ -138,7 +153,7 @@ def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(name, spar
         assert ring.claimed == 0
         ring.subscribe("b", start="earliest")
 
-        def collect():
+        def collect() -> list[int]:
             with ring.arrow_reader("b", copy=True, timeout=600) as reader:
                 return [number for batch in reader for number in batch["id"].to_pylist()]
 
@@ -147,7 +162,7 @@ def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(name, spar
         assert reading.outcome() == list(range(50_000))
 
 
-def test_a_full_ring_that_nobody_reads_fails_the_job(name, spark):
+def test_a_full_ring_that_nobody_reads_fails_the_job(name: str, spark: SparkSession) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.producer() as producer:
@@ -158,8 +173,8 @@ def test_a_full_ring_that_nobody_reads_fails_the_job(name, spark):
         assert ring.claimed == 900
 
 
-def test_a_message_too_large_for_the_ring_is_an_error(name, spark):
-    def large(count):
+def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSession) -> None:
+    def large(count: int) -> DataFrame:
         return spark.range(0, count, 1, 1).selectExpr("id", "repeat('x', 200000) text")
 
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True):
@@ -176,7 +191,7 @@ def test_a_message_too_large_for_the_ring_is_an_error(name, spark):
         assert read(ring, "b") == [0, 1]
 
 
-def test_a_name_that_leaves_no_room_for_staging_is_an_error(name, spark):
+def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: SparkSession) -> None:
     longest = name.ljust(255 - len(f".shmring-staging-shmring.-{uuid.uuid4()}"), "x")
     with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True):
         assert "1 bytes too long for Spark's writes" in failure(
@@ -188,7 +203,7 @@ def test_a_name_that_leaves_no_room_for_staging_is_an_error(name, spark):
         assert read(ring, "b") == [0, 1, 2]
 
 
-def test_a_ring_of_bytes_takes_one_column(name, spark):
+def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> None:
     with shmring.create(name, slots=65536, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         save(rows(spark, 1000).selectExpr("text message"), name)
@@ -200,23 +215,25 @@ def test_a_ring_of_bytes_takes_one_column(name, spark):
         assert "one column" in failure(lambda: save(rows(spark, 3), name))
 
 
-def test_columns_are_found_by_name(ring, spark):
+def test_columns_are_found_by_name(ring: shmring.Ring, spark: SparkSession) -> None:
     ring.subscribe("b", start="earliest")
     save(spark.range(3).selectExpr("'x' text", "id"), ring.name)
     assert sorted(read(ring, "b")) == [0, 1, 2]
 
 
-def test_no_rows_are_no_message(ring, spark):
+def test_no_rows_are_no_message(ring: shmring.Ring, spark: SparkSession) -> None:
     save(rows(spark, 10).where("id < 0"), ring.name)
     assert ring.claimed == 0
 
 
-def test_what_is_in_a_ring_cannot_be_overwritten(ring, spark):
+def test_what_is_in_a_ring_cannot_be_overwritten(ring: shmring.Ring, spark: SparkSession) -> None:
     writer = rows(spark, 3).write.format("shmring").mode("overwrite")
     assert "truncate" in failure(writer.option("ring", ring.name).save)
 
 
-def test_rows_that_do_not_fit_the_schema_are_refused(ring, spark, tmp_path):
+def test_rows_that_do_not_fit_the_schema_are_refused(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
     failure(lambda: save(spark.range(3).selectExpr("id", "id other"), ring.name))
     assert "one ring" in failure(lambda: save(rows(spark, 3), f"{ring.name},{ring.name}2"))
     query = spark.readStream.format("rate").load().writeStream.format("shmring")
@@ -230,7 +247,9 @@ def test_rows_that_do_not_fit_the_schema_are_refused(ring, spark, tmp_path):
     assert ring.claimed == 0
 
 
-def test_what_a_dead_driver_has_staged_is_swept_by_the_next(ring, spark):
+def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
+    ring: shmring.Ring, spark: SparkSession
+) -> None:
     left = Path(place(ring.path, STAGING, str(uuid.uuid4())))
     left.mkdir()
     (left / "0-1").write_bytes(b"rows")
@@ -241,7 +260,9 @@ def test_what_a_dead_driver_has_staged_is_swept_by_the_next(ring, spark):
     others.rmdir()  # of another ring, whose name begins like this one's
 
 
-def test_an_epoch_larger_than_half_the_ring_is_refused(name, spark, tmp_path):
+def test_an_epoch_larger_than_half_the_ring_is_refused(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100_000).load()
         query = (

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Until
 
 import shmring
 from shmring.arrow.batches import BatchEncoder, decode_batch
@@ -22,11 +25,11 @@ from shmring.sidecars.wire import (
 
 
 @pytest.fixture
-def client(name):
+def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
     """Makes clients of the test's sidecar, or of another one; they are closed with the test."""
     made: list[SidecarClient] = []
 
-    def make(sidecar=name, **options):
+    def make(sidecar: str = name, **options: object) -> SidecarClient:
         made.append(SidecarClient(sidecar, **options))
         return made[-1]
 
@@ -45,12 +48,12 @@ class Answer:
     batches_wanted: int = 0
     pieces: int = 0
 
-    def column(self, name):
+    def column(self, name: str) -> list[Any]:
         """Its values; how many pieces they come in is a matter of time."""
         return [value for batch in self.batches for value in batch[name].to_pylist()]
 
 
-def _send(name, replies, batches, rows):
+def _send(name: str, replies: Sequence[str], batches: Sequence[pa.RecordBatch], rows: int) -> None:
     with shmring.attach(request_ring_name(name)) as requests, requests.producer() as out:
         for number, (batch, reply) in enumerate(zip(batches, replies, strict=True)):
             encoder = BatchEncoder(batch.schema)
@@ -60,23 +63,23 @@ def _send(name, replies, batches, rows):
 
 
 @pytest.fixture
-def send(name):
+def send(name: str) -> Callable[..., None]:
     """Sends batches as requests 0, 1, ... whose answers go into these rings."""
 
-    def send(replies, *batches):
+    def send(replies: Sequence[str], *batches: pa.RecordBatch) -> None:
         _send(name, replies, batches, 0)
 
     return send
 
 
 @pytest.fixture
-def ask(name, until):
+def ask(name: str, until: Until) -> Callable[..., list[Answer]]:
     """Sends batches as requests of so many rows at a time; the answer to each.
 
     With `full`, the answers are taken when the ring for them, which is small, has been full.
     """
 
-    def ask_all(*batches, rows=0, full=False):
+    def ask_all(*batches: pa.RecordBatch, rows: int = 0, full: bool = False) -> list[Answer]:
         replies = f"{name}-answers"
         with (
             shmring.create(replies, slots=1024 if full else 4096, temporary=True) as ring,
@@ -91,12 +94,12 @@ def ask(name, until):
 
 
 @pytest.fixture
-def answer_of():
+def answer_of() -> Callable[[shmring.Consumer, int], Answer]:
     """Waits for the whole answer to the request of this number."""
     return _answer_of
 
 
-def _answer_of(inbox, number):
+def _answer_of(inbox: shmring.Consumer, number: int) -> Answer:
     answer = Answer([])
     while True:
         data = inbox.pop(timeout=120)

@@ -23,7 +23,7 @@ assert other.returncode == 0
 """
 
 
-def test_signal_goes_to_no_group_that_has_the_number_of_one_that_has_ended():
+def test_signal_goes_to_no_group_that_has_the_number_of_one_that_has_ended() -> None:
     inside = ["unshare", "-Urpf", "--mount-proc", sys.executable, "-c", AGAIN]
     said = subprocess.run(inside, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr

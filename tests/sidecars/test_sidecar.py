@@ -194,7 +194,7 @@ def test_answers_may_be_larger_than_the_reply_ring(serve, client):
 def test_worker_makes_the_pieces_of_an_answer_only_as_there_is_room(serve, client):
     (pid,) = serve("many").pids
 
-    def peak():
+    def peak() -> int:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 

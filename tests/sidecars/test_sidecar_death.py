@@ -58,14 +58,14 @@ def supervisor(child, name):
     return start
 
 
-def is_running(pid):
+def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def reply_rings(name):
+def reply_rings(name: str) -> list[str]:
     return [ring for ring in shmring.rings() if ring.startswith(reply_ring_name(name, ""))]
 
 
