@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import subprocess
 
+    from pyspark.sql import DataFrame
+
     from shmring.sidecars import Sidecar
 
 Until = Callable[..., None]
@@ -15,3 +17,5 @@ RunThread = Callable[..., Any]
 RunChild = Callable[..., Any]
 RunCommand = Callable[..., "subprocess.Popen[Any]"]
 Serve = Callable[..., "Sidecar"]
+Load = Callable[..., "DataFrame"]
+Read = Callable[..., "DataFrame"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+Java = Callable[..., list[str]]
 
 
 def message(i: int) -> bytes:
