@@ -5,14 +5,11 @@ import io.shmring.sidecar.WorkerRings;
 import io.shmring.spark.request.Call.SidecarCall;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
-import java.util.Comparator;
-import java.util.HashMap;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Predicate;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -29,22 +26,19 @@ final class Clients {
   private static final long LOOK_MILLIS = 500;
   private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(30);
 
-  /** What clients that may stand for each other have in common. */
-  private record Key(String sidecar, long replySlots) {}
+  private record Idle(String sidecar, long replySlots, SidecarClient client, long since) {
+    boolean isUnwanted() {
+      return System.nanoTime() - since > IDLE_NANOS || !client.isReusable();
+    }
+  }
 
-  private record Idle(SidecarClient client, long since) {}
-
-  private static final Map<Key, ArrayDeque<Idle>> IDLE = new HashMap<>();
+  private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // the last that came first
 
   static {
-    Sweeper.begin(() -> close(takeUnwanted()), () -> close(takeAll()));
+    Sweeper.begin(Clients::closeUnwanted, () -> closeAll(idle -> true));
   }
 
   private Clients() {}
-
-  private static Key key(SidecarCall call) {
-    return new Key(call.sidecar(), call.replySlots());
-  }
 
   /** A client that this task has for itself until it gives that back. */
   static SidecarClient borrow(SidecarCall call, Runnable taskCheck)
@@ -61,22 +55,23 @@ final class Clients {
 
   /** Gives back the memory of the client that nobody has wanted for longest. */
   private static boolean closeOldest() {
-    Optional<SidecarClient> oldest = takeOldest();
-    oldest.ifPresent(SidecarClient::close);
+    Optional<Idle> oldest;
+    synchronized (Clients.class) {
+      oldest = Optional.ofNullable(IDLE.pollLast());
+    }
+    oldest.ifPresent(idle -> idle.client.close());
     return oldest.isPresent();
   }
 
-  private static synchronized Optional<SidecarClient> takeOldest() {
-    Optional<ArrayDeque<Idle>> found =
-        IDLE.values().stream()
-            .filter(idle -> !idle.isEmpty())
-            .min(Comparator.comparingLong(idle -> idle.getLast().since));
-    return found.map(idle -> idle.removeLast().client);
-  }
-
   private static synchronized Optional<SidecarClient> take(SidecarCall call) {
-    ArrayDeque<Idle> idle = IDLE.getOrDefault(key(call), new ArrayDeque<>());
-    return Optional.ofNullable(idle.poll()).map(Idle::client);
+    Optional<Idle> found =
+        IDLE.stream()
+            .filter(
+                idle ->
+                    idle.sidecar.equals(call.sidecar()) && idle.replySlots == call.replySlots())
+            .findFirst();
+    found.ifPresent(IDLE::remove);
+    return found.map(Idle::client);
   }
 
   /** Keeps a client for the next task, or closes one with requests under way: their answers are late. */
@@ -87,37 +82,22 @@ final class Clients {
     }
     client.end();
     synchronized (Clients.class) {
-      IDLE.computeIfAbsent(key(call), key -> new ArrayDeque<>())
-          .push(new Idle(client, System.nanoTime()));
+      IDLE.push(new Idle(call.sidecar(), call.replySlots(), client, System.nanoTime()));
     }
   }
 
-  private static synchronized List<SidecarClient> takeUnwanted() {
-    if (SidecarClient.isMemoryShort()) { // another process may wait for it
-      return takeAll();
-    }
-    List<SidecarClient> unwanted = new ArrayList<>();
-    for (ArrayDeque<Idle> all : IDLE.values()) {
-      for (Iterator<Idle> each = all.iterator(); each.hasNext(); ) {
-        Idle idle = each.next();
-        if (System.nanoTime() - idle.since > IDLE_NANOS || !idle.client.isReusable()) {
-          each.remove();
-          unwanted.add(idle.client);
-        }
-      }
-    }
-    return unwanted;
+  private static void closeUnwanted() {
+    boolean all = SidecarClient.isMemoryShort(); // another process may wait for it
+    closeAll(idle -> all || idle.isUnwanted());
   }
 
-  private static synchronized List<SidecarClient> takeAll() {
-    List<SidecarClient> all = new ArrayList<>();
-    IDLE.values().forEach(idle -> idle.forEach(each -> all.add(each.client)));
-    IDLE.clear();
-    return all;
-  }
-
-  private static void close(List<SidecarClient> clients) {
-    clients.forEach(SidecarClient::close);
+  private static void closeAll(Predicate<Idle> which) {
+    List<Idle> closed;
+    synchronized (Clients.class) {
+      closed = IDLE.stream().filter(which).toList();
+      IDLE.removeAll(closed);
+    }
+    closed.forEach(idle -> idle.client.close());
   }
 
   /** The thread that looks after what is kept from task to task, for as long as the JVM lives. */
