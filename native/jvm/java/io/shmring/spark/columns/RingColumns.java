@@ -17,7 +17,6 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes columns of messages. */
@@ -106,11 +105,9 @@ public interface RingColumns {
 
     @Override
     public ColumnarBatch copy(List<Message> messages) {
-      ColumnVector[] vectors = new ColumnVector[fields.length];
+      OnHeapColumnVector[] vectors = OnHeapColumnVector.allocateColumns(messages.size(), fields);
       for (int i = 0; i < fields.length; i++) {
-        OnHeapColumnVector vector = new OnHeapColumnVector(messages.size(), fields[i].dataType());
-        fill(vector, fields[i].name(), messages);
-        vectors[i] = vector;
+        fill(vectors[i], fields[i].name(), messages);
       }
       return new ColumnarBatch(vectors, messages.size());
     }

@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.arrow.vector.complex.MapVector;
@@ -16,6 +17,7 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DayTimeIntervalType;
@@ -24,6 +26,7 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.TimestampType;
 
 // CHANGE: a new type between Spark and Arrow
 /**
@@ -35,6 +38,17 @@ import org.apache.spark.sql.types.StructType;
  */
 public record SparkTypes(String timeZone, boolean large) implements Serializable {
   private static final int DECIMAL_BITS = 128;
+  private static final Map<DataType, ArrowType> PLAIN =
+      Map.of(
+          DataTypes.BooleanType, ArrowType.Bool.INSTANCE,
+          DataTypes.ByteType, new ArrowType.Int(8, true),
+          DataTypes.ShortType, new ArrowType.Int(16, true),
+          DataTypes.IntegerType, new ArrowType.Int(32, true),
+          DataTypes.LongType, new ArrowType.Int(64, true),
+          DataTypes.FloatType, new ArrowType.FloatingPoint(FloatingPointPrecision.SINGLE),
+          DataTypes.DoubleType, new ArrowType.FloatingPoint(FloatingPointPrecision.DOUBLE),
+          DataTypes.DateType, new ArrowType.Date(DateUnit.DAY),
+          DataTypes.TimestampNTZType, new ArrowType.Timestamp(TimeUnit.MICROSECOND, null));
 
   /** As these settings want them. */
   public static SparkTypes of(SQLConf settings) {
@@ -67,25 +81,13 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof MapType map) {
       return isSupported(map.keyType()) && isSupported(map.valueType());
     }
-    return type instanceof DecimalType || type instanceof DayTimeIntervalType || isAtomic(type);
-  }
-
-  /** Whether it equals one of these; a derived type, such as a text with a collation, does not. */
-  private static boolean isAtomic(DataType type) {
-    return Set.of(
-            DataTypes.BooleanType,
-            DataTypes.ByteType,
-            DataTypes.ShortType,
-            DataTypes.IntegerType,
-            DataTypes.LongType,
-            DataTypes.FloatType,
-            DataTypes.DoubleType,
-            DataTypes.StringType,
-            DataTypes.BinaryType,
-            DataTypes.DateType,
-            DataTypes.TimestampType,
-            DataTypes.TimestampNTZType)
-        .contains(type);
+    // A derived type equals none of these, such as a text with a collation.
+    return type instanceof DecimalType
+        || type instanceof DayTimeIntervalType
+        || type.equals(DataTypes.StringType)
+        || type.equals(DataTypes.BinaryType)
+        || type.equals(DataTypes.TimestampType)
+        || PLAIN.containsKey(type);
   }
 
   /** The Arrow schema of rows whose types are supported. */
@@ -140,19 +142,13 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof StringType) { // whose name may contain its collation, even the default one
       return large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
     }
-    return switch (type.typeName()) {
-      case "boolean" -> ArrowType.Bool.INSTANCE;
-      case "byte" -> new ArrowType.Int(8, true);
-      case "short" -> new ArrowType.Int(16, true);
-      case "integer" -> new ArrowType.Int(32, true);
-      case "long" -> new ArrowType.Int(64, true);
-      case "float" -> new ArrowType.FloatingPoint(FloatingPointPrecision.SINGLE);
-      case "double" -> new ArrowType.FloatingPoint(FloatingPointPrecision.DOUBLE);
-      case "binary" -> large ? ArrowType.LargeBinary.INSTANCE : ArrowType.Binary.INSTANCE;
-      case "date" -> new ArrowType.Date(DateUnit.DAY);
-      case "timestamp" -> new ArrowType.Timestamp(TimeUnit.MICROSECOND, timeZone);
-      case "timestamp_ntz" -> new ArrowType.Timestamp(TimeUnit.MICROSECOND, null);
-      default -> throw new IllegalArgumentException("no Arrow type for " + type);
-    };
+    if (type instanceof BinaryType) {
+      return large ? ArrowType.LargeBinary.INSTANCE : ArrowType.Binary.INSTANCE;
+    }
+    if (type instanceof TimestampType) {
+      return new ArrowType.Timestamp(TimeUnit.MICROSECOND, timeZone);
+    }
+    return Optional.ofNullable(PLAIN.get(type))
+        .orElseThrow(() -> new IllegalArgumentException("no Arrow type for " + type));
   }
 }
