@@ -3,6 +3,7 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
+import io.shmring.spark.request.ResultSchema.NullCheck;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayList;
@@ -33,10 +34,11 @@ import scala.jdk.javaapi.CollectionConverters;
 public class MapAnswers implements AnswerHandler, OfRows {
   private final String method;
   private final ColumnMapping mapping;
-  private final StructType output;
+  final StructType output;
   private final List<String> names;
   private final ColumnRows rows;
   private final OfRows send;
+  final NullCheck nulls;
   private int[] places = {}; // of the output's columns, in the answers that come now
 
   /**
@@ -55,6 +57,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     this.output = output;
     this.rows = new ColumnRows(output);
     this.send = send;
+    this.nulls = new NullCheck(output);
   }
 
   @Override
@@ -103,7 +106,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
               method, ResultSchema.inWords(output)));
     }
     List<FieldVector> chosen = Arrays.stream(places).mapToObj(piece::getVector).toList();
-    return ResultSchema.NullCheck.objection(chosen, output.fields());
+    return nulls.objection(chosen);
   }
 
   @Override
@@ -116,7 +119,6 @@ public class MapAnswers implements AnswerHandler, OfRows {
    * or does not, when it reads a value. Which answers are of which batch only the function knows.
    */
   public static class OfPython extends MapAnswers {
-    private final StructType output;
     private boolean isTyped; // what comes now is of the declared types
     private boolean isDeclared; // and has nulls only where they may be
 
@@ -126,7 +128,6 @@ public class MapAnswers implements AnswerHandler, OfRows {
 
     private OfPython(StructType output, OfRows send) {
       super("mapInArrow", ColumnMapping.BY_PLACE, output, send);
-      this.output = output;
     }
 
     @Override
@@ -140,10 +141,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
 
     @Override
     public Optional<String> answered(VectorSchemaRoot piece) {
-      isDeclared =
-          isTyped
-              && ResultSchema.NullCheck.objection(piece.getFieldVectors(), output.fields())
-                  .isEmpty();
+      isDeclared = isTyped && nulls.objection(piece.getFieldVectors()).isEmpty();
       return Optional.empty();
     }
 

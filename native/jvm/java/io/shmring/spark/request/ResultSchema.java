@@ -172,13 +172,19 @@ public final class ResultSchema {
    * them there: it would read whatever bytes stand in a null's place.
    */
   static final class NullCheck {
-    private NullCheck() {}
+    private final StructField[] declared;
+    private final List<Field> fields; // of vectors of these
+
+    NullCheck(StructType declared) {
+      this.declared = declared.fields();
+      this.fields = new SparkTypes("UTC", false).schema(declared).getFields();
+    }
 
     /** Why Spark cannot take these columns, as in "... answered [with a red one]"; empty: it can. */
-    static Optional<String> objection(List<FieldVector> columns, StructField[] declared) {
+    Optional<String> objection(List<FieldVector> columns) {
       return IntStream.range(0, declared.length)
-          .filter(i -> mayLack(columns.get(i), declared[i]))
-          .filter(i -> lacks(columns.get(i), declared[i], 0, columns.get(i).getValueCount()))
+          .filter(i -> mayLack(columns.get(i), fields.get(i)))
+          .filter(i -> lacks(columns.get(i), fields.get(i), 0, columns.get(i).getValueCount()))
           .mapToObj(i -> String.format("with a null in %s", inWords(declared[i])))
           .findFirst();
     }
@@ -190,47 +196,30 @@ public final class ResultSchema {
     }
 
     /** Whether there is such a null at all, even if it is in a part of a null. */
-    private static boolean mayLack(FieldVector vector, StructField declared) {
-      if (!declared.nullable() && vector.getNullCount() > 0) {
+    private static boolean mayLack(FieldVector vector, Field declared) {
+      if (!declared.isNullable() && vector.getNullCount() > 0) {
         return true;
       }
-      List<StructField> parts = parts(declared.dataType());
+      List<Field> parts = declared.getChildren();
       List<FieldVector> children = vector.getChildrenFromFields(); // none, if all values are null
       return IntStream.range(0, Math.min(parts.size(), children.size()))
           .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
     }
 
-    private static boolean lacks(FieldVector vector, StructField declared, int from, int to) {
+    private static boolean lacks(FieldVector vector, Field declared, int from, int to) {
       return IntStream.range(from, to).anyMatch(row -> lacks(vector, declared, row));
     }
 
-    private static boolean lacks(FieldVector vector, StructField declared, int row) {
+    private static boolean lacks(FieldVector vector, Field declared, int row) {
       if (vector.isNull(row)) {
-        return !declared.nullable();
+        return !declared.isNullable();
       }
-      List<StructField> parts = parts(declared.dataType());
+      List<Field> parts = declared.getChildren();
       List<FieldVector> children = vector.getChildrenFromFields();
       int from = vector instanceof ListVector list ? list.getElementStartIndex(row) : row;
       int to = vector instanceof ListVector list ? list.getElementEndIndex(row) : row + 1;
       return IntStream.range(0, parts.size())
           .anyMatch(i -> lacks(children.get(i), parts.get(i), from, to));
-    }
-
-    /** The fields of the vectors inside one of this type. */
-    private static List<StructField> parts(DataType type) {
-      if (type instanceof StructType struct) {
-        return List.of(struct.fields());
-      }
-      StructType none = new StructType();
-      if (type instanceof ArrayType array) {
-        return List.of(none.add("", array.elementType(), array.containsNull()).fields());
-      }
-      if (type instanceof MapType map) {
-        StructType entry =
-            none.add("", map.keyType(), false).add("", map.valueType(), map.valueContainsNull());
-        return List.of(none.add("", entry, false).fields());
-      }
-      return List.of();
     }
   }
 }

@@ -2,6 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.FlatColumn;
+import io.shmring.spark.request.ResultSchema.NullCheck;
 import io.shmring.spark.request.Signature.AnswerHandler;
 import io.shmring.spark.request.Signature.OfRows;
 import java.util.ArrayDeque;
@@ -28,6 +29,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /** Results of UDFs: as many as rows, which wait here for them, and stand before them. */
 public abstract class UdfAnswers implements AnswerHandler {
   private final StructType results;
+  private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
   private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
@@ -40,6 +42,7 @@ public abstract class UdfAnswers implements AnswerHandler {
    */
   private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;
+    this.nulls = new NullCheck(results);
     this.lags = lags;
     this.isOfSidecar = isOfSidecar;
   }
@@ -72,7 +75,7 @@ public abstract class UdfAnswers implements AnswerHandler {
       return Optional.of(miscount());
     }
     return isOfSidecar
-        ? ResultSchema.NullCheck.objection(piece.getFieldVectors(), results.fields())
+        ? nulls.objection(piece.getFieldVectors())
         : Optional.empty();
   }
 
