@@ -12,6 +12,7 @@ import java.util.Map;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.AlterTableCommand;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.ReturnAnswer;
@@ -69,36 +70,21 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     private final Map<Object, Scan> scans = new HashMap<>(); // by ring and branch
 
     /**
-     * Adds the reads of a plan.
+     * Adds the reads of a plan. A plan that uses a cache fills it first, unless it is filled.
      *
      * @throws IllegalArgumentException if there is another read of the same branch
      */
-    void add(LogicalPlan plan) {
+    <P extends QueryPlan<P>> void add(P plan) {
       plan.foreachWithSubqueries(
           node -> {
             if (node instanceof DataSourceV2ScanRelation relation) {
               add(relation.scan());
             } else if (node instanceof StreamingDataSourceV2ScanRelation relation) {
               add(relation.scan());
+            } else if (node instanceof BatchScanExec read) {
+              add(read.scan());
             } else if (node instanceof InMemoryRelation cached) {
               add(cached);
-            }
-            return BoxedUnit.UNIT;
-          });
-    }
-
-    /** A plan that uses a cache fills it first, unless it is filled. */
-    private void add(InMemoryRelation cached) {
-      if (!cached.cacheBuilder().isCachedColumnBuffersLoaded()) {
-        add(cached.cachedPlan());
-      }
-    }
-
-    private void add(SparkPlan plan) {
-      plan.foreachWithSubqueries(
-          node -> {
-            if (node instanceof BatchScanExec read) {
-              add(read.scan());
             } else if (node instanceof InMemoryTableScanExec cached) {
               add(cached.relation());
             } else if (node instanceof AdaptiveSparkPlanExec adaptive) {
@@ -106,6 +92,12 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
             }
             return BoxedUnit.UNIT;
           });
+    }
+
+    private void add(InMemoryRelation cached) {
+      if (!cached.cacheBuilder().isCachedColumnBuffersLoaded()) {
+        add(cached.cachedPlan());
+      }
     }
 
     private void add(Scan scan) {

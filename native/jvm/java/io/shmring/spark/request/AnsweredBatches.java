@@ -61,9 +61,9 @@ public final class AnsweredBatches implements AutoCloseable {
     this.task = task;
     this.context = context;
     this.settings = SQLConf.get();
-    this.call = task.call.in(settings);
-    this.handler = task.signature.answers().begin(context.partitionId());
-    this.input = () -> task.kind.of(children, handler);
+    this.call = task.call().in(settings);
+    this.handler = task.signature().answers().begin(context.partitionId());
+    this.input = () -> task.kind().of(children, handler);
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
   }
@@ -125,11 +125,11 @@ public final class AnsweredBatches implements AutoCloseable {
           new Batches(
               input.get(),
               call,
-              task.signature,
+              task.signature(),
               allocator,
               context.taskMemoryManager(),
               settings,
-              task.metrics,
+              task.metrics(),
               this::meet);
     }
     if (client.isEmpty() && !batches.hasNext() && !call.isCalledWithNothing()) {
@@ -189,30 +189,13 @@ public final class AnsweredBatches implements AutoCloseable {
   private void begin() throws InterruptedException {
     if (call instanceof SidecarCall sidecar) {
       begin(sidecar);
-    } else if (call instanceof PythonCall functions) {
-      begin(functions);
+      return;
     }
-  }
-
-  private void begin(SidecarCall call) throws InterruptedException {
-    SidecarClient borrowed = Clients.borrow(call, this::checkTask);
-    client = Optional.of(borrowed);
-    borrowed.begin(
-        work(),
-        call.inFlight(),
-        call.waits(),
-        this::checkTask,
-        task.metrics::add,
-        allocator,
-        schema -> refuse(handler.objection(schema)));
-    batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
-  }
-
-  private void begin(PythonCall call) throws InterruptedException {
     Optional<Batches.Vectors> first =
         batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
     PythonRun run =
-        new PythonRun(call, context, first.map(Batches.Vectors::bytes).orElse(0L));
+        new PythonRun(
+            (PythonCall) call, context, first.map(Batches.Vectors::bytes).orElse(0L));
     WorkerRings rings = SQLConf.withExistingConf(settings, run::begin);
     client =
         Optional.of(
@@ -221,12 +204,30 @@ public final class AnsweredBatches implements AutoCloseable {
                 run.stream(),
                 run,
                 this::checkSelf,
-                task.metrics::add,
+                task.metrics()::add,
                 allocator,
                 schema -> refuse(handler.objection(schema))));
     if (first.isPresent()) {
       send(first.get());
     }
+  }
+
+  private void begin(SidecarCall call) throws InterruptedException {
+    SidecarClient borrowed = Clients.borrow(call, this::checkTask);
+    client = Optional.of(borrowed);
+    borrowed.begin(
+        new Work(
+            SparkEnv.get().conf().get("spark.app.id", ""),
+            context.stageId(),
+            context.partitionId(),
+            context.taskAttemptId()),
+        call.inFlight(),
+        call.waits(),
+        this::checkTask,
+        task.metrics()::add,
+        allocator,
+        schema -> refuse(handler.objection(schema)));
+    batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
   private void send(Batches.Vectors vectors) throws InterruptedException {
@@ -237,12 +238,6 @@ public final class AnsweredBatches implements AutoCloseable {
     } else {
       ((SidecarClient) client.get()).send(request, batches.rowsAtATime(), vectors::leave);
     }
-  }
-
-  private Work work() {
-    String application = SparkEnv.get().conf().get("spark.app.id", "");
-    return new Work(
-        application, context.stageId(), context.partitionId(), context.taskAttemptId());
   }
 
   private void checkTask() {
@@ -266,7 +261,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /** Lets Spark's UI show what the task has given so far: its end may be far. */
   private void tell() {
-    task.metrics.add("numOutputRows", given);
+    task.metrics().add("numOutputRows", given);
     given = 0;
   }
 

@@ -235,12 +235,12 @@ public final class Batches implements AutoCloseable {
       more = input.fill(vectors.writer, rowsToCut(), mostBytes - bytes);
       cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
       filled += more;
-      bytes += input.bytes();
+      bytes += input.bytes;
       batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
     } while (batches < joined
         && input.isJoined()
         && more == mostRows // all but the last are whole
-        && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
+        && bytes + input.bytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());
     input.cut(vectors.writer);
@@ -291,14 +291,16 @@ public final class Batches implements AutoCloseable {
   }
 
   /** What a task's child gives, cut into batches. */
-  public interface Input {
+  public abstract static class Input {
+    long bytes; // of the rows that the last call of fill() wrote
+
     /** Makes it of what the partitions of the node's children hold. */
-    interface Kind<T> extends Serializable {
+    public interface Kind<T> extends Serializable {
       Input of(List<Iterator<T>> children, AnswerHandler handler);
     }
 
     /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
-    static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
+    public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
       Iterator<InternalRow> stage = children.get(0);
       RowInput rows = new RowInput(stage, (OfRows) handler);
       if (stage.hasNext()) {
@@ -312,16 +314,16 @@ public final class Batches implements AutoCloseable {
     }
 
     /** Rows, one by one. */
-    static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
+    public static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
       return new RowInput(children.get(0), (OfRows) handler);
     }
 
     /** Batches of columns. */
-    static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
+    public static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
       return new ColumnInput(children.get(0));
     }
 
-    boolean hasNext();
+    abstract boolean hasNext();
 
     /**
      * For an input that writes rows already when it is asked whether it has some.
@@ -329,16 +331,16 @@ public final class Batches implements AutoCloseable {
      * @param next gives an empty writer whenever one is needed
      * @param batchRows of a batch that is whole
      */
-    default void writeTo(Supplier<RootWriter> next, int batchRows) {}
+    void writeTo(Supplier<RootWriter> next, int batchRows) {}
 
     /** The batch is made of what was written: what follows goes to another writer. */
-    default void cut(RootWriter writer) {}
+    void cut(RootWriter writer) {}
 
     /** Says who sends the batches, before the first one is filled. */
-    default void begin(SidecarClient client) {}
+    void begin(SidecarClient client) {}
 
     /** For an input that writes already: the most bytes of its batch, unless the first row has more. */
-    default void limit(long mostBytes) {}
+    void limit(long mostBytes) {}
 
     /**
      * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
@@ -346,36 +348,32 @@ public final class Batches implements AutoCloseable {
      * @param mostBytes of these with what is kept of them, unless the first one that is written has more
      * @return how many there were
      */
-    int fill(RootWriter writer, int mostRows, long mostBytes);
+    abstract int fill(RootWriter writer, int mostRows, long mostBytes);
 
     /** Which of a cogroup's sides the next rows are of: 0, or 1. */
-    default int side() {
+    int side() {
       return 0;
     }
 
     /** Whether more of the same frame follow what the last call wrote. */
-    default boolean goesOn() {
+    boolean goesOn() {
       return false;
     }
 
-    /** Bytes of the rows that the last call of that wrote. */
-    long bytes();
-
     /** Whether what several calls write may be sent as one request. */
-    default boolean isJoined() {
+    boolean isJoined() {
       return true;
     }
   }
 
   /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
-  private static final class GeneratedInput implements Input {
+  private static final class GeneratedInput extends Input {
     private final RowSink sink;
     private final Iterator<InternalRow> stops; // of the code: the sink again and again
     private int batchRows;
     private int taken; // rows of the writer that fill() has told of
     private long takenBytes;
     private long mostBytes = UNLIMITED; // of a writer's rows
-    private long bytes;
     private boolean ended;
 
     GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
@@ -384,19 +382,19 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public void writeTo(Supplier<RootWriter> next, int batchRows) {
+    void writeTo(Supplier<RootWriter> next, int batchRows) {
       this.batchRows = batchRows;
       sink.writeTo(next, batchRows);
     }
 
     @Override
-    public void limit(long mostBytes) {
+    void limit(long mostBytes) {
       this.mostBytes = mostBytes;
       sink.limit(mostBytes);
     }
 
     @Override
-    public boolean hasNext() {
+    boolean hasNext() {
       if (written() == taken) {
         write(taken + 1, taken + batchRows);
       }
@@ -420,7 +418,7 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows, long mostBytes) {
       int before = taken;
       long bytesBefore = takenBytes;
       this.mostBytes = takenBytes + mostBytes;
@@ -434,12 +432,7 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public long bytes() {
-      return bytes;
-    }
-
-    @Override
-    public void cut(RootWriter writer) {
+    void cut(RootWriter writer) {
       sink.cut();
       taken = 0;
       takenBytes = 0;
@@ -447,11 +440,10 @@ public final class Batches implements AutoCloseable {
   }
 
   /** Rows, one by one. */
-  static final class RowInput implements Input {
+  static final class RowInput extends Input {
     private final Iterator<InternalRow> rows;
     private final OfRows sent;
     private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
-    private long bytes;
     private long rowBytes; // of the last row that was taken
 
     RowInput(Iterator<InternalRow> rows, OfRows sent) {
@@ -460,7 +452,7 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public boolean hasNext() {
+    boolean hasNext() {
       return next != null || rows.hasNext();
     }
 
@@ -470,7 +462,7 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows, long mostBytes) {
       bytes = 0;
       int written = 0;
       while (written < mostRows && bytes < mostBytes && hasNext()) {
@@ -491,27 +483,21 @@ public final class Batches implements AutoCloseable {
       }
       return written;
     }
-
-    @Override
-    public long bytes() {
-      return bytes;
-    }
   }
 
   /** Batches of columns, which are cut or put together to others without becoming rows. */
-  private static final class ColumnInput implements Input {
+  private static final class ColumnInput extends Input {
     private final Iterator<ColumnarBatch> batches;
     private final BatchSizes sizes = new BatchSizes();
     private ColumnarBatch batch; // null before the first one
     private int position;
-    private long bytes;
 
     ColumnInput(Iterator<ColumnarBatch> batches) {
       this.batches = batches;
     }
 
     @Override
-    public boolean hasNext() {
+    boolean hasNext() {
       while (batch == null || position == batch.numRows()) {
         if (batch != null) {
           batch.closeIfFreeable();
@@ -528,7 +514,7 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows, long mostBytes) {
       bytes = 0;
       int written = 0;
       while (written < mostRows && hasNext()) {
@@ -549,11 +535,6 @@ public final class Batches implements AutoCloseable {
         }
       }
       return written;
-    }
-
-    @Override
-    public long bytes() {
-      return bytes;
     }
   }
 

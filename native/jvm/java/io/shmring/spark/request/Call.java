@@ -198,6 +198,23 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_SCALAR_ARROW_UDF(),
             PythonEvalType.SQL_ARROW_BATCHED_UDF());
 
+    // 4.1 has not the iterators' two, and no name for them.
+    private static final Set<Integer> AGGREGATES =
+        Set.of(
+            PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
+            217, // SQL_GROUPED_AGG_PANDAS_ITER_UDF
+            PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
+            254); // SQL_GROUPED_AGG_ARROW_ITER_UDF
+
+    private static final Set<Integer> UDTFS =
+        Set.of(PythonEvalType.SQL_ARROW_TABLE_UDF(), PythonEvalType.SQL_ARROW_UDTF());
+
+    /** Whether functions of this kind, which get columns, are known. */
+    public static boolean isOfColumns(int evalType) {
+      return Stream.of(ITERATORS, SCALARS, AGGREGATES, UDTFS)
+          .anyMatch(kind -> kind.contains(evalType));
+    }
+
     // The worker looks no further ahead: a function that stops early has computed little in vain.
     private static final int IN_FLIGHT = 4;
 

@@ -41,26 +41,18 @@ public final class Groups {
    * Two children's sorted rows by their keys: both sides of a key are a batch of one row with two lists,
    * whose elements are their rows.
    */
-  public static final class CogroupInput implements Batches.Input {
+  public static final class CogroupInput extends Batches.Input {
     private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
-    private final UnsafeProjection left;
-    private final UnsafeProjection right;
-    private final StructType leftTypes;
-    private final StructType rightTypes;
+    private final UnsafeProjection[] sent; // of the sides
+    private final StructType[] types; // of that
     private SidecarClient client;
-    private long rows; // of the last cogroup
+    private long rows; // of the last cogroup, which is a request, whatever it has
     private long leastBits; // of these rows
 
-    /**
-     * @param rows of the left child, and of the right one
-     */
-    public CogroupInput(
-        List<java.util.Iterator<InternalRow>> rows, FrameSide left, FrameSide right) {
-      this.groups = left.cogroups(rows.get(0), right, rows.get(1));
-      this.left = left.projection();
-      this.right = right.projection();
-      this.leftTypes = left.sent();
-      this.rightTypes = right.sent();
+    public CogroupInput(List<java.util.Iterator<InternalRow>> children, List<FrameSide> sides) {
+      this.groups = sides.get(0).cogroups(children.get(0), sides.get(1), children.get(1));
+      this.sent = sides.stream().map(FrameSide::projection).toArray(UnsafeProjection[]::new);
+      this.types = sides.stream().map(FrameSide::sent).toArray(StructType[]::new);
     }
 
     /** The types of such a row. */
@@ -71,23 +63,23 @@ public final class Groups {
     }
 
     @Override
-    public boolean hasNext() {
+    boolean hasNext() {
       return groups.hasNext();
     }
 
     @Override
-    public void begin(SidecarClient client) {
+    void begin(SidecarClient client) {
       this.client = client;
     }
 
     @Override
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows, long mostBytes) {
       Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> group = groups.next();
       rows = 0;
       leastBits = 0;
       long most = client.requestRingBytes() / 2;
-      Object[] lefts = rows(group._2(), left, leftTypes, most);
-      Object[] rights = rows(group._3(), right, rightTypes, most);
+      Object[] lefts = rows(group._2(), 0, most);
+      Object[] rights = rows(group._3(), 1, most);
       client.checkSize(rows, leastBytes());
       Object[] sides = {new GenericArrayData(lefts), new GenericArrayData(rights)};
       writer.write(new GenericInternalRow(sides));
@@ -95,12 +87,7 @@ public final class Groups {
     }
 
     @Override
-    public long bytes() {
-      return 0; // a group is a request, whatever it has
-    }
-
-    @Override
-    public boolean isJoined() {
+    boolean isJoined() {
       return false;
     }
 
@@ -109,13 +96,12 @@ public final class Groups {
     }
 
     /** A side's rows. Those of a cogroup that fits no request are counted, and none of them kept. */
-    private Object[] rows(
-        Iterator<InternalRow> side, UnsafeProjection sent, StructType types, long mostBytes) {
+    private Object[] rows(Iterator<InternalRow> rowsOfSide, int side, long mostBytes) {
       List<InternalRow> kept = new ArrayList<>();
-      while (side.hasNext()) {
-        UnsafeRow row = sent.apply(side.next());
+      while (rowsOfSide.hasNext()) {
+        UnsafeRow row = sent[side].apply(rowsOfSide.next());
         rows++;
-        leastBits += LeastBits.of(types, row);
+        leastBits += LeastBits.of(types[side], row);
         if (leastBytes() <= mostBytes) {
           kept.add(row.copy());
         } else {
@@ -239,7 +225,7 @@ public final class Groups {
   }
 
   /** Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame. */
-  public static final class FrameInput implements Batches.Input {
+  public static final class FrameInput extends Batches.Input {
     private final Iterator<? extends Product> groups; // a key, and the rows of each side
     private final List<UnsafeProjection> sent; // of the sides
     private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
@@ -247,7 +233,6 @@ public final class Groups {
     private Product group;
     private int side; // whose rows are next
     private Batches.Input rows; // null where a frame begins
-    private long bytes;
 
     /**
      * @param children rows of one side, or of two
@@ -271,19 +256,19 @@ public final class Groups {
     }
 
     @Override
-    public boolean hasNext() {
+    boolean hasNext() {
       return rows != null || side > 0 || groups.hasNext();
     }
 
     @Override
-    public int side() {
+    int side() {
       return side;
     }
 
     /** Writes a batch without rows where a side has none. */
     @Override
     @SuppressWarnings("unchecked") // what stands behind the key
-    public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows, long mostBytes) {
       if (rows == null) {
         if (side == 0) {
           group = groups.next();
@@ -292,13 +277,13 @@ public final class Groups {
             begun.apply(
                 (InternalRow) group.productElement(0),
                 (Iterator<InternalRow>) group.productElement(1 + side));
-        if (isWhole) {
-          return whole(writer, frame, sent.get(side));
-        }
         rows = new Batches.RowInput(CollectionConverters.asJava(frame), sent.get(side)::apply);
       }
-      int written = rows.fill(writer, mostRows, mostBytes);
-      bytes = rows.bytes();
+      int written =
+          isWhole
+              ? rows.fill(writer, Integer.MAX_VALUE, Long.MAX_VALUE)
+              : rows.fill(writer, mostRows, mostBytes);
+      bytes = rows.bytes;
       if (!rows.hasNext()) {
         rows = null;
         side = (side + 1) % sent.size();
@@ -306,30 +291,13 @@ public final class Groups {
       return written;
     }
 
-    private int whole(RootWriter writer, Iterator<InternalRow> frame, UnsafeProjection sent) {
-      int written = 0;
-      bytes = 0;
-      while (frame.hasNext()) {
-        UnsafeRow row = sent.apply(frame.next());
-        writer.write(row);
-        bytes += row.getSizeInBytes();
-        written++;
-      }
-      return written;
-    }
-
     @Override
-    public boolean goesOn() {
+    boolean goesOn() {
       return rows != null;
     }
 
     @Override
-    public long bytes() {
-      return bytes;
-    }
-
-    @Override
-    public boolean isJoined() {
+    boolean isJoined() {
       return false;
     }
   }

@@ -8,11 +8,11 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 import org.apache.spark.util.TaskCompletionListener;
+import scala.Function1;
 import scala.Function2;
 import scala.collection.Iterator;
 import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
 
 /**
  * What each task of the operator is to do.
@@ -20,7 +20,12 @@ import scala.runtime.AbstractFunction1;
  * @param <T> what the child gives
  * @param <R> what this gives
  */
-public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iterator<R>>
+public record SidecarTask<T, R>(
+    Call call,
+    Signature signature,
+    Batches.Input.Kind<T> kind,
+    Output<R> output,
+    Metrics metrics)
     implements Serializable {
   /** What becomes of the answers. */
   @FunctionalInterface
@@ -28,28 +33,8 @@ public final class SidecarTask<T, R> extends AbstractFunction1<Iterator<T>, Iter
     java.util.Iterator<R> of(AnsweredBatches answers);
   }
 
-  final Call call;
-  final Signature signature;
-  final Batches.Input.Kind<T> kind;
-  private final Output<R> output;
-  final Metrics metrics;
-
-  public SidecarTask(
-      Call call,
-      Signature signature,
-      Batches.Input.Kind<T> kind,
-      Output<R> output,
-      Metrics metrics) {
-    this.call = call;
-    this.signature = signature;
-    this.kind = kind;
-    this.output = output;
-    this.metrics = metrics;
-  }
-
-  @Override
-  public Iterator<R> apply(Iterator<T> child) {
-    return over(List.of(child));
+  public Function1<Iterator<T>, Iterator<R>> overOne() {
+    return (Function1<Iterator<T>, Iterator<R>> & Serializable) child -> over(List.of(child));
   }
 
   /** The same of what two children give. */

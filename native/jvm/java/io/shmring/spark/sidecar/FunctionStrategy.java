@@ -4,14 +4,12 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.sidecar.SidecarNode.Work;
+import io.shmring.spark.sidecar.SidecarNodes.Groups;
+import io.shmring.spark.sidecar.SidecarNodes.Mapping;
 import io.shmring.spark.sidecar.SidecarNodes.PythonAggregates;
-import io.shmring.spark.sidecar.SidecarNodes.PythonGroups;
-import io.shmring.spark.sidecar.SidecarNodes.PythonMap;
 import io.shmring.spark.sidecar.SidecarNodes.PythonUdfs;
 import io.shmring.spark.sidecar.SidecarNodes.PythonUdtf;
 import io.shmring.spark.sidecar.SidecarNodes.PythonWindows;
-import io.shmring.spark.sidecar.SidecarNodes.SidecarGroups;
-import io.shmring.spark.sidecar.SidecarNodes.SidecarMap;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -99,7 +97,7 @@ public final class FunctionStrategy extends SparkStrategy {
   private Optional<SparkPlan> ofMap(SidecarCall call, MapInArrow map) {
     Optional<String> objection = objectionToMap(map);
     if (objection.isEmpty()) {
-      return Optional.of(node(new SidecarMap(call, map.output(), map.isBarrier()), map));
+      return Optional.of(node(work(map, Option.empty()), map));
     }
     Optional<LogicalPlan> marked = LeftToSpark.marked(map, objection.get(), each -> true);
     marked.ifPresent(
@@ -126,8 +124,7 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   private SparkPlan ofGroups(SidecarCall call, LogicalPlan map) {
-    SidecarGroups groups =
-        new SidecarGroups(call, function(map), SidecarNode.seq(keys(map)), map.output());
+    Groups groups = (Groups) work(map, Option.empty());
     for (int i = 0; i < groups.keys().size(); i++) {
       check(call, "applyInArrow", groups.side(i, map.children().apply(i).output()).sent());
     }
@@ -245,9 +242,9 @@ public final class FunctionStrategy extends SparkStrategy {
     }
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
-      List<LogicalPlan> children = CollectionConverters.asJava(plan.children());
+      Groups groups = (Groups) work(plan, Option.empty());
       return IntStream.range(0, keys.size())
-          .mapToObj(i -> PythonGroups.side(keys.get(i), children.get(i).output()))
+          .mapToObj(i -> groups.side(i, plan.children().apply(i).output()))
           .flatMap(side -> SparkTypes.unsupported(side.sent()).stream())
           .findFirst()
           .or(() -> SparkTypes.unsupported(plan.schema()));
@@ -294,14 +291,17 @@ public final class FunctionStrategy extends SparkStrategy {
           eval.udtf(), eval.requiredChildOutput(), eval.resultAttrs(), artifacts);
     }
     PythonUDF function = function(plan);
-    String name = plan.nodeName() + " over rings";
+    String name =
+        SidecarCall.of(function)
+            .map(SidecarCall::nodeName)
+            .orElse(plan.nodeName() + " over rings");
     List<Seq<Attribute>> keys = keys(plan);
     if (!keys.isEmpty()) {
-      return new PythonGroups(name, function, SidecarNode.seq(keys), plan.output(), artifacts);
+      return new Groups(name, function, SidecarNode.seq(keys), plan.output(), artifacts);
     }
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
-    return new PythonMap(name, function, plan.output(), isBarrier, artifacts);
+    return new Mapping(name, function, plan.output(), isBarrier, artifacts);
   }
 
   // --- of both ----------------------------------------------------------------------------------

@@ -11,29 +11,37 @@ import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import scala.Function1;
+import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /** Puts behind the names of functions why they are left to Spark's own way: explain() shows it there. */
-final class LeftToSpark extends AbstractPartialFunction<Expression, Expression> {
+final class LeftToSpark {
   private static final String BEGINS = " [Spark's own way: ";
   private static final Logger LOG = LoggerFactory.getLogger(LeftToSpark.class);
   private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
 
-  private final String why;
-  private final Predicate<PythonFuncExpression> which;
-
-  private LeftToSpark(String why, Predicate<PythonFuncExpression> which) {
-    this.why = why;
-    this.which = which;
-  }
+  private LeftToSpark() {}
 
   /** The plan whose functions have the reason; empty if there are none that lack one. */
   static Optional<LogicalPlan> marked(
       LogicalPlan plan, String why, Predicate<PythonFuncExpression> which) {
-    LogicalPlan marked = plan.transformExpressions(new LeftToSpark(why, which));
+    LogicalPlan marked =
+        plan.transformExpressions(
+            PartialFunction$.MODULE$.fromFunction(
+                each ->
+                    each instanceof PythonFuncExpression function
+                            && !function.name().contains(BEGINS)
+                            && which.test(function)
+                        ? named(each, function.name() + BEGINS + why + "]")
+                        : each));
     return marked == plan ? Optional.empty() : Optional.of(marked);
+  }
+
+  private static Expression named(Expression function, String name) {
+    List<Object> elements = new ArrayList<>();
+    CollectionConverters.asJava(function.productIterator()).forEachRemaining(elements::add);
+    elements.set(0, name);
+    return function.makeCopy(elements.toArray());
   }
 
   /** Lets the log say it once. */
@@ -41,24 +49,5 @@ final class LeftToSpark extends AbstractPartialFunction<Expression, Expression> 
     if (SAID.add(what)) {
       LOG.warn(what);
     }
-  }
-
-  @Override
-  public boolean isDefinedAt(Expression each) {
-    return each instanceof PythonFuncExpression function
-        && !function.name().contains(BEGINS)
-        && which.test(function);
-  }
-
-  @Override
-  @SuppressWarnings("unchecked") // it takes expressions, and gives them
-  public <A extends Expression, B> B applyOrElse(A each, Function1<A, B> otherwise) {
-    if (!isDefinedAt(each)) {
-      return otherwise.apply(each);
-    }
-    List<Object> elements = new ArrayList<>();
-    CollectionConverters.asJava(each.productIterator()).forEachRemaining(elements::add);
-    elements.set(0, ((PythonFuncExpression) each).name() + BEGINS + why + "]");
-    return (B) each.makeCopy(elements.toArray());
   }
 }

@@ -9,14 +9,12 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.spark.JobArtifactSet;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.ChainedPythonFunctions;
-import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
@@ -40,25 +38,6 @@ final class PythonCalls {
   // CHANGE: a new version of Spark
   /** Others may run functions in other ways. */
   private static final List<String> VERSIONS = List.of("4.1.", "4.2.", "4.3.");
-
-  // 4.1 has neither, and no name for them.
-  private static final int SQL_GROUPED_AGG_PANDAS_ITER_UDF = 217;
-  private static final int SQL_GROUPED_AGG_ARROW_ITER_UDF = 254;
-
-  // CHANGE: a new kind of Python function
-  private static final Set<Integer> EVAL_TYPES =
-      Set.of(
-          PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
-          PythonEvalType.SQL_SCALAR_ARROW_UDF(),
-          PythonEvalType.SQL_ARROW_BATCHED_UDF(),
-          PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(),
-          PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
-          PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
-          SQL_GROUPED_AGG_PANDAS_ITER_UDF,
-          PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
-          SQL_GROUPED_AGG_ARROW_ITER_UDF,
-          PythonEvalType.SQL_ARROW_TABLE_UDF(),
-          PythonEvalType.SQL_ARROW_UDTF());
 
   // Since 4.3.
   private static final String COLUMNAR_INPUT =
@@ -137,7 +116,7 @@ final class PythonCalls {
 
   /** Why these functions, which get columns, do not go over rings. */
   static Optional<String> objection(List<? extends PythonFuncExpression> udfs) {
-    if (!EVAL_TYPES.contains(udfs.get(0).evalType())) {
+    if (!PythonCall.isOfColumns(udfs.get(0).evalType())) {
       return Optional.of("functions of this kind are not taken");
     }
     List<Expression> typed = arguments(udfs);

@@ -26,7 +26,6 @@ import org.apache.spark.unsafe.Platform;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractFunction1;
 
 /**
  * The end of a stage whose code writes its rows straight into a sidecar's batches, as Spark's
@@ -59,13 +58,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
         context.addMutableState(
             SINK,
             "sink",
-            new AbstractFunction1<>() {
-              @Override
-              public String apply(String name) {
-                return String.format(
-                    "%s = new %s(%d); append(%s);", name, SINK, child.output().size(), name);
-              }
-            },
+            name -> "%1$s = new %2$s(%3$d); append(%1$s);".formatted(name, SINK, output().size()),
             true,
             true);
     return ((CodegenSupport) child).produce(context, this);

@@ -11,8 +11,8 @@ import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.types.BinaryType;
+import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Lets sidecars' nodes take and give columns, once Spark has said where it makes rows of them. Only
@@ -30,19 +30,10 @@ public final class SidecarColumns extends ColumnarRule {
     public SparkPlan apply(SparkPlan plan) {
       SparkPlan taking =
           plan.transformUp(
-              new AbstractPartialFunction<>() {
-                @Override
-                public boolean isDefinedAt(SparkPlan node) {
-                  return true;
-                }
-
-                @Override
-                public SparkPlan apply(SparkPlan node) {
-                  SparkPlan over =
-                      node instanceof SidecarNode ours ? ours.overColumns() : node;
-                  return overGenerated(over);
-                }
-              });
+              PartialFunction$.MODULE$.fromFunction(
+                  node ->
+                      overGenerated(
+                          node instanceof SidecarNode ours ? ours.overColumns() : node)));
       return generated(taking, false).orElse(taking);
     }
   }

@@ -55,11 +55,12 @@ public final class SidecarNode extends SparkPlan {
     /** What is sent, and what comes of the answers. */
     Signature signature(SidecarNode node);
 
-    Seq<Attribute> output(SidecarNode node);
-
     /** Columns that are not the children's. */
-    default List<Attribute> produced(SidecarNode node) {
-      return CollectionConverters.asJava(output(node));
+    Seq<Attribute> results();
+
+    /** Columns of the child that stand before these. */
+    default Seq<Attribute> beside(SidecarNode node) {
+      return seq(List.of());
     }
 
     /** How the children's rows become batches. */
@@ -167,6 +168,12 @@ public final class SidecarNode extends SparkPlan {
     return CollectionConverters.asScala(list).toList();
   }
 
+  static Seq<Attribute> joined(Seq<Attribute> some, Seq<Attribute> more) {
+    List<Attribute> all = new ArrayList<>(CollectionConverters.asJava(some));
+    all.addAll(CollectionConverters.asJava(more));
+    return seq(all);
+  }
+
   @Override
   public Seq<SparkPlan> children() {
     return children;
@@ -191,13 +198,13 @@ public final class SidecarNode extends SparkPlan {
 
   @Override
   public Seq<Attribute> output() {
-    return work.output(this);
+    return joined(work.beside(this), work.results());
   }
 
   @Override
   public AttributeSet producedAttributes() {
     return AttributeSet$.MODULE$.apply(
-        CollectionConverters.asScala(List.copyOf(work.produced(this))));
+        CollectionConverters.asScala(List.copyOf(CollectionConverters.asJava(work.results()))));
   }
 
   @Override
@@ -298,8 +305,8 @@ public final class SidecarNode extends SparkPlan {
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
     return work.isBarrier()
-        ? input.barrier().mapPartitions(task, false, given())
-        : input.mapPartitions(task, false, given());
+        ? input.barrier().mapPartitions(task.overOne(), false, given())
+        : input.mapPartitions(task.overOne(), false, given());
   }
 
   /** The class of what it gives. */

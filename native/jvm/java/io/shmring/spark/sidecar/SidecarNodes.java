@@ -53,83 +53,57 @@ import scala.jdk.javaapi.CollectionConverters;
 final class SidecarNodes {
   private SidecarNodes() {}
 
-  private static Seq<Attribute> joined(Seq<? extends Attribute> some, List<Attribute> more) {
-    List<Attribute> all = new ArrayList<>(CollectionConverters.asJava(some));
-    all.addAll(more);
-    return SidecarNode.seq(all);
-  }
-
-  /** A function of batches: the child's rows go, and the answer's come instead of them. */
-  interface Mapping extends Work {
-    Seq<Attribute> output();
-
-    @Override
-    default Seq<Attribute> output(SidecarNode node) {
-      return output();
-    }
-
-    @Override
-    default boolean sendsColumns(SidecarNode node) {
-      return true;
-    }
-
-    @Override
-    default boolean sendsAllRows() {
-      return true;
-    }
-
-    @Override
-    default boolean canGiveColumns(SidecarNode node) {
-      return true;
-    }
-  }
-
-  /** mapInArrow of a sidecar. */
-  record SidecarMap(SidecarCall call, Seq<Attribute> output, boolean isBarrier) implements Mapping {
-    @Override
-    public String name() {
-      return call.nodeName();
-    }
-
+  /**
+   * mapInArrow or mapInPandas, mapInArrow perhaps of a sidecar: the child's rows go, and the answer's come
+   * instead of them.
+   */
+  record Mapping(
+      String name,
+      PythonUDF function,
+      Seq<Attribute> results,
+      boolean isBarrier,
+      Option<String> artifacts)
+      implements Work {
     @Override
     public Call call(SidecarNode node) {
-      return call;
+      Optional<SidecarCall> sidecar = SidecarCall.of(function);
+      return sidecar.isPresent()
+          ? sidecar.get()
+          : PythonCalls.ofFrames(function, new int[] {0}, artifacts, Settings.of(node.conf()));
     }
 
     @Override
     public Signature signature(SidecarNode node) {
       StructType input = node.child().schema();
       StructType output = node.schema();
-      return Signature.of(input, Types.of(node.conf()),
-          partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input));
+      return Signature.of(
+          input,
+          Types.of(node.conf()),
+          SidecarCall.of(function).isPresent()
+              ? partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input)
+              : partition -> new MapAnswers.OfPython(output, input));
+    }
+
+    @Override
+    public boolean sendsColumns(SidecarNode node) {
+      return true;
+    }
+
+    @Override
+    public boolean sendsAllRows() {
+      return true;
+    }
+
+    @Override
+    public boolean canGiveColumns(SidecarNode node) {
+      return true;
     }
 
     @Override
     public List<Object> shown() {
-      return List.of("mapInArrow", call, output);
-    }
-  }
-
-  /** mapInArrow or mapInPandas of any function. */
-  record PythonMap(
-      String name,
-      PythonUDF function,
-      Seq<Attribute> output,
-      boolean isBarrier,
-      Option<String> artifacts)
-      implements Mapping {
-    @Override
-    public Call call(SidecarNode node) {
-      return PythonCalls.ofFrames(
-          function, new int[] {0}, artifacts, Settings.of(node.conf()));
-    }
-
-    @Override
-    public Signature signature(SidecarNode node) {
-      StructType input = node.child().schema();
-      StructType output = node.schema();
-      return Signature.of(input, Types.of(node.conf()),
-          partition -> new MapAnswers.OfPython(output, input));
+      return SidecarCall.of(function)
+          .map(call -> List.of("mapInArrow", call, results))
+          .orElseGet(Work.super::shown);
     }
   }
 
@@ -137,19 +111,12 @@ final class SidecarNodes {
   interface Udfs extends Work {
     Integer ABSENT = -1; // computed from the child's columns
 
-    Seq<Attribute> results();
-
     /** What is sent for all of the UDFs. */
     List<Expression> sent();
 
     @Override
-    default Seq<Attribute> output(SidecarNode node) {
-      return joined(node.child().output(), produced(node));
-    }
-
-    @Override
-    default List<Attribute> produced(SidecarNode node) {
-      return CollectionConverters.asJava(results());
+    default Seq<Attribute> beside(SidecarNode node) {
+      return node.child().output();
     }
 
     @Override
@@ -308,6 +275,11 @@ final class SidecarNodes {
       PythonUDTF function, Seq<Attribute> kept, Seq<Attribute> results, Option<String> artifacts)
       implements Work {
     @Override
+    public Seq<Attribute> beside(SidecarNode node) {
+      return kept;
+    }
+
+    @Override
     public String name() {
       return "ArrowEvalPythonUDTF over rings";
     }
@@ -324,154 +296,58 @@ final class SidecarNodes {
       Seq<Attribute> input = node.child().output();
       Seq<Attribute> beside = kept;
       Seq<Attribute> output = results;
-      return Signature.of(UdfAnswers.types(arguments), node.whenMade.types(),
+      return Signature.of(
+          UdfAnswers.types(arguments),
+          node.whenMade.types(),
           partition -> new MapAnswers.OfUdtf(arguments, input, beside, output, partition));
-    }
-
-    @Override
-    public Seq<Attribute> output(SidecarNode node) {
-      return joined(kept, produced(node));
-    }
-
-    @Override
-    public List<Attribute> produced(SidecarNode node) {
-      return CollectionConverters.asJava(results);
     }
   }
 
-  /** A function of groups, or of cogroups of two children. */
-  interface Groups extends Work {
-    PythonUDF function();
+  /**
+   * A function of groups, or of cogroups of two children: perhaps applyInArrow of a sidecar.
+   *
+   * @param function of one child, whose arguments are the columns that go to a sidecar
+   * @param keys of each child
+   */
+  record Groups(
+      String name,
+      PythonUDF function,
+      Seq<Seq<Attribute>> keys,
+      Seq<Attribute> results,
+      Option<String> artifacts)
+      implements Work {
+    /**
+     * What goes of a child. Spark's workers get what Spark tells. A sidecar gets of a single child what
+     * the function takes, whose columns keep their names, and of each of two the frame's own columns.
+     *
+     * @param output the child's: Spark has put the keys of two before the frames' own columns, which may
+     *     have them again
+     */
+    FrameSide side(int child, Seq<Attribute> output) {
+      Seq<Attribute> by = keys.apply(child);
+      List<? extends Expression> columns;
+      if (SidecarCall.of(function).isEmpty()) {
+        columns = CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, by)._1());
+      } else if (keys.size() == 1) {
+        columns = CollectionConverters.asJava(function.children());
+      } else {
+        columns = CollectionConverters.asJava(output).subList(by.size(), output.size());
+      }
+      return FrameSide.of(by, output, columns);
+    }
 
-    /** Of each child. */
-    Seq<Seq<Attribute>> keys();
-
-    Seq<Attribute> output();
-
-    /** What goes of a child, which has this output. */
-    FrameSide side(int child, Seq<Attribute> output);
-
-    default List<FrameSide> frames(SidecarNode node) {
-      return IntStream.range(0, node.children().size())
+    private List<FrameSide> frames(SidecarNode node) {
+      return IntStream.range(0, keys.size())
           .mapToObj(i -> side(i, node.children().apply(i).output()))
           .toList();
     }
 
     @Override
-    default Seq<Attribute> output(SidecarNode node) {
-      return output();
-    }
-
-    @Override
-    default Optional<SparkPlan> sparks(SidecarNode node) {
-      SparkPlan first = node.child();
-      return Optional.of(
-          node.isOverOne()
-              ? new FlatMapGroupsInArrowExec(keys().head(), function(), output(), first)
-              : new FlatMapCoGroupsInArrowExec(
-                  keys().head(), keys().last(), function(), output(), first, node.children().last()));
-    }
-
-    @Override
-    default boolean canGiveColumns(SidecarNode node) {
-      return true;
-    }
-  }
-
-  /**
-   * applyInArrow of groups, or of cogroups, by a sidecar.
-   *
-   * @param function of one child, whose arguments are the columns that go
-   */
-  record SidecarGroups(
-      SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> output)
-      implements Groups {
-    /**
-     * What goes of a child: of a single one what the function takes, whose columns keep their names, and
-     * of each of two the frame's own columns.
-     *
-     * @param output the child's: Spark has put the keys of two before the frames' own columns, which may
-     *     have them again
-     */
-    @Override
-    public FrameSide side(int child, Seq<Attribute> output) {
-      Seq<Attribute> by = keys.apply(child);
-      List<? extends Expression> columns =
-          keys.size() == 1
-              ? CollectionConverters.asJava(function.children())
-              : CollectionConverters.asJava(output).subList(by.size(), output.size());
-      return FrameSide.of(by, output, columns);
-    }
-
-    @Override
-    public String name() {
-      return call.nodeName();
-    }
-
-    @Override
     public Call call(SidecarNode node) {
-      return call;
-    }
-
-    @Override
-    public Signature signature(SidecarNode node) {
-      List<FrameSide> frames = frames(node);
-      ColumnMapping mapping =
-          node.conf().pandasGroupedMapAssignColumnsByName()
-              ? ColumnMapping.BY_NAME
-              : ColumnMapping.BY_PLACE;
-      StructType output = node.schema();
-      StructType input =
-          node.isOverOne()
-              ? frames.get(0).sent()
-              : CogroupInput.columns(frames.get(0), frames.get(1));
-      Map<String, String> group = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
-      return new Signature(
-          List.of(Side.of(input, group)),
-          Types.of(node.conf()),
-          partition -> new MapAnswers("applyInArrow", mapping, output, input));
-    }
-
-    @Override
-    public Input.Kind<InternalRow> rows(SidecarNode node) {
-      List<FrameSide> frames = frames(node);
-      return node.isOverOne()
-          ? (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true)
-          : (rows, handler) -> new CogroupInput(rows, frames.get(0), frames.get(1));
-    }
-
-    @Override
-    public List<Object> shown() {
-      List<Object> shown = new ArrayList<>(List.of("applyInArrow", call));
-      shown.addAll(CollectionConverters.asJava(keys));
-      shown.add(output);
-      return shown;
-    }
-  }
-
-  /** A function of groups or cogroups of Spark's own workers. */
-  record PythonGroups(
-      String name,
-      PythonUDF function,
-      Seq<Seq<Attribute>> keys,
-      Seq<Attribute> output,
-      Option<String> artifacts)
-      implements Groups {
-    /** What goes of a child's rows, as Spark tells it. */
-    static FrameSide side(Seq<Attribute> keys, Seq<Attribute> output) {
-      return FrameSide.of(
-          keys,
-          output,
-          CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, keys)._1()));
-    }
-
-    @Override
-    public FrameSide side(int child, Seq<Attribute> output) {
-      return side(keys.apply(child), output);
-    }
-
-    @Override
-    public Call call(SidecarNode node) {
+      Optional<SidecarCall> sidecar = SidecarCall.of(function);
+      if (sidecar.isPresent()) {
+        return sidecar.get();
+      }
       int[] places = // where keys and values stand among what goes
           IntStream.range(0, keys.size())
               .mapToObj(
@@ -486,18 +362,61 @@ final class SidecarNodes {
     @Override
     public Signature signature(SidecarNode node) {
       List<FrameSide> frames = frames(node);
-      StructType input = frames.get(0).sent();
+      StructType first = frames.get(0).sent();
       StructType output = node.schema();
+      if (SidecarCall.of(function).isEmpty()) {
+        return new Signature(
+            frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
+            node.whenMade.types(),
+            partition -> new MapAnswers.OfPython(output, first));
+      }
+      ColumnMapping mapping =
+          node.conf().pandasGroupedMapAssignColumnsByName()
+              ? ColumnMapping.BY_NAME
+              : ColumnMapping.BY_PLACE;
+      StructType input =
+          node.isOverOne() ? first : CogroupInput.columns(frames.get(0), frames.get(1));
+      Map<String, String> group = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
       return new Signature(
-          frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
-          node.whenMade.types(),
-          partition -> new MapAnswers.OfPython(output, input));
+          List.of(Side.of(input, group)),
+          Types.of(node.conf()),
+          partition -> new MapAnswers("applyInArrow", mapping, output, input));
     }
 
     @Override
     public Input.Kind<InternalRow> rows(SidecarNode node) {
       List<FrameSide> frames = frames(node);
-      return (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false);
+      boolean isOfSidecar = SidecarCall.of(function).isPresent();
+      return isOfSidecar && !node.isOverOne()
+          ? (rows, handler) -> new CogroupInput(rows, frames)
+          : (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, isOfSidecar);
+    }
+
+    @Override
+    public Optional<SparkPlan> sparks(SidecarNode node) {
+      SparkPlan first = node.child();
+      return Optional.of(
+          node.isOverOne()
+              ? new FlatMapGroupsInArrowExec(keys.head(), function, results, first)
+              : new FlatMapCoGroupsInArrowExec(
+                  keys.head(), keys.last(), function, results, first, node.children().last()));
+    }
+
+    @Override
+    public boolean canGiveColumns(SidecarNode node) {
+      return true;
+    }
+
+    @Override
+    public List<Object> shown() {
+      Optional<SidecarCall> sidecar = SidecarCall.of(function);
+      if (sidecar.isEmpty()) {
+        return Work.super.shown();
+      }
+      List<Object> shown = new ArrayList<>(List.of("applyInArrow", sidecar.get()));
+      shown.addAll(CollectionConverters.asJava(keys));
+      shown.add(results);
+      return shown;
     }
   }
 
@@ -529,8 +448,10 @@ final class SidecarNodes {
     public Signature signature(SidecarNode node) {
       FrameSide side = side(node);
       StructType keys = UdfAnswers.types(side.keys());
-      StructType results = UdfAnswers.types(SidecarNode.seq(results()));
-      return Signature.of(side.sent(), Types.of(node.conf()),
+      StructType results = UdfAnswers.types(SidecarNode.seq(answered()));
+      return Signature.of(
+          side.sent(),
+          Types.of(node.conf()),
           partition -> new UdfAnswers.OfAggregates(keys, results));
     }
 
@@ -555,18 +476,16 @@ final class SidecarNodes {
               false);
     }
 
-    private List<Attribute> results() {
+    private List<Attribute> answered() {
       return CollectionConverters.asJava(aggregates).stream()
           .map(AggregateExpression::resultAttribute)
           .toList();
     }
 
     @Override
-    public Seq<Attribute> output(SidecarNode node) {
-      List<Attribute> output = new ArrayList<>();
-      CollectionConverters.asJava(keys).forEach(key -> output.add(key.toAttribute()));
-      output.addAll(results());
-      return SidecarNode.seq(output);
+    public Seq<Attribute> results() {
+      Seq<Attribute> by = PythonWindows.attributes(keys);
+      return SidecarNode.joined(by, SidecarNode.seq(answered()));
     }
 
     @Override
@@ -634,8 +553,10 @@ final class SidecarNodes {
     @Override
     public Signature signature(SidecarNode node) {
       StructType rows = node.child().schema();
-      StructType results = UdfAnswers.types(SidecarNode.seq(produced(node)));
-      return Signature.of(side(node).sent(), SparkTypes::of,
+      StructType results = UdfAnswers.types(results());
+      return Signature.of(
+          side(node).sent(),
+          SparkTypes::of,
           partition -> new UdfAnswers.OfAggregates(rows, results));
     }
 
@@ -655,15 +576,18 @@ final class SidecarNodes {
     }
 
     @Override
-    public Seq<Attribute> output(SidecarNode node) {
-      return joined(node.child().output(), produced(node));
+    public Seq<Attribute> beside(SidecarNode node) {
+      return node.child().output();
     }
 
     @Override
-    public List<Attribute> produced(SidecarNode node) {
-      return CollectionConverters.asJava(windows).stream()
-          .map(NamedExpression::toAttribute)
-          .toList();
+    public Seq<Attribute> results() {
+      return attributes(windows);
+    }
+
+    static Seq<Attribute> attributes(Seq<NamedExpression> named) {
+      return SidecarNode.seq(
+          CollectionConverters.asJava(named).stream().map(NamedExpression::toAttribute).toList());
     }
 
     @Override
