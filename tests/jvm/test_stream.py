@@ -219,6 +219,25 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     assert len(numbers) == len(set(numbers))
 
 
+def test_producers_wait_for_a_task_only_while_it_reads(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
+    ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
+    write(ring, range(10))
+    name, found = ring.name, tmp_path / "found"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        with shmring.attach(name, read_only=True) as ring:
+            found.write_text(json.dumps([branch["name"] for branch in ring.branches()]))
+
+    read = spark.readStream.format("shmring").option("ring", name).option("branch", "b").load()
+    writer = read.mapInArrow(look, read.schema).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert query.start().awaitTermination(PATIENCE)
+    assert json.loads(found.read_text()) == ["b"]
+
+
 def test_progress_shows_the_lag_and_the_producers(ring: shmring.Ring, stream: Stream) -> None:
     with ring.arrow_writer() as writer:
         writer.write(pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA))

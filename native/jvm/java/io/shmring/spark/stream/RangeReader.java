@@ -1,6 +1,7 @@
 package io.shmring.spark.stream;
 
 import io.shmring.BranchOptions;
+import io.shmring.Consumer;
 import io.shmring.Internals;
 import io.shmring.Message;
 import io.shmring.Range;
@@ -13,11 +14,13 @@ import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingReader;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Reads messages that the stream's branch, or else a branch of this reader, holds; takes none. */
 final class RangeReader extends RingReader<ColumnarBatch> {
+  private final Optional<Consumer> own; // if the stream's branch does not hold the messages
   private final Range range;
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
@@ -26,16 +29,16 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     super(partition.place(), plan);
     ReadOptions options = plan.options();
     this.zeroCopy = options.zeroCopy() && !partition.dropOldest(); // vectors may outlive the task
-    long first = partition.dropOldest() ? held(partition.first()) : partition.first();
+    this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
+    long first = own.map(Internals::position).orElse(partition.first());
     checkFirst(first, partition, options);
     this.range = closedAtEnd(ring.range(first, Math.max(first, partition.end())));
     this.messages = range.iterator();
   }
 
-  /** Holds the messages, which the stream's branch does not; returns the first that it holds. */
-  private long held(long from) {
+  private Consumer own(long from) {
     String who = "spark task " + task.taskAttemptId();
-    return Internals.position(closedAtEnd(ownBranch(ring, BranchOptions.at(from), who)));
+    return closedAtEnd(ownBranch(ring, BranchOptions.at(from), who));
   }
 
   /** Fails if messages before `first` were overwritten since the batch was planned. */
@@ -60,9 +63,11 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     return true;
   }
 
+  /** At the end of the messages: producers are not to wait until the task has ended. */
   @Override
   public void close() {
     range.close();
+    own.ifPresent(Consumer::close);
   }
 
   /**
