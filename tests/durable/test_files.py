@@ -131,6 +131,33 @@ def test_queue_of_more_files_than_a_process_may_have_open(child: RunChild, tmp_p
     child(MANY_FILES, tmp_path / "queue").end()
 
 
+UNSYNCED_FILES = """
+    import os, resource, sys
+    from shmring.durable import PersistentQueue
+
+    if os.fork() == 0:
+        queue = PersistentQueue(sys.argv[1], file_size=1, durability="delayed", delay=1000)
+        with queue.session() as session:
+            for n in range(150):
+                session.enqueue(bytes(40_000))
+                session.flush()
+            queue.sync()
+            session.dequeue_many(150)
+            session.flush()
+            os._exit(0)
+    os.wait()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    with PersistentQueue(sys.argv[1]) as queue:
+        assert len(queue) == 0
+"""
+
+
+def test_recovery_syncs_more_files_than_a_process_may_have_open(
+    child: RunChild, tmp_path: Path
+) -> None:
+    child(UNSYNCED_FILES, tmp_path / "queue").end()
+
+
 # A new transaction log has more than the smaller one: its limit comes where it need not grow.
 @pytest.mark.parametrize("size", [50_000, 200_000])
 def test_a_file_that_may_not_grow_is_a_full_disk_and_nothing_is_lost(

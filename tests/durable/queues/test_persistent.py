@@ -15,8 +15,9 @@ import pytest
 from fixture_types import RunThread, Until
 
 from shmring.durable import PersistentQueue
-from shmring.durable.base.files import File, LockFile, process_start
+from shmring.durable.base.files import Disk, File, LockFile, process_start
 from shmring.durable.queues import transaction_log
+from shmring.durable.queues.data_files import DataFile
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 
 
@@ -390,3 +391,33 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
         with pytest.raises((TypeError, ValueError), match=next(iter(bad))):
             PersistentQueue(tmp_path, **bad)  # pyright: ignore[reportArgumentType]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_opening_closes_the_data_files(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, file_size=1) as q:
+        put(q, bytes(40_000))
+        put(q, bytes(40_000))
+    os.truncate(tmp_path / "data.0000000002", 10)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(Damaged, match="is 10 bytes long"):
+        PersistentQueue(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_data_file_with_an_unsynced_write_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = DataFile(Disk(), str(tmp_path), 1, lambda file: None)
+    file.create()
+    sync = DataFile.sync
+
+    def sync_before_a_write(self: DataFile) -> None:
+        sync(self)
+        self.write([b"a"], 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DataFile, "sync", sync_before_a_write)
+        file.close()
+    # The kernel tells an error of the write to whoever had the file open.
+    monkeypatch.setattr(Disk, "open", None)
+    file.sync()

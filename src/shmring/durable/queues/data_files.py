@@ -82,8 +82,11 @@ class DataFile(SyncedAhead):
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write into the part of the file that was given to the caller."""
-        self._open().write(parts, offset)
-        self._written = object()
+        file = self._open()
+        file.write(parts, offset)
+        with self._lock:  # close() may have dropped it meanwhile, but the sync is to find it open
+            self._written = object()
+            self._handle = self._handle or file
         self._used(self)
 
     def _sync(self) -> None:
@@ -99,10 +102,15 @@ class DataFile(SyncedAhead):
         self._open().truncate(nbytes)
 
     def close(self) -> None:
-        """Sync the file, and close it as soon as no other thread is using it."""
+        """Sync the file, and close it as soon as no other thread is using it.
+
+        After a write that the sync did not see it stays open: the next sync is to hear of errors.
+        """
         if self._handle is not None:
             self.sync()
-            self._handle = None
+            with self._lock:
+                if self._written is self._synced:
+                    self._handle = None
 
     def discard(self) -> None:
         """Remove the file, which nobody reads or writes, or put it aside if it holds damage."""
@@ -153,6 +161,7 @@ class DataFiles:
         """Return when these files, and the names of all files, are on disk."""
         for file in sorted(files, key=lambda file: file.number):
             file.sync()
+            self._note_open(file)
         with self._lock:
             new_names, self._new_names = self._new_names, False
         if new_names:

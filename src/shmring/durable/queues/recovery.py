@@ -68,6 +68,7 @@ class Recovery:
                 log.witness()
             self.files.settle(keep_broken=self.damaged)
         except BaseException:
+            self.files.close(None)
             log.close()
             raise
         log.forget_raw()
