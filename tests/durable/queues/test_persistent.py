@@ -18,6 +18,7 @@ from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk, File, LockFile, process_start
 from shmring.durable.queues import transaction_log
 from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 
 
@@ -402,6 +403,18 @@ def test_a_refused_opening_closes_the_data_files(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="is 10 bytes long"):
         PersistentQueue(tmp_path)
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_transaction_that_is_missing_between_two_is_damage(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"a")
+    log = TransactionLog(Disk(), str(tmp_path / "transaction.log"), reserve=0)
+    log.next_number += 1
+    log.sync()
+    log.append(Body(), deferred=False, may_use_reserve=True)
+    log.close()
+    with pytest.raises(Damaged, match="transaction 2 at byte"):
+        PersistentQueue(tmp_path)
 
 
 def test_a_data_file_with_an_unsynced_write_stays_open(

@@ -237,6 +237,8 @@ class TransactionLog:
     def _scan(self) -> None:
         size = len(self.raw)
         for frame in FORMAT.walk(self._read, self.end, size, self._salt, self.next_number):
+            if frame.first != self.next_number:
+                break
             self.frames.append(frame)
             self.end = frame.payload_end
             self.synced = max(self.synced, frame.synced - 1)
