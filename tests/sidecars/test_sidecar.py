@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from functions import numbers
@@ -236,6 +237,11 @@ def test_sidecar_that_cannot_load_its_function_says_so_and_leaves_nothing(
     assert request_ring_name(name) not in shmring.rings()
     if target == "FailsToLoad":
         assert "the model is not where it was" in capfd.readouterr().err
+
+
+def test_numbers_may_be_numpys():
+    given = {"workers": np.int64(1), "max_batch_rows": np.int32(5), "max_wait_ms": np.float32(5)}
+    Sidecar("a:b", **given)
 
 
 def test_numbers_below_one_are_refused():

@@ -148,6 +148,14 @@ def test_columns_of_a_batch_that_goes_in_parts_are_not_sent_back(spark, set_opti
     assert counted["answerBytes"] < counted["requestBytes"] / 50
 
 
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_a_column_that_an_answer_lacks_is_told_as_spark_tells_it(frame, set_option, switch):
+    set_option(FUNCTIONS, switch)
+    short = frame.mapInArrow(lambda batches: (b.select(["id"]) for b in batches), "id long, n long")
+    with pytest.raises(Exception, match="Index 1 out of bounds for length 1"):
+        short.collect()
+
+
 def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_option):
     def daemon(batches):
         for _ in batches:

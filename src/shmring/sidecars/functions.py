@@ -42,7 +42,7 @@ class Batching:
         wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
         if not 0 <= wait < float("inf"):
             raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
-        return cls(rows, wait / 1000)
+        return cls(rows, float(wait) / 1000)
 
 
 def find_function(target: str) -> Function | type:

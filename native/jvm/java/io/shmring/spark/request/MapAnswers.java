@@ -156,7 +156,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
               .map(ArrowColumnVector::new)
               .toArray(ColumnVector[]::new);
       ColumnVector[] taken = new ColumnVector[output.size()];
-      System.arraycopy(all, 0, taken, 0, taken.length);
+      Arrays.setAll(taken, i -> all[i]); // which says which one is not there
       return new ColumnarBatch(taken, piece.getRowCount());
     }
   }
