@@ -292,6 +292,16 @@ def test_transaction_that_is_undone_again_and_again_ends(url: str) -> None:
         assert ring.pop() == b"0"
 
 
+def test_ring_without_its_row_knows_no_subscribers(url: str) -> None:
+    with TableRing(url, slots=1) as ring:
+        execute(url, "DELETE FROM shmring_ring")
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+        ring.push(b"x")
+        with pytest.raises(Damaged, match="the ring's are 0x0"):
+            ring.push(b"y", timeout=0)
+
+
 def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
     with TableRing(url, slots=3) as ring:
         ring.push(b"kept")

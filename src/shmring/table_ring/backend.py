@@ -128,7 +128,7 @@ class Peek:
     push : number of the next push
     number : number of the message whose slot was read; None if there is no such subscriber
     message_id, reference_count, holders : of that slot; None if the table has no such row
-    known : the bits of all subscribers
+    known : the bits of all subscribers; None if the ring lost its row
     returned : a claim was given up, and its messages wait
     """
 
@@ -137,7 +137,7 @@ class Peek:
     message_id: int | None = None
     reference_count: int | None = None
     holders: int | None = None
-    known: int = 0
+    known: int | None = 0
     returned: bool = False
 
     def check_slot(self, which: Which, name: str) -> None:
@@ -149,12 +149,13 @@ class Peek:
                 " again"
             )
         holders = self.holders & (1 << 64) - 1
-        if self.reference_count != holders.bit_count() or self.holders & ~self.known:
+        known = self.known or 0
+        if self.reference_count != holders.bit_count() or self.holders & ~known:
             raise Damaged(
                 f"table {name} says of the slot of number {self.number} that"
                 f" {self.reference_count} subscribers hold the message, and names"
                 f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
-                f" {self.known & (1 << 64) - 1:#x}); another program wrote to the table"
+                f" {known & (1 << 64) - 1:#x}); another program wrote to the table"
             )
 
     def check_message(self, name: str, layout: Layout) -> None:
