@@ -199,7 +199,8 @@ bool deferred_take_lowest(struct deferred *deferred, uint64_t *lo, uint64_t *hi)
 bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
 void deferred_free(struct deferred *deferred);
 
-/* seats.c */
+/* seats.c: seats and the admin lock. Callers hold this lock, except for seat_alive(), read_seat(), those that are
+ * asked about an owner, and the names. */
 /* The name of a handle's own seat while it is not lent. */
 #define ATTACHED_NAME "attached"
 
@@ -259,7 +260,7 @@ int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, 
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
 bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* of a dead owner */
 
-/* branches.c */
+/* branches.c: calls that change a branch need the admin lock. */
 void graph_repair(shmring *ring);
 void derive(shmring *ring);
 unsigned living_consumers(const shmring *ring, uint32_t id);
@@ -282,7 +283,7 @@ static inline bool is_active(const shmring *r, uint32_t id)
 	return load_acquire(&branch_at(r, id)->d.state) == BRANCH_ACTIVE;
 }
 
-/* recovery.c */
+/* recovery.c. The caller holds the admin lock. */
 unsigned recover_dead_seats(shmring *ring);
 bool recover_seat(shmring *ring, uint32_t index);
 
