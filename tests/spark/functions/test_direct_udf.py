@@ -27,6 +27,14 @@ def numbers(spark):
     )
 
 
+def test_zone_of_arguments_is_that_of_each_run_of_a_plan(spark, served, set_option):
+    types = arrow_udf(served("types"), "string")
+    frame = spark.range(1).selectExpr("timestamp_seconds(id) at").select(types("at"))
+    for zone in ("UTC", "Asia/Tokyo", "America/Lima"):
+        set_option("spark.sql.session.timeZone", zone)
+        assert f"timestamp[us, tz={zone}]" in frame.collect()[0][0]
+
+
 def test_function_sees_names_and_types_of_its_arguments(served, numbers):
     name = served("types")
     frame = numbers.selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")

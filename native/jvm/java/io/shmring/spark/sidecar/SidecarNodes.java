@@ -210,8 +210,7 @@ final class SidecarNodes {
     @Override
     public Signature signature(SidecarNode node) {
       StructType answer = UdfAnswers.types(results);
-      return signature(
-          node, Types.of(node.conf()), UdfSteps.metadata(uses, answer, node.conf()), false);
+      return signature(node, SparkTypes::of, UdfSteps.metadata(uses, answer, node.conf()), false);
     }
 
     @Override
