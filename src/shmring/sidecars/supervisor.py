@@ -328,7 +328,7 @@ class Supervisor:
         self._workers = workers
         self._slots = slots
         said = None if batching is None else asdict(batching)
-        self._options = json.dumps({"pin": pin, "batching": said})
+        self._options = json.dumps({"pin": bool(pin), "batching": said})
         self._apart = apart
         self._start_timeout = float("inf")
         self._trouble = ""

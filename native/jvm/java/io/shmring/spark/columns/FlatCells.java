@@ -250,7 +250,8 @@ abstract class FlatCells implements RootWriter.Cells {
 
     private static void copy(Object array, long offset, long start, long length) {
       Platform.copyMemory(array, offset, null, start, length);
-    }  }
+    }
+  }
 
   private static final class Bytes extends FlatCells {
     private static final long MOST_BYTES = Integer.MAX_VALUE;

@@ -13,6 +13,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -237,6 +238,8 @@ final class RingJob implements AutoCloseable {
         Files.createDirectory(
             folder,
             PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+      } catch (FileAlreadyExistsException error) {
+        throw new IllegalStateException("job " + job + " writes already", error);
       } catch (IOException error) {
         throw new UncheckedIOException(error);
       }
