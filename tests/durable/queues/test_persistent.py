@@ -434,3 +434,22 @@ def test_a_data_file_with_an_unsynced_write_stays_open(
     # The kernel tells an error of the write to whoever had the file open.
     monkeypatch.setattr(Disk, "open", None)
     file.sync()
+
+
+def test_reading_many_files_syncs_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PersistentQueue(tmp_path, file_size=1, durability="delayed") as q:
+        for _ in range(70):
+            put(q, bytes(40_000))
+    synced: list[str] = []
+    sync = File.sync
+
+    def note(self: File) -> None:
+        synced.append(os.path.basename(self.path))
+        sync(self)
+
+    monkeypatch.setattr(File, "sync", note)
+    with PersistentQueue(tmp_path) as q:
+        assert len(contents(q)) == 70
+    assert set(synced) == {"transaction.log"}

@@ -55,8 +55,7 @@ class DataFile(SyncedAhead):
         self._lock = threading.Lock()
         self._handle: File | None = None
         # Another object after each write: one that ends while a sync runs must not count as synced.
-        self._written = object()
-        self._synced: object = None
+        self._written = self._synced = object()
 
     def _open(self) -> File:
         """Return the open file, which stays open as long as a caller has it."""
@@ -96,6 +95,10 @@ class DataFile(SyncedAhead):
             file.sync()
             check_names(file)
             self._synced = written
+
+    def distrust(self) -> None:
+        """Let the next sync write what a process before this one may have left in memory."""
+        self._written = object()
 
     def truncate(self, nbytes: int) -> None:
         """Take back bytes at the end that nobody uses."""

@@ -64,7 +64,10 @@ class Recovery:
             disk.sync_directory(path)
             log.sync()
             if log.unchecked:
-                self.files.sync(self.files.existing())
+                existing = self.files.existing()
+                for file in existing:
+                    file.distrust()
+                self.files.sync(existing)
                 log.witness()
             self.files.settle(keep_broken=self.damaged)
         except BaseException:
