@@ -277,6 +277,7 @@ final class PythonRun implements WorkerClient.Control {
         writeUDF(out);
       }
 
+      // CHANGE: a new kind of Python function
       private void writeConf(DataOutputStream out) {
         try {
           out.writeInt(call.conf().size());

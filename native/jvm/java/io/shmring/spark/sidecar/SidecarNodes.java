@@ -45,6 +45,7 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
+// CHANGE: a new kind of Python function
 /**
  * What nodes over rings do: functions of batches, UDFs and functions of groups, each of a sidecar and of
  * Spark's own Python workers, and UDTFs and aggregates, of groups and of windows, of the latter. `artifacts`
