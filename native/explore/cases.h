@@ -19,8 +19,6 @@ void open_producer(int i);
 void push_before(uint64_t count);
 void take_and_die(uint32_t messages); /* one that was there before */
 void seat_actors(void);
-void a_hole(void);
-void recover(int me);
 void hold_the_admin_lock(int me); /* for a moment */
 void one_branch(void);
 void two_waiting(void);
@@ -28,5 +26,9 @@ void a_full_ring(void);
 void an_exclusive_branch(void);
 void two_branches(void);
 void a_chain(void);
+
+/* cases_messages.c */
+void a_hole(void);
+void recover(int me);
 
 #endif

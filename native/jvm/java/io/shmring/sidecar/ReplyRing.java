@@ -12,7 +12,7 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.function.LongFunction;
 
-/** The ring for a client's answers, which only the client reads. sidecars/sizes.py explains its size. */
+/** The ring for a client's answers, which only the client reads. sidecars/rings.py explains its size. */
 final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
 
