@@ -94,7 +94,7 @@ static void interrupt(const struct waiting *w, bool on)
 /* At any instant: before the wait, in it, asleep. */
 static void check_interruptions(shmring *r, struct waiting *w)
 {
-	for (w->strategy = SHMRING_WAIT_DEFAULT; w->strategy <= SHMRING_WAIT_FUTEX; w->strategy++)
+	for (w->strategy = SHMRING_WAIT_DEFAULT; w->strategy < SHMRING_WAIT_STRATEGIES; w->strategy++)
 		for (long us = 0; us < 2000; us += us / 4 + 1) {
 			tire(r, w->m ? &w->m->wait : &w->p->wait);
 			pthread_create(&w->thread, NULL, wait_there, w);
@@ -126,7 +126,7 @@ RING_TEST(while_it_is_interrupted_a_wait_does_not_sleep)
 {
 	without_end = true;
 	shmring_consumer_interrupt(m, true);
-	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++)
+	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy < SHMRING_WAIT_STRATEGIES; strategy++)
 		CHECK_IS(shmring_wait_message(m, INT64_MAX, strategy), SHMRING_AGAIN);
 	CHECK_IS(shmring_wait_message(m, clock_ns() - 1, SHMRING_WAIT_FUTEX), SHMRING_TIMEOUT);
 	NEED(push_number(p, 1) == SHMRING_OK);
