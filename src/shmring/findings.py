@@ -19,6 +19,7 @@ from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds
+# CHANGE: a new finding of check
 # These are told by what has not moved between two looks.
 MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
 

@@ -18,6 +18,7 @@
 
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
 #define LAYOUT_MAJOR 1
+/* CHANGE: a new counter of participants */
 #define LAYOUT_MINOR 2
 
 enum {

@@ -43,6 +43,7 @@ public final class Ring implements AutoCloseable {
     this.path = path;
     this.handle = handle;
     this.temporary = temporary;
+    // CHANGE: a new option of a ring
     long[] words = new long[8];
     Native.info(handle, words);
     this.info =

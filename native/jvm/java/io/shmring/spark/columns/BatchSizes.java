@@ -19,6 +19,7 @@ public final class BatchSizes {
   private long[] ends = new long[1]; // the end of each row
   private int rows;
 
+  // CHANGE: a new type between Spark and Arrow
   /** Whether all columns of such a batch can be measured; nested ones cannot. */
   public static boolean areKnown(StructType struct) {
     for (StructField field : struct.fields()) {

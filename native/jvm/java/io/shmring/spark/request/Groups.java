@@ -135,6 +135,7 @@ public final class Groups {
       return bits;
     }
 
+    // CHANGE: a new type between Spark and Arrow
     private static long value(DataType type, SpecializedGetters values, int at) {
       if (type instanceof StructType struct) {
         return values.isNullAt(at) ? 0 : of(struct, values.getStruct(at, struct.size()));

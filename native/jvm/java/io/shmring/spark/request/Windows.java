@@ -37,6 +37,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWindowFrame> frames)
     implements Serializable {
+  // CHANGE: a new version of Spark
   // 4.1 has one argument more.
   private static final Constructor<?> FACTORY =
       ArrowWindowPythonEvaluatorFactory.class.getConstructors()[0];

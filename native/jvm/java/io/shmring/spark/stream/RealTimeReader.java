@@ -46,6 +46,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.skip = start.rows();
   }
 
+  // CHANGE: a new version of Spark
   // Spark 4.1 has the first of these two, 4.2 the second, and 4.3 both: neither may say @Override.
 
   public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
