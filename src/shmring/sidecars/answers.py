@@ -301,13 +301,12 @@ class Answers:
         request.answering = True
         number = request.signs
         worked = nbytes = 0
-        said = time.monotonic()
-        begun = time.perf_counter_ns() - spent
         under_way: Piece | None = None
         held: Piece | None = None  # until it is known whether it is the last
         try:
             if request.lease.redelivered:
                 yield push(head.answer(0, FLAG_AGAIN), None)
+            said, begun = time.monotonic(), time.perf_counter_ns() - spent
             for piece in pieces:
                 if piece is not None:
                     nbytes += piece[1]
