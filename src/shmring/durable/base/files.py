@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -425,7 +426,7 @@ def check_names(*files: File) -> None:
             )
 
 
-class SyncedAhead:
+class SyncedAhead(ABC):
     """A file that any thread may sync, also ahead of the commit that has to wait for it."""
 
     _sync_error: Damaged | OSError | None = None
@@ -433,9 +434,9 @@ class SyncedAhead:
     def __init__(self) -> None:
         self._sync_lock = threading.Lock()
 
+    @abstractmethod
     def _sync(self) -> None:
         """Sync the file."""
-        raise NotImplementedError
 
     def sync(self) -> None:
         """Return when everything written so far is on disk."""
