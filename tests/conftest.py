@@ -344,6 +344,20 @@ def with_small_shm(tmp_path: Path) -> Callable[..., list[str]]:
     return with_small_shm
 
 
+@pytest.fixture
+def in_small_shm(with_small_shm: Callable[..., list[str]]) -> Callable[..., str]:
+    """Runs Python code, in parts, with a /dev/shm of so many bytes; what it printed."""
+
+    def run(size: str, *parts: str, timeout: float = 600) -> str:
+        program = "".join(map(textwrap.dedent, parts))
+        command = with_small_shm(size, sys.executable, "-c", program)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == 0, done.stderr[-5000:]
+        return done.stdout
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def sessions() -> Iterator[Sessions]:
     sessions = Sessions()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+import functools
 
 import pyarrow as pa
 import pytest
@@ -26,21 +24,9 @@ PRELUDE = """
 
 
 @pytest.fixture
-def in_64_mb(with_small_shm):
+def in_64_mb(in_small_shm):
     """Runs Python code with a /dev/shm of 64 MB; what it printed."""
-
-    def run(code):
-        program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
-        done = subprocess.run(
-            with_small_shm("64m", sys.executable, "-c", program),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    return functools.partial(in_small_shm, "64m", PRELUDE)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -53,21 +54,9 @@ PRELUDE = """
 
 
 @pytest.fixture
-def in_64_mb(marker, with_small_shm):
+def in_64_mb(marker, in_small_shm):
     """Runs a program with a session of sixteen cores and a /dev/shm of 64 MB; what it printed."""
-
-    def run(code):
-        program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
-        done = subprocess.run(
-            with_small_shm("64m", sys.executable, "-c", program),
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert done.returncode == 0, done.stderr[-5000:]
-        return done.stdout
-
-    return run
+    return functools.partial(in_small_shm, "64m", PRELUDE, timeout=900)
 
 
 def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(in_64_mb):
