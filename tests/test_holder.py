@@ -122,14 +122,6 @@ def test_empty_names_what_the_branch_waits_for_upstream(ring: shmring.Ring) -> N
             inp.pop(timeout=0.001)
 
 
-def test_no_seat_names_the_process_that_has_most(name: str) -> None:
-    with shmring.create(name, slots=1024, participants=3, temporary=True) as ring:
-        consumers = [ring.consumer("a", name="worker") for _ in range(3)]
-        with pytest.raises(shmring.LimitReached, match=f"3 of them by process {os.getpid()}"):
-            ring.producer()
-        del consumers
-
-
 @pytest.mark.alone
 def test_no_space_says_what_is_left_and_who_has_the_most(name: str) -> None:
     left = os.statvfs("/dev/shm")

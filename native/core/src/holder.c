@@ -324,31 +324,3 @@ void shmring_explain_empty(const shmring_consumer *consumer, char *text, size_t 
 		say_producers(&t, r);
 	}
 }
-
-/* The process with most of the seats: for the error that none is left. */
-void explain_seats(const shmring *r, char *text, size_t size)
-{
-	struct text t = {text, size};
-	uint32_t most = 0, whose = 0;
-
-	*text = '\0';
-	for (uint32_t i = 0; i < r->seat_count; i++) {
-		uint32_t pid = load_relaxed(&r->seats[i].id.pid);
-		uint32_t n = 0;
-
-		for (uint32_t j = i; j < r->seat_count; j++)
-			n += load_relaxed(&r->seats[j].id.pid) == pid &&
-			     load_acquire(&r->seats[j].id.state) != SEAT_FREE;
-		if (n > most) {
-			most = n;
-			whose = i;
-		}
-	}
-	if (most) {
-		char name[SHMRING_NAME_BYTES];
-
-		name_load(name, r->seats[whose].id.name, sizeof name);
-		say(&t, "%u of them by process %u%s%s%s", most, load_relaxed(&r->seats[whose].id.pid),
-		    name[0] ? " (\"" : "", name, name[0] ? "\")" : "");
-	}
-}

@@ -5,7 +5,6 @@
 #include "core.h"
 
 int check_named(const shmring *ring, const shmring_consumer *consumer);
-void explain_seats(const shmring *ring, char *text, size_t size);
 
 /* The same for who has found it in a wait, once. */
 static inline int check_lost(const shmring *ring, const shmring_consumer *consumer, struct wait_memory *memory)

@@ -4,7 +4,6 @@
 /* Takes a free seat; if there is none, it frees those of the dead first. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
-	char most[128];
 	uint32_t barred;
 	int status = seat_try(r, role, name, branch, index, &barred);
 
@@ -15,14 +14,12 @@ static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branc
 	if (barred)
 		return fail(SHMRING_E_LIMIT,
 			    "ring \"%s\": none of its %u participants' seats can be taken: %u are free, but "
-			    "another process "
-			    "holds locks on them; any user who may read the file can do that",
+			    "another process holds locks on them; any user who may read the file can do that",
 			    r->name, r->seat_count, barred);
-	explain_seats(r, most, sizeof most);
 	return fail(SHMRING_E_LIMIT,
-		    "ring \"%s\": all %u participants' seats are taken, %s; close handles that are not "
-		    "needed or create the ring with more participants",
-		    r->name, r->seat_count, most);
+		    "ring \"%s\": all %u participants' seats are taken; close handles that are not needed "
+		    "(`shmring stat` shows whose they are), or create the ring with more participants",
+		    r->name, r->seat_count);
 }
 
 /* The callers of both hold the admin lock. */
