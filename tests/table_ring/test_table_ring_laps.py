@@ -135,6 +135,30 @@ def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
     assert ring.positions()[0] == SLOTS + 1
 
 
+@pytest.mark.parametrize("search", ["near", "whole"])
+def test_message_that_a_pop_gave_up_comes_back_laps_later(
+    server: Postgres, ring: TableRing, search: str
+) -> None:
+    # Another pop waited for number 0 longer than it may. Pushes go round the slot since then.
+    give_up = [f"SELECT nextval('shmring_{cursor}')" for cursor in ("push", "pop_0")]
+    execute(server.url, give_up[1])
+    ring.push(b"left", timeout=0)
+    for number in range(1, 4 * SLOTS):
+        if number % SLOTS == 0:
+            execute(server.url, *give_up)
+        else:
+            assert ring.push(b"%d" % number, timeout=0) == number
+            assert ring.pop(timeout=0) == b"%d" % number
+    if search == "near":
+        execute(server.url, *give_up)
+        assert ring.pop(timeout=0) == b"left"
+    else:
+        with TableRing.attach(server.url) as other:
+            assert other.pop(timeout=0) == b"left"
+    assert pop_all(ring) == []
+    assert ring.push_many([b"0", b"1", b"2"], timeout=0) == 4 * SLOTS
+
+
 @pytest.mark.parametrize("slots", [1, 5])
 def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
     server: Postgres, thread: RunThread, slots: int

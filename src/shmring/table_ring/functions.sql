@@ -3,15 +3,16 @@
 -- read committed: an older snapshot lacks slots that were filled since, and the cursor would be set
 -- back too far.
 
--- Whether this number waits for the subscriber and is not claimed.
+-- Whether the number's slot has a message that waits for the subscriber and is not claimed: this
+-- number, or one of an earlier lap.
 CREATE OR REPLACE FUNCTION {ring}_left(
     holder integer, number bigint, {mark} boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
-        AND s.message_id = number AND s.holders & (1::bigint << holder) <> 0
+        AND s.message_id <= number AND s.holders & (1::bigint << holder) <> 0
         AND NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder
-            AND number BETWEEN c.first AND c.first + c.count - 1));
+            AND s.message_id BETWEEN c.first AND c.first + c.count - 1));
 END $$;
 
 -- Take numbers back that no slot has, and return the next number and the slot `ahead` of it; or the
@@ -70,17 +71,20 @@ BEGIN
     push := pg_sequence_last_value('{ring}_push'::regclass);
     number := {ring}_next(pops);
     IF whole OR number > push OR {ring}_left(place, number - 1)
-        OR number < push AND NOT {ring}_left(place, number)
+        OR number < push AND NOT EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
+            AND s.message_id = number AND s.holders & mine <> 0)
         OR number = pg_sequence_last_value(pops) -- as a dump may have it
             AND EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
     THEN
         push := (SELECT l.push FROM {ring}_look_push(0) l);
         PERFORM pg_advisory_xact_lock({key}, place);
         number := least({ring}_next(pops), push);
-        -- Whatever the subscriber has not popped is of the last lap: it holds its slot.
-        SELECT array_agg(k ORDER BY k) INTO missed
-        FROM generate_series(number - CASE WHEN whole THEN {slots} ELSE {NEAR} END, number - 1) k
-        JOIN {ring} s ON s.slot = {ring}_slot(k) AND s.message_id = k AND s.holders & mine <> 0
+        -- Each slot is that of one number of the last lap. It may hold a message that is laps older:
+        -- later pushes give up a number whose slot is not free, and go on.
+        SELECT array_agg(s.message_id ORDER BY s.message_id) INTO missed
+        FROM generate_series(
+            number - CASE WHEN whole THEN {slots} ELSE least({NEAR}, {slots}) END, number - 1) k
+        JOIN {ring} s ON s.slot = {ring}_slot(k) AND s.message_id <= k AND s.holders & mine <> 0
         WHERE {ring}_left(place, k);
         WHILE missed[cardinality(missed)] = number - 1 LOOP
             number := number - 1;
