@@ -123,16 +123,13 @@ def test_empty_names_what_the_branch_waits_for_upstream(ring: shmring.Ring) -> N
 
 
 @pytest.mark.alone
-def test_no_space_says_what_is_left_and_who_has_the_most(name: str) -> None:
+def test_no_space_says_what_is_left(name: str) -> None:
     left = os.statvfs("/dev/shm")
     slots = 1 << (left.f_bavail * left.f_frsize // 332).bit_length()
     if slots > 1 << 31:
         pytest.skip("/dev/shm holds the largest ring")
-    with shmring.create(name, slots=1 << 18, temporary=True) as ring:  # more than any sidecar has
-        size = os.stat(ring.path).st_size
-        with pytest.raises(shmring.NoSpace, match=r"has \d+ left; use fewer slots") as error:
-            shmring.create(f"{name}-large", slots=slots)
-    assert f'"{name}" {size:,} bytes' in str(error.value)
+    with pytest.raises(shmring.NoSpace, match=r"has \d+ left; use fewer slots"):
+        shmring.create(name, slots=slots)
 
 
 def test_not_durable_says_how_far_the_journal_is(ring: shmring.Ring) -> None:

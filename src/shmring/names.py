@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 from shmring import _shmring
 from shmring.errors import (
     Damaged,
-    NoSpace,
     NotARing,
     PermissionRefused,
     RingNotFound,
@@ -82,13 +81,8 @@ def memory() -> tuple[int, int]:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
-def _has_name(label: str, path: str) -> bool:
-    """Whether the ring was named, and not the path of its file."""
-    return path == f"{SHM_FOLDER}/{_PREFIX}{label}"
-
-
 def not_found(label: str, path: str) -> RingNotFound:
-    if not _has_name(label, path):
+    if path != f"{SHM_FOLDER}/{_PREFIX}{label}":
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             return RingNotFound(f"no ring at {path}: there is no folder {folder}")
@@ -106,31 +100,11 @@ def attach_core(label: str, path: str, flags: int) -> _shmring.Ring:
         raise not_found(label, path) from None
 
 
-def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
-    """Make a ring and attach to it."""
-    try:
-        return _shmring.make(path, label, **options)
-    except NoSpace as error:
-        if not _has_name(label, path) or is_own_limit(options["slots"]):
-            raise
-        raise NoSpace(f"{error}. {_largest_rings()}") from None
-
-
 def is_own_limit(slots: int) -> bool:
     """Whether a limit of this process (ulimit -f) is in the way of a ring with so many slots."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     most = slots * _shmring.SLOT_FILE_BYTES + RING_OVERHEAD
     return limit != resource.RLIM_INFINITY and most > limit
-
-
-def _largest_rings() -> str:
-    """A sentence about the rings that use the most shared memory."""
-    sizes: list[tuple[int, str]] = []
-    for name in rings():
-        with suppress(OSError):
-            sizes.append((os.stat(_shmring.path_of(name)).st_size, name))
-    largest = ", ".join(f'"{name}" {size:,} bytes' for size, name in sorted(sizes)[:-4:-1])
-    return f"The largest rings now: {largest}" if largest else "There is no other ring now"
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:

@@ -28,7 +28,7 @@ from shmring.arguments import (
 from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
 from shmring.extras import read_schema
-from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
+from shmring.names import Path, attach_core, is_name, locate, not_found, remove
 from shmring.records import RingInfo, branch_records, holder_record, participant_records, ring_info
 
 if TYPE_CHECKING:
@@ -527,9 +527,9 @@ def create(
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
-    core = make_core(
-        label,
+    core = _shmring.make(
         where,
+        label,
         mode=integer("mode", mode, 0, 0o777),
         slots=integer("slots", slots, 1),
         participants=integer("participants", participants, 1, 2**31),

@@ -6,7 +6,6 @@ wants the ring (it may have no worker just now), a worker which function it load
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import time
@@ -25,7 +24,7 @@ from shmring.errors import (
     ShmringError,
     SidecarUnavailable,
 )
-from shmring.names import REPLIES, REQUESTS, SHM_FOLDER, is_own_limit, memory, path_of, remove
+from shmring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
 from shmring.records import Finding, ParticipantRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, reply_ring_name, request_ring_name
 
@@ -279,7 +278,7 @@ class Size:
     ) -> shmring.Ring:
         """Make a ring with so many slots, or if that is None with as many as leave room.
 
-        It waits `connect_timeout` seconds for memory; then NoSpace says what takes it.
+        It waits `connect_timeout` seconds for memory, then raises NoSpace.
         """
         begun = time.monotonic()
         lowest = _LEAST if slots is None else slots
@@ -312,21 +311,10 @@ class Size:
         smaller = f", make the ring smaller with {self.knob.format(slots='...')}"
         return (
             f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
-            f"slots needs {slots * SLOT_FILE_BYTES / 2**20:.1f} MB{waited}: {_all_replies()}; give "
-            f"it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
+            f"slots needs {slots * SLOT_FILE_BYTES / 2**20:.1f} MB{waited}; give it more "
+            f"(docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
             f"{smaller if slots > _LEAST else ''}, or let fewer tasks run at a time"
         )
-
-
-def _all_replies() -> str:
-    """What the reply rings of this host take."""
-    count = nbytes = 0
-    for name in shmring.rings():
-        if name.startswith(REPLIES):
-            with suppress(FileNotFoundError):
-                nbytes += os.stat(path_of(name)).st_size
-                count += 1
-    return f"all reply rings ({count}) take {nbytes / 2**20:.1f} MB"
 
 
 REQUEST = Size(131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
