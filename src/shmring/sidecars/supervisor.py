@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 import shmring
@@ -214,19 +213,6 @@ def _stdout_takes() -> bool:
         return False
 
 
-def _killed_for_memory() -> int:
-    """How many processes of this one's cgroup the kernel has killed for memory, if it says so."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                file = f"{path}/memory.events" if not controllers else f"{path}/memory.oom_control"
-                folder = f"/sys/fs/cgroup/{controllers}"
-                counts = dict(c.split() for c in Path(f"{folder}{file}").read_text().splitlines())
-                return int(counts.get("oom_kill", 0))
-    return 0
-
-
 class _Worker(Child):
     """A worker's process, from its start to its end."""
 
@@ -256,16 +242,11 @@ class _Worker(Child):
         finally:
             os.close(ready)
         self._heard = b""
-        self._killed_before = _killed_for_memory()
 
     @property
     def ending(self) -> str:
-        if self.status != -signal.SIGKILL:
-            return super().ending
-        killed = _killed_for_memory() - self._killed_before
-        if killed > 0:
-            return f"SIGKILL: the kernel has killed {killed} processes of its cgroup for memory"
-        return "SIGKILL (out of memory?)"
+        killed = self.status == -signal.SIGKILL
+        return "SIGKILL (out of memory?)" if killed else super().ending
 
     @property
     def is_ready(self) -> bool:
