@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +14,6 @@ import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.arguments import number_of
 from shmring.cli.output import set_json
-from shmring.errors import RingNotFound
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
@@ -63,26 +60,13 @@ class Place:
 
     def attach(self, *, read_only: bool = False) -> shmring.Ring:
         """Attach; somebody else's ring may always be looked at, where its mode allows it."""
-        with self._named_well():
-            return shmring.attach(
-                self.name, path=self.path, read_only=read_only, foreign_owner=read_only
-            )
+        return shmring.attach(
+            self.name, path=self.path, read_only=read_only, foreign_owner=read_only
+        )
 
     def look_on(self) -> shmring.Ring:
         """Attach to observe all but payload."""
-        with self._named_well():
-            return look_on(self.name, path=self.path)
-
-    @contextmanager
-    def _named_well(self) -> Generator[None]:
-        try:
-            yield
-        except RingNotFound as error:
-            if self.name is not None and os.path.exists(self.name):
-                raise RingNotFound(
-                    f"{error}; if you mean the file {self.name} here, write ./{self.name}"
-                ) from None
-            raise
+        return look_on(self.name, path=self.path)
 
     def open(self, *, slots: int | None) -> tuple[shmring.Ring, bool]:
         """Attach to the ring, or make it (and say so): both ends of a pair may come first."""
