@@ -57,7 +57,7 @@ class BatchEncoder:
     ) -> None:
         self.schema = schema
         self._schema_message = schema.serialize().to_pybytes()
-        self._dictionaries = has_dictionaries(schema)
+        self._dictionaries = _contains(schema, pa.types.is_dictionary)
         self._views = any(_is_view(field.type) for field in fields_of(schema))
         if compression is not None and _contains(schema, pa.types.is_union):
             raise ValueError(
@@ -287,11 +287,6 @@ def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> b
         return _contains(kind, test)
 
     return any(inside(field.type) for field in fields_of(nested))
-
-
-def has_dictionaries(schema: pa.Schema) -> bool:
-    """Whether the schema has a dictionary-encoded type anywhere."""
-    return _contains(schema, pa.types.is_dictionary)
 
 
 def decode_batch(
