@@ -122,27 +122,6 @@ PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 	return runs;
 }
 
-/* reverse_places(places): the last first. */
-PyObject *reverse_places(PyObject *Py_UNUSED(module), PyObject *object)
-{
-	PyObject *reversed;
-	Py_buffer places;
-
-	if (!get_places(object, &places, 0, 0))
-		return NULL;
-	reversed = PyByteArray_FromStringAndSize(NULL, places.len);
-	if (reversed) {
-		size_t count = (size_t)places.len / sizeof(struct place);
-		const struct place *from = places.buf;
-		struct place *to = (struct place *)PyByteArray_AsString(reversed);
-
-		for (size_t i = 0; i < count; i++)
-			to[i] = from[count - 1 - i];
-	}
-	PyBuffer_Release(&places);
-	return reversed;
-}
-
 /* --- on their way in ------------------------------------------------------------------- */
 
 /* Items of this average length are written from their own memory; shorter ones are gathered first. */
@@ -421,36 +400,48 @@ static bool read_node(struct node *node, const char *block, uint64_t length, uin
 	return node->check == check_of(node, salt) && node->below < link;
 }
 
-/* stack_walk(block, start, link, salt, adjacent): the places of the items from the node at `link` downwards, as
- * far as their nodes are in the block (and stand side by side, if only those are wanted), and the link that
- * leads on: 0 at the bottom. */
+static void reverse(struct place *places, uint64_t count)
+{
+	for (uint64_t i = 0; i < count / 2; i++) {
+		struct place low = places[i];
+
+		places[i] = places[count - 1 - i];
+		places[count - 1 - i] = low;
+	}
+}
+
+/* stack_walk(block, start, link, salt, upwards): the places of the items from the node at `link` downwards, as
+ * far as their nodes are in the block, and the link that leads on: 0 at the bottom. `upwards`: the lowest comes
+ * first; else they come from the top down, and their nodes stand side by side. */
 PyObject *stack_walk(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;
 	unsigned long long link;
 	struct node node;
 	unsigned salt;
-	int adjacent;
+	int upwards;
 	struct place *found;
 	uint64_t count = 0;
 	PyObject *places;
 	Py_ssize_t length;
 	const char *block;
 
-	if (!PyArg_ParseTuple(args, "y#KKIp", &block, &length, &start, &link, &salt, &adjacent))
+	if (!PyArg_ParseTuple(args, "y#KKIp", &block, &length, &start, &link, &salt, &upwards))
 		return NULL;
 	places = PyByteArray_FromStringAndSize(NULL, length / (Py_ssize_t)sizeof node * (Py_ssize_t)sizeof *found);
 	if (!places)
 		return NULL;
 	found = (struct place *)PyByteArray_AsString(places);
 	while (link && read_node(&node, block, (uint64_t)length, start, link, salt)) {
-		bool on = !adjacent || node.below + sizeof node == link;
+		bool on = upwards || node.below + sizeof node == link;
 
 		found[count++] = (struct place){node.item, node.length, node.crc};
 		link = node.below;
 		if (!on)
 			break;
 	}
+	if (upwards)
+		reverse(found, count);
 	if (PyByteArray_Resize(places, (Py_ssize_t)(count * sizeof *found)))
 		Py_CLEAR(places);
 	return places ? Py_BuildValue("NK", places, link) : NULL;

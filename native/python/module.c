@@ -187,7 +187,6 @@ static PyMethodDef functions[] = {
     {"pack", pack_items, METH_O, NULL},
     {"places_of", places_of, METH_VARARGS, NULL},
     {"runs_of", runs_of, METH_VARARGS, NULL},
-    {"reverse_places", reverse_places, METH_O, NULL},
     {"unpack", unpack_items, METH_VARARGS, NULL},
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL, NULL},
     {"stack_nodes", stack_nodes, METH_VARARGS, NULL},

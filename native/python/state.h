@@ -92,7 +92,6 @@ PyObject *seconds_text(int64_t timeout);
 /* items.c */
 PyObject *places_of(PyObject *module, PyObject *args);
 PyObject *runs_of(PyObject *module, PyObject *args);
-PyObject *reverse_places(PyObject *module, PyObject *places);
 PyObject *pack_items(PyObject *module, PyObject *items);
 PyObject *unpack_items(PyObject *module, PyObject *args);
 PyObject *unpack_item(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from shmring._shmring import places_of, reverse_places
+from shmring._shmring import places_of
 from shmring.arguments import seconds_of
 from shmring.durable.base.files import Disk, check_names, replace_file
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
@@ -235,7 +235,7 @@ class AppendOnlyQueue(session.Ends):
     def _load(self) -> bool:
         """Load a part of the front stack if none is loaded; False if the queue is empty."""
         if self._rest:
-            places, rest = self._file.walk(self._rest, adjacent=True)
+            places, rest = self._file.walk(self._rest)
             piece = Piece(self._file, places, self._rest)
             # A signal's handler may raise behind any call: nothing is called between changes.
             self._front += [piece]
@@ -253,8 +253,8 @@ class AppendOnlyQueue(session.Ends):
         pieces: list[Piece] = []
         link = self._back
         while link:
-            places, link = self._file.walk(link)
-            pieces.append(Piece(self._file, reverse_places(places)))
+            places, link = self._file.walk(link, upwards=True)
+            pieces.append(Piece(self._file, places))
         pieces.reverse()
         self._packing.settle()
         if self._packing.count:

@@ -194,12 +194,13 @@ class AppendOnlyFile(SyncedAhead):
         *state, _ = _STATE.unpack(frame.table)
         return Commit(frame.end, *state)
 
-    def walk(self, link: int, *, adjacent: bool = False) -> tuple[bytearray, int]:
+    def walk(self, link: int, *, upwards: bool = False) -> tuple[bytearray, int]:
         """Go down a stack from the node at ``link``.
 
         Parameters
         ----------
-        adjacent : stop where a node does not stand right before the one above it
+        upwards : return the lowest item first. Otherwise the top one comes first, and the walk
+            stops where a node does not stand right before the one above it
 
         Returns
         -------
@@ -213,7 +214,7 @@ class AppendOnlyFile(SyncedAhead):
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
         block = self.file.read(end - start, start)
-        places, below = stack_walk(block, self.base + start, link, self._salt, adjacent)
+        places, below = stack_walk(block, self.base + start, link, self._salt, upwards)
         if not places:
             raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
         return places, below
