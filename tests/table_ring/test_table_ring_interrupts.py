@@ -98,13 +98,19 @@ def test_interrupt_behind_any_call_leaves_no_transaction_open(either: str, opera
         assert behind > 1
 
 
+# Functions of PostgreSQL's driver, which send a statement, or wait for the answer.
+SENDING = {"_execute_send", "_send_prepare", "_send_query_prepared", "wait"}
+
+
 def interrupted(operation: Callable[[], object], behind: int) -> bool:
-    """Let Ctrl-C come when so many calls of C have returned."""
+    """Let Ctrl-C come when so many calls of C have returned, or of these have begun or ended."""
     calls = 0
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
-        if event == "c_return" and "table_ring" in frame.f_code.co_filename:
+        code = frame.f_code
+        ours = event == "c_return" and "table_ring" in code.co_filename
+        if ours or (code.co_name in SENDING and "/psycopg/" in code.co_filename):
             calls += 1
             if calls == behind:
                 sys.setprofile(None)

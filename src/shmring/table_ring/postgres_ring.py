@@ -203,10 +203,10 @@ class PostgresRing(Backend):
                 return self._run_prepared(name, parameters)
             except InvalidSqlStatementName:
                 pass  # the driver itself forgets all statements after a DROP or ROLLBACK
-        name = name or b"shmring_%d" % len(self._prepared)
+        # Noted first: when an interrupt comes behind the answer, the session has the statement.
+        name = self._prepared.setdefault(sql, b"shmring_%d" % len(self._prepared))
         self._driver.pgconn.send_prepare(name, sql.encode())
         self._answer()
-        self._prepared[sql] = name
         return self._run_prepared(name, parameters)
 
     def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
@@ -238,11 +238,17 @@ class PostgresRing(Backend):
             return send(*parameters)
         except psycopg.Error as error:
             raise self._translate(error) from error
+        except BaseException:
+            # Ctrl-C came between the sending and the wait for the answer, which nobody reads now:
+            # the session takes no other statement. The next call connects again.
+            if self._driver.info.transaction_status == pq.TransactionStatus.ACTIVE:
+                self._driver.close()
+            raise
 
     def _reconnect(self) -> None:
         with self.translated():
-            self.connection.rollback()
             self.connection.invalidate()
+            self.connection.rollback()
             # SQLAlchemy connects again, and prepares the new session.
             assert self.connection.connection is not None
 
