@@ -25,24 +25,28 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Literal
 
 from shmring._shmring import places_of
 from shmring.arguments import integer, seconds_of
 from shmring.closing import Closing
-from shmring.durable.base.files import Disk
+from shmring.durable.base.files import Disk, check_names
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Span, in_order
 from shmring.durable.queues.recovery import Recovery
+from shmring.durable.queues.rewrite import rewrite
 from shmring.durable.queues.session import Extent, Session, Transaction
-from shmring.durable.queues.store import STOPPING, Delay, Store
-from shmring.durable.queues.transaction_log import Body
-from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
+from shmring.durable.queues.transaction_log import Body, TransactionLog
+from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
 from shmring.forks import lineage
 
-_log = logging.getLogger("shmring.durable")
+_LOG = logging.getLogger("shmring.durable")
+# What stops a queue and is told by Closed; other errors are raised too.
+_STOPPING = (OSError, Damaged)
 # Items that are put: number of the first, file (None: the log), offset, table.
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
@@ -101,14 +105,14 @@ class PersistentQueue(Closing):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
         integer("file_size", file_size, 1)
         integer("log_reserve", log_reserve)
-        disk = disk or Disk()
+        self._disk = disk = disk or Disk()
         self._cut = damage == "cut"
         self._log_size = integer("log_size", log_size)
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
         # Commits a transaction, together with the others that wait.
         self.commit = self._group.commit
-        # Held while a group is written; always taken before _lock.
+        # Held while files are written; always taken before _lock.
         self._commit_lock = threading.Lock()
         # Guards the attributes below; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
@@ -116,7 +120,7 @@ class PersistentQueue(Closing):
         self._was_reset = False
         if timeout is not None:
             seconds_of("timeout", timeout)
-        self._delay = Delay(seconds_of("delay", delay, threading.TIMEOUT_MAX), self._sync_in_time)
+        self._delay = _Delay(seconds_of("delay", delay, threading.TIMEOUT_MAX), self._sync_in_time)
         disk.make_directory(self.path)
         owner = disk.lock(os.path.join(self.path, "lock"), f"the queue at {self.path}", timeout)
         try:
@@ -126,22 +130,20 @@ class PersistentQueue(Closing):
         except BaseException:
             owner.release()
             raise
-        self._store = Store(
-            disk,
-            self.path,
-            owner,
-            state.log,
-            state.files,
-            delayed=durability == "delayed",
-        )
+        self._owner = owner
+        self._log: TransactionLog = state.log
         self.files: DataFiles = state.files
+        self._delayed = durability == "delayed"
+        self._unsynced: set[DataFile] = set()
+        self._rewritten_size = 0
+        self._failure: BaseException | None = None  # what has stopped the queue
         self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
         self._ahead = ReadAhead()
         self._next_item = state.next_item
         self.is_open = True
         if self.recovered is not None:
-            _log.warning("%s", self.recovered)
+            _LOG.warning("%s", self.recovered)
         if state.damaged:
             with self._commit_lock:
                 self._rewrite_log()
@@ -161,20 +163,20 @@ class PersistentQueue(Closing):
     @property
     def transactions(self) -> int:
         """Number of transactions in the log; several flushes may share one transaction."""
-        return self._store.log.transactions
+        return self._log.transactions
 
     @property
     def unsynced(self) -> bool:
         """Whether a delayed flush is not on disk yet."""
-        return self._store.log.unsynced
+        return self._log.unsynced
 
     def sync(self) -> None:
         """Return when every flush so far is on disk; useful only with delayed durability."""
         self.check()
         with self._commit_lock:
-            self._store.sync()
-        if self._store.failure is not None:
-            raise self._store.closed()
+            self._sync_files()
+        if self._failure is not None:
+            raise self._closed()
 
     def check(self) -> None:
         """Raise unless this process may use the queue."""
@@ -201,7 +203,7 @@ class PersistentQueue(Closing):
         """
         self.check()
         with self._commit_lock:
-            self._store.sync()
+            self._sync_files()
             try:
                 self._take_all()
             except NoSpace:
@@ -214,18 +216,21 @@ class PersistentQueue(Closing):
             self._rewrite_log()
 
     def _take_all(self) -> None:
-        if self._store.failure is not None or not self.is_open:
-            raise self._store.closed()
+        if self._failure is not None or not self.is_open:
+            raise self._closed()
         # No session takes items or gives them back meanwhile.
         with self._lock:
             self._adopt()
             gone = [*self._line, *self._line.taken]
             body = Body()
             body.take((span.number, len(span)) for span in gone)
-            self._store.take(body)
+            with self._writing():
+                self._append(body, set(), only_takes=True, delayed=False)
+            if self._failure is not None:
+                raise self._closed()
             self._line.clear()
             self._was_reset = True
-            self._store.release(gone)
+            self._release(gone)
 
     # --- calls of sessions ---------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class PersistentQueue(Closing):
         """Give the front item to a session with the spans ``taken``; None if there is no item."""
         with self._lock:
             if not self.is_open:
-                raise self._store.closed()
+                raise self._closed()
             if self._abandoned:
                 self._adopt()
             while self._line.count:
@@ -251,7 +256,7 @@ class PersistentQueue(Closing):
         """Give items of one span to a session; return whether there may be more."""
         with self._lock:
             if not self.is_open:
-                raise self._store.closed()
+                raise self._closed()
             if self._abandoned:
                 self._adopt()
             if not self._line.count:
@@ -282,7 +287,7 @@ class PersistentQueue(Closing):
         if isinstance(source, DataFile):
             source.keep_broken = True
         self.recovered = f"{text}; it was passed over"
-        _log.warning("%s", self.recovered)
+        _LOG.warning("%s", self.recovered)
 
     def give_back(self, spans: list[Span]) -> None:
         """Return items to the front, in the order of their numbers."""
@@ -307,9 +312,9 @@ class PersistentQueue(Closing):
                 self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
-        if self._store.failure is not None or not self.is_open:
+        if self._failure is not None or not self.is_open:
             for transaction in group:
-                transaction.finish(self._store.closed())
+                transaction.finish(self._closed())
             return
         if self._was_reset:
             group = self._without_reset(group)
@@ -327,10 +332,10 @@ class PersistentQueue(Closing):
             else:
                 group[0].finish(error)
         except BaseException as error:
-            self._store.failure = error
+            self._failure = error
             for transaction in group:
-                transaction.finish(self._store.closed())
-            if not isinstance(error, STOPPING):
+                transaction.finish(self._closed())
+            if not isinstance(error, _STOPPING):
                 raise
 
     def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
@@ -370,23 +375,23 @@ class PersistentQueue(Closing):
         number = _put_inline(body, put, number, small)
         if taken:
             body.take((span.number, len(span)) for span in taken)
-        only_takes, delayed = number == self._next_item, self._store.delayed
-        base = self._store.append(body, files, only_takes=only_takes, delayed=delayed)
+        only_takes, delayed = number == self._next_item, self._delayed
+        base = self._append(body, files, only_takes=only_takes, delayed=delayed)
         if delayed:
             self._delay.soon()
         with self._lock:
             for first, file, offset, table in put:
                 if file is None:
-                    self._line.append(Run(first, self._store.log, places_of(table, base + offset)))
+                    self._line.append(Run(first, self._log, places_of(table, base + offset)))
                 else:
                     self._line.append(Run(first, file, places_of(table, offset)))
             self._next_item = number
             if taken:
                 self._line.taken.difference_update(taken)
-                self._store.release(taken)
+                self._release(taken)
         for transaction in group:
             transaction.finish(None)
-        self._store.discard_drained()
+        self._discard_drained()
 
     def reclaim(self) -> bool:
         """Free disk space that the queue does not need; return whether there was any."""
@@ -394,38 +399,22 @@ class PersistentQueue(Closing):
             return self._reclaim()
 
     def _reclaim(self) -> bool:
-        if self._store.failure is not None or not self.is_open:
+        if self._failure is not None or not self.is_open:
             return False
         self.files.retire_current()
         before = len(self.files.existing())
-        self._store.sync()
-        self._store.discard_drained()
+        self._sync_files()
+        self._discard_drained()
         if len(self.files.existing()) < before:
             return True
-        size = self._store.log.allocated
+        size = self._log.allocated
         self._rewrite_log()
-        return self._store.log.allocated < size
+        return self._log.allocated < size
 
     def _sync_in_time(self) -> None:
         with self._commit_lock:
             if self.is_open:
-                self._store.sync()
-
-    def _should_rewrite(self, size: int) -> bool:
-        if self._store.log.end <= size:
-            return False
-        with self._lock:
-            self._adopt()
-            live = self._line.count + sum(map(len, self._line.taken))
-        return self._store.is_long(size, live)
-
-    def _rewrite_log(self) -> None:
-        if self._store.failure is not None:
-            return
-        with self._lock:
-            self._adopt()
-            live = in_order([*self._line, *self._line.taken])
-        self._store.rewrite(live, self._next_item, self._lock)
+                self._sync_files()
 
     def close(self) -> None:
         """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
@@ -434,11 +423,11 @@ class PersistentQueue(Closing):
             return
         if not self.is_open:
             with self._lock:
-                self._store.close(None)  # what a call that was interrupted has left
+                self._close_files(None)  # what a call that was interrupted has left
             return
         with self._commit_lock:
             try:
-                self._store.sync(closing=True)
+                self._sync_files(closing=True)
                 if self._should_rewrite(self._log_size // _CLOSING_SHARE):
                     self._rewrite_log()
             finally:
@@ -447,9 +436,155 @@ class PersistentQueue(Closing):
                 # A session that takes an item reads it with the lock held.
                 with self._lock:
                     live = {span.run.source for span in (*self._line, *self._line.taken)}
-                    self._store.close({f.number for f in live if isinstance(f, DataFile)})
-        if self._store.failure is not None:
-            raise self._store.closed()
+                    self._close_files({f.number for f in live if isinstance(f, DataFile)})
+        if self._failure is not None:
+            raise self._closed()
+
+    # --- the files: by one thread at a time, which has _commit_lock ------------------------------
+
+    def _closed(self) -> Closed:
+        """Return the error of a queue that was closed, or has stopped."""
+        if self._failure is None:
+            return Closed(f"the queue at {self.path} was closed; open it again")
+        closed = Closed(
+            f"the queue at {self.path} has stopped ({self._failure}); whether the last flush was "
+            f"committed shows when it is opened again"
+        )
+        closed.__cause__ = self._failure
+        return closed
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Keep an error of this block for :meth:`_closed`, unless nothing was written."""
+        try:
+            yield
+        except (NoSpace, PermissionRefused):
+            raise
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, _STOPPING):
+                raise
+
+    def _check_names(self) -> None:
+        """Refuse to go on where a second owner may have come in, or what is written has no name."""
+        check_names(self._owner, self._log.file)
+
+    def _append(self, body: Body, files: set[DataFile], *, only_takes: bool, delayed: bool) -> int:
+        """Write one transaction, whose items are in these files; return where its body stands."""
+        self._check_names()
+        if files and not delayed:
+            self.files.sync(files)
+        base = self._log.append(body, deferred=delayed, may_use_reserve=only_takes)
+        if delayed:
+            self._unsynced |= files
+        else:
+            self._log.sync()
+            self._check_names()
+        return base
+
+    def _discard_drained(self) -> None:
+        """Delete the files of which no item is needed, unless a sync has to come first."""
+        if not self._delayed and (drained := self.files.drained()):
+            self.files.discard_drained(drained)
+
+    def _release(self, spans: Iterable[Span]) -> None:
+        """Give up the places of items that have left the queue."""
+        for span in spans:
+            if isinstance(span.run.source, DataFile):
+                self.files.release(span.run.source, len(span))
+
+    def _sync_files(self, *, closing: bool = False) -> None:
+        """Return when every transaction is on disk."""
+        if self._failure is not None or not self._delayed:
+            return
+        try:
+            with self._writing():
+                self._check_names()
+                self.files.sync(self._unsynced)
+                self._unsynced.clear()
+                self._log.sync()
+                self._check_names()
+                drained = self.files.drained()
+                if drained or (closing and self._log.unchecked):
+                    # Without its files a transaction cannot be checked any more: first sync the
+                    # transactions, so that they need no check.
+                    self._log.witness()
+                    self.files.discard_drained(drained)
+        except NoSpace:
+            # The reserve is used up: the files stay until the log is rewritten.
+            return
+
+    def _should_rewrite(self, size: int) -> bool:
+        """Whether a log beyond this size would get much shorter."""
+        end = self._log.end
+        if end <= size or self._failure is not None:
+            return False
+        with self._lock:
+            self._adopt()
+            live = self._line.count + sum(map(len, self._line.taken))
+        # A queue full of holes needs more than this estimate; the last condition avoids a rewrite
+        # at every flush.
+        return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
+
+    def _rewrite_log(self) -> None:
+        """Shorten the log; without space the old one, which is only longer than needed, stays."""
+        if self._failure is not None:
+            return
+        with self._lock:
+            self._adopt()
+            live = in_order([*self._line, *self._line.taken])
+        try:
+            with self._writing():
+                self._check_names()
+                self.files.sync(self._unsynced)
+                log, moved = rewrite(self._disk, self._log, self.files, live, self._next_item)
+                log.regain_reserve()
+                with self._lock:
+                    for run, file, places, _ in moved:
+                        run.source, run.places = file, places
+                    old, self._log = self._log, log
+                old.close()
+                self.files.discard_drained(self.files.drained())
+        except (NoSpace, PermissionRefused):
+            pass
+        self._rewritten_size = self._log.end
+
+    def _close_files(self, live: set[int] | None) -> None:
+        """Close the files; delete those that are not in `live`, if their items are known gone."""
+        try:
+            known = self._owner.has_name() and self._failure is None and not self._log.unchecked
+            self.files.close(live if known else None)
+        finally:
+            self._log.close()
+            self._owner.release()
+
+
+class _Delay:
+    """Syncs in a thread of its own, which begins within `seconds` of :meth:`soon`."""
+
+    def __init__(self, seconds: float, sync: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._sync = sync
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def soon(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shmring-durable", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._stop.wait(self._seconds)
+            self._wake.clear()
+            self._sync()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
 
 
 def _put_inline(body: Body, put: list[Placed], number: int, items: Packing) -> int:
