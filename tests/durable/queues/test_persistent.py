@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from fixture_types import RunThread, Until
 
+from shmring._shmring import runs_of
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk, File, LockFile, process_start
-from shmring.durable.queues import transaction_log
+from shmring.durable.queues import rewrite, transaction_log
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
@@ -168,6 +169,22 @@ def test_log_that_would_not_get_shorter_is_not_rewritten(tmp_path: Path) -> None
         for _ in range(4):
             put(q, b"x")
         assert q.transactions == 5
+
+
+def test_item_that_is_taken_while_the_log_is_rewritten_stays_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_one(*run: Any) -> list[tuple[int, int, bytes]]:
+        s.dequeue()
+        return runs_of(*run)
+
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        put(q, b"0", b"1", b"2", b"3")
+        s.dequeue()
+        monkeypatch.setattr(rewrite, "runs_of", take_one)
+        q._rewrite_log()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"0", b"1", b"2", b"3"]
 
 
 def test_items_that_look_like_the_log_itself_are_only_items(

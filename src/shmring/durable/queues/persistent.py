@@ -27,6 +27,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from copy import copy
 from typing import Literal
 
 from shmring._shmring import places_of
@@ -532,7 +533,8 @@ class PersistentQueue(Closing):
             return
         with self._lock:
             self._adopt()
-            live = in_order([*self._line, *self._line.taken])
+            # Copies: sessions go on to take items, and to give them back, while the log is written.
+            live = in_order(map(copy, (*self._line, *self._line.taken)))
         try:
             with self._writing():
                 self._check_names()
