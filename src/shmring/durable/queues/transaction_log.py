@@ -337,8 +337,7 @@ def _encode(
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
-    header = FORMAT.encode_frame(
-        salt,
+    frame = Frame(
         place,
         first=number,
         end=number + 1,
@@ -348,4 +347,4 @@ def _encode(
         entries=body.operations,
         flags=DEFERRED if deferred else 0,
     )
-    return [header, *body.parts]
+    return [frame.encode(salt), *body.parts]
