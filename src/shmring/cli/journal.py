@@ -67,11 +67,10 @@ def journal() -> None:
 def run(
     ring: str,
     directory: str,
-    segment_bytes: int,
     max_bytes: int | None,
     max_age: float | None,
     consumed_by: tuple[str, ...],
-    allow_gap: bool,
+    **options: Any,
 ) -> None:
     """Write every message of RING to DIR until Ctrl-C or SIGTERM.
 
@@ -84,13 +83,7 @@ def run(
     if max_bytes is not None or max_age is not None or consumed_by:
         retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)
     with place_of(ring).attach() as attached:
-        running = Journal(
-            attached,
-            directory,
-            segment_bytes=segment_bytes,
-            retention=retention,
-            allow_gap=allow_gap,
-        )
+        running = Journal(attached, directory, retention=retention, **options)
         try:
             _announce(ring, running)
             with suppress(KeyboardInterrupt, Terminated):  # how it ends

@@ -56,14 +56,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def sidecar(
-    target: str,
-    name: str | None,
-    workers: int | None,
-    slots: int | None,
-    timeout: float,
-    max_batch_rows: int | None,
-    max_wait_ms: float | None,
-    pin: bool,
+    target: str, name: str | None, workers: int | None, timeout: float, **options: Any
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
@@ -76,7 +69,7 @@ def sidecar(
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
-    if max_wait_ms is not None and max_batch_rows is None:
+    if options["max_wait_ms"] is not None and options["max_batch_rows"] is None:
         raise click.UsageError("--max-wait-ms is how long requests wait for --max-batch-rows")
     if name is None or workers is None:
         marked = _marks(target)
@@ -84,15 +77,7 @@ def sidecar(
         workers = workers or marked[1]
     from shmring.sidecars import Sidecar
 
-    server = Sidecar(
-        target,
-        name=name,
-        workers=workers,
-        slots=slots,
-        max_batch_rows=max_batch_rows,
-        max_wait_ms=max_wait_ms,
-        pin=pin,
-    )
+    server = Sidecar(target, name=name, workers=workers, **options)
     try:
         server.start(timeout=timeout)
         with suppress(KeyboardInterrupt, Terminated):  # how a server ends
