@@ -7,8 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 
+from shmring.errors import Empty
 from shmring.table_ring import TableRing
 
 POP = b"SELECT shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, 0)"
@@ -101,3 +103,21 @@ def test_subscription_that_is_undone_changes_nothing(
     number = session.execute(PUSHES["one"]).fetchone()
     assert number is not None
     assert holders(session, number[0]) == (1, 1)
+
+
+def test_pop_that_looks_while_a_subscriber_is_removed_sees_no_damage(
+    server: Postgres, ring: TableRing, thread: RunThread, until: Until
+) -> None:
+    ring.subscribe("b")
+    waiting = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
+    with connect(server) as admin, connect(server, autocommit=False) as removing:
+        ring.push_many([b"m"] * 20)  # of which b has all
+        ring.pop_many(timeout=0)
+        removing.execute("LOCK TABLE shmring_ring")
+        popping = thread(lambda: ring.pop(timeout=0))
+        until(lambda: admin.execute(waiting).fetchone() == (1,))
+        removing.execute("UPDATE shmring SET holders = 0, reference_count = 0")
+        removing.execute("UPDATE shmring_ring SET holders = 1, subscribers = 1")
+        removing.commit()
+        with pytest.raises(Empty):
+            popping.outcome()

@@ -103,9 +103,11 @@ BEGIN
             OR EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
             THEN {CLAIMED} ELSE 0 END);
     END IF;
-    SELECT s.message_id, s.reference_count, s.holders INTO message_id, reference_count, holders
+    -- In one statement: meanwhile a subscriber may be removed, from the slots and the ring's row.
+    SELECT s.message_id, s.reference_count, s.holders,
+        (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0)
+    INTO message_id, reference_count, holders, known
     FROM {ring} s WHERE s.slot = {ring}_slot(number);
-    known := (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0);
     PERFORM FROM {ring}_claims c WHERE c.subscriber = place LIMIT 1 FOR UPDATE SKIP LOCKED;
     returned := FOUND;
 END $$;

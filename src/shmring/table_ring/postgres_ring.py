@@ -40,7 +40,7 @@ Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
 # To be raised with every change of a body.
-VERSION = 19
+VERSION = 20
 
 # SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
