@@ -17,7 +17,7 @@ INSTALL = $(PIP) -C build-dir=$(VENV)/build \
 	-C cmake.define.SHMRING_JVM=ON -C cmake.define.SHMRING_PYSPARK_JARS=$(JARS)
 JARS = $$($(BIN)/python -c 'import os, pyspark; print(os.path.join(pyspark.__path__[0], "jars"))')
 CORE := $(shell find native -type f -not -path '*/tests/*' -not -name '*.pyc' 2>/dev/null) CMakeLists.txt
-PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
+PACKAGE := $(shell find src -type f -not -name '*.pyc' 2>/dev/null)
 
 # A file of tests is a worker's as a whole; tests/conftest.py has the order.
 # Half of the time of one that has Spark is waiting: two workers for each core of a small machine.

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 
 SLOTS = 3
-GATE = 77
 # A session whose path begins with `stalling` gets a number, and no further until the gate opens.
+# One whose path begins with `comparing` stalls at a comparison, which a pop makes when its message
+# was not there.
+GATE, COMPARING = 77, 78
 STALLING = (
     "CREATE SCHEMA stalling",
+    "CREATE SCHEMA comparing",
     f"""
     CREATE FUNCTION stalling.nextval(sequence regclass) RETURNS bigint LANGUAGE plpgsql AS $$
     DECLARE
@@ -33,15 +36,24 @@ STALLING = (
         PERFORM pg_catalog.pg_advisory_lock({GATE}), pg_catalog.pg_advisory_unlock({GATE});
         RETURN number;
     END $$""",
+    f"""
+    CREATE FUNCTION comparing.not_less(a bigint, b bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_lock({COMPARING}), pg_advisory_unlock({COMPARING});
+        RETURN a OPERATOR(pg_catalog.>=) b;
+    END $$""",
+    """
+    CREATE OPERATOR comparing.>= (
+        FUNCTION = comparing.not_less, LEFTARG = bigint, RIGHTARG = bigint)""",
 )
-STALLED = f"SELECT count(*) FROM pg_locks WHERE objid = {GATE} AND NOT granted"
+STALLED = b"SELECT count(*) FROM pg_locks WHERE objid = %d AND NOT granted"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _stalling(server: Postgres) -> Generator[None]:
     execute(server.url, *STALLING)
     yield
-    execute(server.url, "DROP SCHEMA stalling CASCADE")
+    execute(server.url, "DROP SCHEMA stalling, comparing CASCADE")
 
 
 @pytest.fixture
@@ -71,7 +83,7 @@ def stalled(
 
         def begin(timeout: int) -> Callable[[], int | None]:
             running = thread(push, timeout)
-            until(lambda: gate.execute(STALLED.encode()).fetchone() == (1,))
+            until(lambda: gate.execute(STALLED % GATE).fetchone() == (1,))
 
             def end() -> int | None:
                 gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
@@ -133,6 +145,42 @@ def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
     with pytest.raises(Full):
         ring.push(b"more", timeout=0)
     assert ring.positions()[0] == SLOTS + 1
+
+
+def test_pop_whose_message_is_committed_while_it_looks_gets_it(
+    server: Postgres, ring: TableRing, stalled: Any, thread: RunThread, until: Until
+) -> None:
+    end = stalled(0)
+    with connect(server) as gate, connect(server) as session:
+        session.execute("SET search_path = comparing, pg_catalog, public")
+
+        def pop() -> Any:
+            query = "SELECT public.shmring_pop_one(0, 1, 'public.shmring_pop_0'::regclass, 0)"
+            return session.execute(query).fetchone()
+
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % COMPARING)
+        popping = thread(pop)
+        until(lambda: gate.execute(STALLED % COMPARING).fetchone() == (1,))
+        assert end() == 0
+        assert ring.push(b"next", timeout=0) == 1
+        gate.execute(b"SELECT pg_advisory_unlock(%d)" % COMPARING)
+        assert popping.outcome() == (b"late",)
+    assert pop_all(ring) == [(1, b"next")]
+
+
+def test_pop_that_gave_up_gets_the_message_before_later_ones(
+    server: Postgres, ring: TableRing, stalled: Any, thread: RunThread, until: Until
+) -> None:
+    ring.push(b"first", timeout=0)
+    assert ring.pop(timeout=0) == b"first"
+    end = stalled(0)
+    assert ring.push(b"next", timeout=0) == 2
+    with connect(server) as watch:
+        popping = thread(lambda: [ring.pop(timeout=0) for _ in range(2)])
+        # It cannot know that the push will ever end, and waits for it as long as for any lock.
+        until(lambda: watch.execute(STALLED % postgres_ring.PUSH).fetchone() == (1,))
+        assert end() == 1
+        assert popping.outcome() == [b"late", b"next"]
 
 
 @pytest.mark.parametrize("search", ["near", "whole"])

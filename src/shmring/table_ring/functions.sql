@@ -70,7 +70,11 @@ BEGIN
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
     number := {ring}_next(pops);
+    -- The number before may have been given up while its push is in its transaction. We get the lock
+    -- when that has ended: so a subscriber's only session gets the message before later ones.
     IF whole OR number > push OR {ring}_left(place, number - 1)
+        OR number > 0 AND NOT EXISTS (SELECT FROM {ring} s
+            WHERE s.slot = {ring}_slot(number - 1) AND s.message_id >= number - 1)
         OR number < push AND NOT EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
             AND s.message_id = number AND s.holders & mine <> 0)
         OR number = pg_sequence_last_value(pops) -- as a dump may have it
@@ -143,6 +147,7 @@ DECLARE
     number bigint;
     held bigint;
     data bytea;
+    waits boolean;
     alone boolean;
 BEGIN
     number := CASE
@@ -177,7 +182,9 @@ BEGIN
             number := number - {CLAIMED};
             CONTINUE;
         ELSE
-            SELECT s.message_id INTO held FROM {ring} s WHERE s.slot = {ring}_slot(number);
+            SELECT s.message_id, s.holders & mine <> 0 INTO held, waits
+            FROM {ring} s WHERE s.slot = {ring}_slot(number);
+            CONTINUE WHEN held = number AND waits; -- its push was committed since the UPDATE looked
             IF NOT FOUND OR (held - number) % {slots} <> 0 THEN
                 RAISE 'message % should be in slot %, which holds %', number,
                     {ring}_slot(number), coalesce(held::text, 'nothing')
