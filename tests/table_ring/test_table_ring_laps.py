@@ -57,7 +57,9 @@ def _stalling(server: Postgres) -> Generator[None]:
 
 
 @pytest.fixture
-def ring(server: Postgres) -> Generator[TableRing]:
+def ring(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Generator[TableRing]:
+    # A check waits for a push that stalls until the test lets it go on.
+    monkeypatch.setattr("shmring.table_ring.backend.Backend.lock_seconds", 600.0)
     with TableRing.create(server.url, slots=SLOTS) as made:
         # The next message has number 0 again; and the handle has looked, which a stalled push bars.
         with pytest.raises(Empty):
