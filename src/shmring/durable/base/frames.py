@@ -33,7 +33,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer
@@ -69,8 +69,9 @@ class FileHeader:
     salt: int
 
 
-class Frame(NamedTuple):
-    """The place of a frame, its header in the order of the file, and its table."""
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The header of a frame, and its table."""
 
     place: int
     first: int
@@ -78,11 +79,11 @@ class Frame(NamedTuple):
     synced: int
     payload_bytes: int
     payload_crc: int
-    entries: int = 0
-    payload_offset: int = HEADER_BYTES
-    flags: int = 0
-    own: int = 0
-    table: Buffer = b""
+    entries: int
+    payload_offset: int
+    flags: int
+    own: int
+    table: bytes
 
     @property
     def payload(self) -> int:
@@ -93,12 +94,6 @@ class Frame(NamedTuple):
     def payload_end(self) -> int:
         """Where in the file the payload ends."""
         return self.payload + self.payload_bytes
-
-    def encode(self, salt: int) -> bytes:
-        """Return the bytes of the header, behind which the table is written."""
-        header = _FRAME.pack(MAGIC, 0, *self[1:-1])
-        crc = _frame_crc(salt, self.place, header, self.table)
-        return MAGIC + crc.to_bytes(4, "little") + header[8:]
 
 
 class FileFormat:
@@ -164,19 +159,55 @@ class FileFormat:
         """Return the salt of a file with this header."""
         return int.from_bytes(header[8:12], "little")
 
+    @staticmethod
+    def encode_frame(
+        salt: int,
+        place: int,
+        *,
+        first: int,
+        end: int,
+        synced: int,
+        payload_bytes: int,
+        payload_crc: int,
+        table: Buffer = b"",
+        entries: int = 0,
+        payload_offset: int = HEADER_BYTES,
+        flags: int = 0,
+        own: int = 0,
+    ) -> bytes:
+        """Return the header of a frame that will be written at `place`, before its table."""
+        header = _FRAME.pack(
+            MAGIC,
+            0,
+            first,
+            end,
+            synced,
+            payload_bytes,
+            payload_crc,
+            entries,
+            payload_offset,
+            flags,
+            own,
+        )
+        return MAGIC + _frame_crc(salt, place, header, table).to_bytes(4, "little") + header[8:]
+
     def decode_frame(self, read: Read, place: int, size: int, salt: int) -> Frame | None:
         """Return the frame at a place of a file of this size, if its header and table are valid."""
         header = bytes(read(HEADER_BYTES, place))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
-        _, crc, *fields = _FRAME.unpack(header)
-        frame = Frame(place, *fields)
-        table_bytes = frame.entries * self._entry_bytes
-        if place + HEADER_BYTES + table_bytes > size or frame.end < frame.first:
+        _, crc, first, end, synced, nbytes, payload_crc, entries, offset, flags, own = (
+            _FRAME.unpack(header)
+        )
+        table_bytes = entries * self._entry_bytes
+        if place + HEADER_BYTES + table_bytes > size or end < first:
             return None
-        if table_bytes:
-            frame = frame._replace(table=bytes(read(table_bytes, place + HEADER_BYTES)))
-        return frame if crc == _frame_crc(salt, place, header, frame.table) else None
+        table = bytes(read(table_bytes, place + HEADER_BYTES)) if table_bytes else b""
+        if crc != _frame_crc(salt, place, header, table):
+            return None
+        return Frame(
+            place, first, end, synced, nbytes, payload_crc, entries, offset, flags, own, table
+        )
 
     def next_place(self, end: int) -> int:
         """Return the first place for a frame from `end` on."""

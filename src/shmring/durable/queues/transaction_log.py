@@ -337,7 +337,8 @@ def _encode(
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
-    frame = Frame(
+    header = FORMAT.encode_frame(
+        salt,
         place,
         first=number,
         end=number + 1,
@@ -347,4 +348,4 @@ def _encode(
         entries=body.operations,
         flags=DEFERRED if deferred else 0,
     )
-    return [frame.encode(salt), *body.parts]
+    return [header, *body.parts]
