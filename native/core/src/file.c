@@ -96,10 +96,15 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 			    name, h->major, h->minor, LAYOUT_MAJOR);
 	if (h->crc != header_crc(h))
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header is damaged (checksum); unlink it", name);
+	if (h->options & ~OPT_ALL) /* a higher minor number may bring some */
+		return fail(SHMRING_E_VERSION,
+			    "ring \"%s\" has layout %u.%u with options 0x%x, this library knows 0x%x; use the "
+			    "version that made it",
+			    name, h->major, h->minor, h->options, OPT_ALL);
 	if (h->slots < MIN_SLOTS || h->slots > MAX_SLOTS || h->slots & (h->slots - 1) || h->seats == 0 ||
 	    h->seats > MAX_PARTICIPANTS || h->page_bytes < 4096 || h->page_bytes & (h->page_bytes - 1) ||
-	    h->page_bytes > (1u << 30) || h->slots * SLOT_BYTES % h->page_bytes || h->options & ~OPT_ALL ||
-	    h->schema_bytes > file_bytes || h->first_sequence >> 55)
+	    h->page_bytes > (1u << 30) || h->slots * SLOT_BYTES % h->page_bytes || h->schema_bytes > file_bytes ||
+	    h->first_sequence >> 55)
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header holds impossible sizes; unlink it", name);
 	if (h->page_bytes % (uint32_t)sysconf(_SC_PAGESIZE))
 		return fail(SHMRING_E_INVALID, "ring \"%s\" was made for pages of %u bytes, this host has %ld",

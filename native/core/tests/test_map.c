@@ -104,6 +104,11 @@ TEST(a_forged_header_with_a_right_checksum_is_refused)
 	h.crc = header_crc(&h);
 	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
 	CHECK_IS(attach_status(), SHMRING_E_VERSION);
+	h = good;
+	h.options |= 1u << 31; /* not one of this version */
+	h.crc = header_crc(&h);
+	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
+	CHECK_IS(attach_status(), SHMRING_E_VERSION);
 	for (int n = 0; n < 3000; n++) {
 		static const uint64_t edges[] = {0,  1, 4096, UINT64_MAX, UINT64_C(1) << 31, UINT64_C(1) << 63,
 						 300};
