@@ -50,14 +50,20 @@ def is_name(text: str) -> bool:
     return True
 
 
+def path_text(path: Path) -> str:
+    """A path as text; an empty one would be the working directory to some calls."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise ValueError(f"path must be the path of a file or a directory, not {text!r}")
+    return text
+
+
 def locate(name: object, path: Path | None) -> tuple[str, str]:
     """The label used in messages and the path of the file."""
     if (name is None) == (path is None):
         raise ValueError("a ring is found by its name or by its path: give one of the two")
     if path is not None:
-        file = os.fspath(path)
-        if not file or "\0" in file:
-            raise ValueError(f"path must be the path of a file, not {file!r}")
+        file = path_text(path)
         return file, os.path.abspath(file)
     if not isinstance(name, str):
         raise TypeError(f"a ring's name must be a str, not {name!r}")

@@ -16,6 +16,7 @@ import shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base import files
 from shmring.durable.base.files import LockFile
+from shmring.durable.journal import restore, truncate, verify
 from shmring.errors import Closed, Damaged, Locked, NotDurable
 
 
@@ -140,6 +141,18 @@ def test_two_owners_after_a_lock_was_removed_do_not_lose_what_the_second_flushed
     second.close()
     with PersistentQueue(tmp_path) as queue, queue.session() as session:
         assert session.dequeue_many(3) == [b"first", b"second"]
+
+
+def test_a_path_that_leads_nowhere_is_refused_before_anything_is_made(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        for call in (ring.journal, PersistentQueue, AppendOnlyQueue, verify, truncate, restore):
+            for path in ("", "a\0b"):
+                with pytest.raises(ValueError, match="path must be the path of a file"):
+                    call(path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_journal_whose_lock_was_removed_stops(name: str, tmp_path: Path, until: Until) -> None:

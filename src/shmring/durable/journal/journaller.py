@@ -32,6 +32,7 @@ from shmring.errors import (
     SecondConsumer,
     TooManyLeases,
 )
+from shmring.names import path_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +121,7 @@ class Journal(Closing):
         allow_gap: bool = False,
         disk: Disk | None = None,
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = path_text(path)
         self.syncs = self.records = self.messages = self.bytes_written = 0
         self.error: Exception | None = None
         self._ring = ring

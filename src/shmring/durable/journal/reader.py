@@ -27,6 +27,7 @@ from shmring.durable.journal.log import (
 )
 from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
 from shmring.extras import need_pyarrow, read_schema
+from shmring.names import path_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,7 +204,7 @@ def replay(
     JournalGap : the journal does not reach back to `from_`
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
-    for opened in _segments(disk or Disk(), os.fspath(path), from_):
+    for opened in _segments(disk or Disk(), path_text(path), from_):
         for record in opened.records():
             if until is not None and record.first >= until:
                 return
@@ -240,7 +241,7 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
     Damaged : the journal is damaged; the text says where
     """
     found = Verified()
-    for opened in _segments(disk or Disk(), os.fspath(path)):
+    for opened in _segments(disk or Disk(), path_text(path)):
         segment = opened.segment
         if not found.segments:
             found.first = segment.first
@@ -271,7 +272,7 @@ def truncate(path: str | os.PathLike[str]) -> int:
     Locked : a journal is writing there
     """
     disk = Disk()
-    where = os.fspath(path)
+    where = path_text(path)
     lock = _lock(disk, where)
     try:
         names = segment_names(disk, where)
@@ -349,7 +350,7 @@ def restore(
     """
     from shmring.ring import create
 
-    disk, where = Disk(), os.fspath(path)
+    disk, where = Disk(), path_text(path)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(PermissionRefused):  # a copy, on a disk that is read-only
             stack.callback(_lock(disk, where).release)

@@ -30,6 +30,7 @@ from shmring.errors import (
     RingNotFound,
 )
 from shmring.forks import lineage
+from shmring.names import path_text
 
 
 class Overhead(NamedTuple):
@@ -82,7 +83,8 @@ class AppendOnlyQueue(session.Ends):
         super().__init__()
         if timeout is not None:
             seconds_of("timeout", timeout)
-        self.path = os.path.realpath(path)  # the lock beside it is the same for every link
+        # The lock beside it is the same for every link.
+        self.path = os.path.realpath(path_text(path))
         self.readonly = readonly or position is not None
         self._disk = disk or Disk()
         self._pid, self._forks = os.getpid(), lineage.forks

@@ -44,6 +44,7 @@ from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
 from shmring.forks import lineage
+from shmring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
 # What stops a queue and is told by Closed; other errors are raised too.
@@ -98,7 +99,7 @@ class PersistentQueue(Closing):
         log_reserve: int = 1 << 20,
         disk: Disk | None = None,
     ) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.abspath(path_text(path))
         self.is_open = False
         if durability not in ("sync", "delayed"):
             raise ValueError(f'durability is "sync" or "delayed", not {durability!r}')
