@@ -106,10 +106,11 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	PyObject *const order[] = {NULL, ring_of(&self->handle)->state->names.timeout};
+	struct ring *ring = ring_of(&self->handle);
+	PyObject *const order[] = {NULL, ring->state->names.timeout};
 	PyObject *sorted[2] = {NULL};
 	struct wait_state waiting = {.timeout = FOREVER};
-	uint64_t message_id;
+	uint64_t message_id, claimed;
 	uint32_t branch;
 
 	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
@@ -117,6 +118,12 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) || !producer_usable(self) ||
 	    !find_branch(self, &branch))
 		return NULL;
+	claimed = shmring_claimed(ring->core);
+	if (message_id >= claimed) {
+		PyErr_Format(PyExc_ValueError, "ring \"%U\": no message %llu has been pushed; the next is %llu",
+			     ring->label, (unsigned long long)message_id, (unsigned long long)claimed);
+		return NULL;
+	}
 	waiting.deadline = deadline_after(waiting.timeout);
 	if (!journal_await(self, branch, message_id, &waiting))
 		return NULL;

@@ -291,7 +291,8 @@ PyDoc_STRVAR(wait_durable_doc, "wait_durable($self, message_id, /, *, timeout=No
 			       "Wait until the ring's journal has a message, and all before it, on disk.\n\n"
 			       "Raises\n------\n"
 			       "NotDurable : the message was not on disk in time, or no journal runs any more\n"
-			       "BranchNotFound : the ring has no journal");
+			       "BranchNotFound : the ring has no journal\n"
+			       "ValueError : no message has this number yet");
 
 PyDoc_STRVAR(
     claim_doc,
