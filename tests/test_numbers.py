@@ -32,3 +32,10 @@ def test_java_has_the_numbers_of_the_core(java, pattern, prefix):
 def test_java_has_every_error_of_the_core():
     core = numbers("core/include/shmring.h", r"\bSHMRING_E_(\w+) = (-\d+)")
     assert core == numbers("jvm/java/io/shmring/Status.java", r"(?m)^  (\w+)\((-\d+)\)")
+
+
+def test_java_has_the_wait_strategies_of_the_core_in_their_order():
+    core = numbers("core/include/shmring.h", r"\bSHMRING_WAIT_(\w+) = (\d+)")
+    java = (NATIVE / "jvm/java/io/shmring/WaitStrategy.java").read_text()
+    found = re.findall(r"(?m)^  ([A-Z]+)", java)
+    assert core == {name: place for place, name in enumerate(found)}

@@ -69,6 +69,14 @@ def test_page_of_metrics_has_everything_that_is_exported() -> None:
     assert first_column("metrics.md", "exported") == known
 
 
+def test_page_of_operations_has_every_kind_of_finding() -> None:
+    package = Path(shmring.__file__).parent
+    known = set(re.findall(r'Finding\([^"]*"([\w-]+)"', (package / "findings.py").read_text()))
+    calls = re.findall(r"find\(([^,]*),", (package / "sidecars/rings.py").read_text())
+    known |= {f"sidecar-{kind}" for call in calls for kind in re.findall(r'"([\w-]+)"', call)}
+    assert first_column("../guides/operations.md", "kind") == known
+
+
 def test_page_of_errors_has_every_error() -> None:
     page = (PAGES / "errors.md").read_text()
     rows = set(re.findall(r"^\| \{py:exc\}`(\w+) ", page, re.MULTILINE))
