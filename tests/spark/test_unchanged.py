@@ -20,6 +20,8 @@ from direct import FUNCTIONS, ROWS, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
 from unchanged import ADAPTIVE, arrays, arrays_iterator, outcome, series
 
+import shmring
+
 
 @pytest.fixture
 def frame(spark, set_option):
@@ -166,6 +168,23 @@ def test_functions_that_take_sparks_own_way_have_sparks_own_daemon(frame, set_op
         set_option(FUNCTIONS, switch)
         query = frame.mapInArrow(daemon, "name string")
         assert {row.name for row in query.collect()} == {name}
+
+
+def test_daemon_sweeps_after_an_executor_that_was_killed_before_its_workers_had_attached(
+    child, name, until
+):
+    executor = """
+        import os, subprocess, sys, shmring
+        ring = shmring.create(f"worker.{os.getpid()}-{sys.argv[1]}", slots=1024, temporary=True)
+        command = [sys.executable, "-m", "shmring.spark.daemon"]
+        daemon = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        print(len(daemon.stdout.read(4)))  # of its port
+        sys.stdin.readline()
+    """
+    process = child(executor, name)
+    assert process.line() == "4"
+    process.kill()
+    until(lambda: not any(ring.endswith(f"-{name}") for ring in shmring.rings()), "the sweep")
 
 
 def test_memory_that_a_batch_had_is_there_for_the_next_one(child):

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import socket
 import sys
+import time
+from contextlib import suppress
 
 import pyspark.daemon
+
+import shmring
 
 # Parameters of malloc.h, and the greatest value that glibc itself would set the second one to.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # of freed memory, in each worker
+_PATIENCE = 5.0  # seconds until an executor that is killed lets its rings go
 
 _worker = pyspark.daemon.worker
 _modules = 0  # that were imported when what had outlived a task was left out
@@ -55,8 +61,25 @@ def keep_freed_memory() -> None:
         libc.mallopt(_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
 
 
+def _sweep(executor: int) -> None:
+    """Remove the rings of an executor that was killed before the workers had attached to them."""
+    begun = time.monotonic()
+    prefix = f"worker.{executor}-"  # as WorkerRings.java has it
+    while left := [name for name in shmring.rings() if name.startswith(prefix)]:
+        for name in left:
+            with suppress(shmring.ShmringError):
+                shmring.gc(name)
+        if time.monotonic() - begun > _PATIENCE:
+            break
+        time.sleep(0.02)
+
+
 pyspark.daemon.worker = _equipped_worker
 
 if __name__ == "__main__":
+    parent = os.getppid()
     keep_freed_memory()  # the workers, its forks, have it too
-    pyspark.daemon.manager()
+    try:
+        pyspark.daemon.manager()
+    finally:
+        _sweep(parent)
