@@ -75,13 +75,14 @@ def test_sidecars_and_rings_are_beside_the_executor_and_in_its_metrics(
     assert not ours(name)
 
 
-def test_all_of_it_ends_with_an_executor_that_is_killed(settings, metric, name, until):
-    sidecar = f"{sys.executable} -m shmring sidecar functions:double --name {name}"
+def test_all_of_it_ends_with_an_executor_that_is_killed(settings, metric, name, until, tmp_path):
+    (tmp_path / "json.py").write_text("raise ImportError")  # the plugin's process has Python's
+    sidecar = f"env -C / {sys.executable} -m shmring sidecar functions:double --name {name}"
     settings[f"spark.shmring.sidecar.{name}.command"] = sidecar
     settings[f"spark.shmring.ring.{name}.slots"] = "1024"
-    command = [sys.executable, "-c", DRIVER, jar_path(), *(f"{k}={v}" for k, v in settings.items())]
+    command = [sys.executable, "-P", "-c", DRIVER, jar_path(), *map("=".join, settings.items())]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes) as driver:
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as driver:
         try:
             jvm = int(driver.stdout.readline())
             until(lambda: metric(f"sidecar.{name}.workers") == 1, "the sidecar's worker")

@@ -221,7 +221,8 @@ class _Worker(Child):
     def __init__(self, target: str, name: str, options: str, *, apart: bool) -> None:
         self._pipe, ready = os.pipe()
         os.set_blocking(self._pipe, False)
-        command = [sys.executable, "-m", "shmring.sidecars.worker", target, name]
+        # The worker puts the current folder into its path itself, behind its own imports.
+        command = [sys.executable, "-P", "-m", "shmring.sidecars.worker", target, name]
         own_stdout = None if _stdout_takes() else subprocess.DEVNULL
         try:
             super().__init__(

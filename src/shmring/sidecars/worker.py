@@ -341,10 +341,13 @@ def _end_with(parent: int, sidecar: str) -> None:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
     with suppress(OSError):  # no memory, say: then `shmring gc` does
-        sweeper = f"import sys; sys.stdin.read(); from {sweep.__module__} import sweep"
-        command = [sys.executable, "-c", f"{sweeper}; sweep(sys.argv[1])", sidecar]
-        # Its input ends when this process, which is in the rings, has ended.
-        subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        # Its input ends when this process, which is in the rings, has ended. The standard library
+        # comes before the user's folders, where a json.py may be.
+        sweeper = "import sys; sys.path += sys.argv[2:]; sys.stdin.read()"
+        sweeper += f"; from {sweep.__module__} import sweep; sweep(sys.argv[1])"
+        command = [sys.executable, "-P", "-c", sweeper, sidecar, *sys.path]
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, start_new_session=True)
     os._exit(1)
 
 

@@ -221,7 +221,8 @@ final class Attendant implements AutoCloseable {
     }
 
     List<String> command() {
-      return List.of(python, "-m", "shmring.spark.attendant");
+      // -P: nothing of the user's is needed, and the current folder may have a json.py.
+      return List.of(python, "-P", "-m", "shmring.spark.attendant");
     }
 
     /**
