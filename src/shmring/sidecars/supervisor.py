@@ -37,6 +37,7 @@ from shmring.sidecars.rings import (
     leave_ring,
     open_ring,
     reply_rings,
+    serving,
 )
 from shmring.sidecars.wire import check_sidecar_name, request_ring_name
 
@@ -361,6 +362,13 @@ class Supervisor:
             if self.is_findable:
                 break  # from now on who leaves the ring sees that it is used
             self.close(keep=True)  # who left it has removed it before we were in it
+        names = {worker["name"] for worker in serving(self.name)}  # cut, where they are long
+        if others := [name for name in sorted(names) if not self.target.startswith(name)]:
+            say(
+                f'sidecar "{self.name}": it shares ring "{self._ring.name}" with workers of '
+                f"{', '.join(others)}, and each request goes to any of them: stop these, or give "
+                f"one of the two another name"
+            )
         self._sweep(self._ring)
 
     def _enter(self, ring: shmring.Ring) -> None:
