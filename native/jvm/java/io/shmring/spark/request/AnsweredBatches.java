@@ -52,7 +52,6 @@ public final class AnsweredBatches implements AutoCloseable {
   private long given; // rows that the metrics do not know of yet
   private Optional<Thread> reader = Optional.empty(); // of the piece, outside of the monitor
   private Optional<Object> fileBelow = Optional.empty(); // where the child names the file it reads
-  private boolean finished;
   private boolean closed;
   private boolean released;
 
@@ -71,7 +70,7 @@ public final class AnsweredBatches implements AutoCloseable {
   /** The next piece, if there is one; the one before is gone. */
   private Optional<ColumnarBatch> next() {
     do {
-      if (finished) {
+      if (closed) {
         release();
         return Optional.empty();
       }
@@ -133,7 +132,7 @@ public final class AnsweredBatches implements AutoCloseable {
               this::meet);
     }
     if (client.isEmpty() && !batches.hasNext() && !call.isCalledWithNothing()) {
-      finish();
+      close();
       return;
     }
     if (client.isEmpty()) {
@@ -150,7 +149,7 @@ public final class AnsweredBatches implements AutoCloseable {
       answering.endInput();
     }
     if (answering.isOver()) {
-      finish();
+      close();
       return;
     }
     int underWay = answering.underWay();
@@ -265,11 +264,6 @@ public final class AnsweredBatches implements AutoCloseable {
     given = 0;
   }
 
-  private void finish() {
-    finished = true;
-    close();
-  }
-
   /** At the end of the rows or of the task, whichever comes first. */
   @Override
   public synchronized void close() {
@@ -277,7 +271,6 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     closed = true;
-    finished = true;
     tell();
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {

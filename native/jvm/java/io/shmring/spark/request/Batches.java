@@ -85,7 +85,6 @@ public final class Batches implements AutoCloseable {
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
     private boolean goesOn; // what they have a part of
-    private int users; // who still read them
 
     private Vectors(Side side, VectorSchemaRoot root) {
       this.side = side;
@@ -120,18 +119,10 @@ public final class Batches implements AutoCloseable {
       return part;
     }
 
-    /** Keeps the values until {@link #leave}, though the request may be over before. */
-    void keep() {
-      users++;
-    }
-
-    /** To be called once by whoever needs them no longer. */
+    /** To be called once: the request needs them no longer. */
     void leave() {
-      users--;
-      if (users == 0) {
-        leavePart();
-        side.free.push(this);
-      }
+      leavePart();
+      side.free.push(this);
     }
 
     private void leavePart() {
@@ -276,7 +267,6 @@ public final class Batches implements AutoCloseable {
 
   /** The request, which is closed before the vectors are {@linkplain Vectors#leave left}. */
   EncodedBatch request(Vectors vectors) {
-    vectors.keep();
     Side side = vectors.side;
     List<FieldVector> columns = side.places.stream().map(vectors.root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();

@@ -172,7 +172,6 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     private final BufferAllocator allocator;
     private final VectorSchemaRoot root;
     private final RootWriter writer;
-    private int rows;
     private long bytes;
 
     ArrowRows(
@@ -189,16 +188,15 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     @Override
     void encode(InternalRow row) throws IOException {
       writer.write(row);
-      rows++;
       bytes += row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : 8L * row.numFields();
-      if (rows >= options.batchRows() || bytes >= options.batchBytes()) {
+      if (writer.rows() >= options.batchRows() || bytes >= options.batchBytes()) {
         flush();
       }
     }
 
     @Override
     void flush() throws IOException {
-      if (rows == 0) {
+      if (writer.rows() == 0) {
         return;
       }
       writer.finish();
@@ -209,11 +207,11 @@ abstract class PartWriter implements DataWriter<InternalRow> {
             checked(block.getMetadataLength() + block.getBodyLength()), block.getMetadataLength());
       }
       writer.reset();
-      rows = 0;
       bytes = 0;
     }
 
     private int checked(long length) {
+      int rows = writer.rows();
       long needed = Producer.slotsFor(length, true);
       if (needed > ring.info().slots() / 2) {
         String larger =
