@@ -169,7 +169,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
-    checkSize(batch.rows(), batch.length());
+    checkSize(batch);
     counters.add("requests", 1);
     counters.add("requestBytes", Head.BYTES + batch.length());
     wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
@@ -179,15 +179,9 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /**
-   * Checks that the sidecar's ring takes such a batch.
-   *
-   * @param bytes of the batch, or fewer
-   * @throws RingException if it does not
-   */
-  public void checkSize(long rows, long bytes) {
+  private void checkSize(EncodedBatch batch) {
     long slots = requests.ring.info().slots();
-    long needed = Head.BYTES + bytes;
+    long needed = Head.BYTES + batch.length();
     if (Producer.slotsFor(needed, true) <= slots / 2) {
       return;
     }
@@ -198,7 +192,7 @@ public final class SidecarClient implements Client, AutoCloseable {
             + " make it larger with `shmring sidecar --slots %d` (Sidecar(slots=%d),"
             + " spark.shmring.sidecar.NAME.slots), or send fewer columns, or arguments of UDFs, at"
             + " a time",
-        sidecar, slots, rows, needed, (slots / 2 - 1) * Ring.SLOT_BYTES, wanted, wanted);
+        sidecar, slots, batch.rows(), needed, (slots / 2 - 1) * Ring.SLOT_BYTES, wanted, wanted);
   }
 
   /**

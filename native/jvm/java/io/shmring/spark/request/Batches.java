@@ -1,7 +1,6 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
@@ -157,7 +156,7 @@ public final class Batches implements AutoCloseable {
    * @param call whose the batches are
    * @param settings of the task
    * @param met runs before generated code fills several batches, as where a row of a join has many
-   *     partners, and may {@link #begin}
+   *     partners, and may {@link #limit}
    */
   Batches(
       Input input,
@@ -188,12 +187,11 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Says who sends the batches, before the first one is asked for.
+   * To be called before the first batch is asked for, if at all.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  void begin(SidecarClient client, long bytes) {
-    input.begin(client);
+  void limit(long bytes) {
     input.limit(bytes);
     mostBytes = bytes;
   }
@@ -325,9 +323,6 @@ public final class Batches implements AutoCloseable {
 
     /** The batch is made of what was written: what follows goes to another writer. */
     void cut(RootWriter writer) {}
-
-    /** Says who sends the batches, before the first one is filled. */
-    void begin(SidecarClient client) {}
 
     /** For an input that writes already: the most bytes of its batch, unless the first row has more. */
     void limit(long mostBytes) {}
