@@ -5,9 +5,8 @@ public final class WaitCheck {
   private WaitCheck() {}
 
   public static void main(String[] arguments) {
-    BatchReader.Backoff collections = new BatchReader.Backoff(100);
     for (long waited = 100; waited <= 10_000; waited += 100) {
-      if (collections.isDue(waited)) {
+      if (BatchReader.isCollectionDue(waited)) {
         System.out.println(waited);
       }
     }

@@ -118,7 +118,6 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   /** Returns the next messages; empty if there are none and this read does not wait for more. */
   private Optional<Lease> take() throws IOException {
     long waited = 0;
-    Backoff collections = new Backoff(SLICE_MILLIS);
     int count = (int) Math.min(columns.messagesPerBatch(), left);
     while (true) {
       long left =
@@ -137,11 +136,16 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       }
       waited();
       waited += SLICE_MILLIS;
-      if (mapped.get() > 0 && collections.isDue(waited)) {
+      if (mapped.get() > 0 && isCollectionDue(waited)) {
         System.gc(); // the producers may wait for batches that are garbage already
       }
       checkConnectTimeout(waited);
     }
+  }
+
+  /** Each pause is twice as long as the one before: it costs much. */
+  static boolean isCollectionDue(long waited) {
+    return Long.bitCount(waited / SLICE_MILLIS) == 1;
   }
 
   private void checkConnectTimeout(long waited) throws IOException {
@@ -256,23 +260,5 @@ final class BatchReader extends RingReader<ColumnarBatch> {
 
   private long released() {
     return ring.branch(options.branch()).map(BranchInfo::released).orElse(Long.MAX_VALUE);
-  }
-
-  /** When to do something costly during a wait: each pause is twice as long as the one before. */
-  static final class Backoff {
-    private long next;
-
-    Backoff(long firstMillis) {
-      this.next = firstMillis;
-    }
-
-    /** Whether it is time again, after a wait of this length. */
-    boolean isDue(long waitedMillis) {
-      if (waitedMillis < next) {
-        return false;
-      }
-      next = 2 * waitedMillis;
-      return true;
-    }
   }
 }
