@@ -35,14 +35,6 @@ def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name
     assert waiting.outcome() == [numbers(1)]
 
 
-def test_sidecars_that_are_there_are_listed_where_one_is_not(serve, name):
-    serve("identity")
-    with pytest.raises(shmring.SidecarUnavailable, match="did not start") as caught:
-        SidecarClient(f"{name}-typo", connect_timeout=0)
-    listed = str(caught.value).partition("there are ")[2].partition(";")[0]
-    assert f'"{name}"' in listed.split(", ")
-
-
 def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
     serve, client, thread, until, monkeypatch, marker
 ):

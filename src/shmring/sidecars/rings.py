@@ -76,9 +76,9 @@ def await_entry(
             if time.monotonic() - begun >= connect_timeout:
                 raise SidecarUnavailable(
                     f'no sidecar "{sidecar}" on this host (waited {connect_timeout:g} s, '
-                    f"connect_timeout=..., and it did not start); {_others()}; start it with "
-                    f"`shmring sidecar module:function --name {sidecar}`, or see in the log "
-                    f"of what should have started it why it is not there"
+                    f"connect_timeout=..., and it did not start); `shmring ls` lists those that "
+                    f"are there; start it with `shmring sidecar module:function --name {sidecar}`, "
+                    f"or see in the log of what should have started it why it is not there"
                 ) from error
             time.sleep(_SLICE)
         except LimitReached as error:
@@ -94,22 +94,13 @@ def await_entry(
             pause = min(2 * pause, _PAUSE)
 
 
-def _participants(sidecar: str) -> list[ParticipantRecord]:
-    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-        return ring.participants()
-    return []
-
-
 def serving(sidecar: str) -> list[ParticipantRecord]:
     """A sidecar's workers that serve."""
-    return [each for each in _participants(sidecar) if each["alive"] and each["role"] == "consumer"]
-
-
-def _others() -> str:
-    """Which sidecars are there."""
-    names = [name.removeprefix(REQUESTS) for name in shmring.rings() if name.startswith(REQUESTS)]
-    served = ", ".join(f'"{name}"' for name in sorted(names) if lives(_participants(name)))
-    return f"there are {served}" if served else "there is none at all"
+    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+        return [
+            each for each in ring.participants() if each["alive"] and each["role"] == "consumer"
+        ]
+    return []
 
 
 def lives(participants: list[ParticipantRecord]) -> bool:

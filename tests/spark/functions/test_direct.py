@@ -370,15 +370,6 @@ def test_reply_ring_has_room_for_what_is_under_way(spark, serve, name, reply_rin
 # --- answers that Spark cannot take ---------------------------------------------------------------
 
 
-def test_sidecars_that_are_there_are_listed_where_one_is_not(spark, serve, name):
-    serve("identity")
-    result = spark.range(1).mapInArrow(through(f"{name}-typo", connect_timeout=0), "id long")
-    with pytest.raises(Exception, match="did not start") as caught:
-        result.collect()
-    listed = str(caught.value).partition("there are ")[2].partition(";")[0]
-    assert f'"{name}"' in listed.split(", ")
-
-
 def test_type_that_arrow_has_no_vectors_for_is_an_error(spark, serve, name):
     serve("as_small_decimals")
     frame = spark.range(3).selectExpr("id x")

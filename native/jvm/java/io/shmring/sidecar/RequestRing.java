@@ -7,10 +7,6 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.sidecar.Client.Timeouts;
-import java.io.IOException;
-import java.nio.file.DirectoryStream;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -23,7 +19,6 @@ final class RequestRing implements AutoCloseable {
   private static final String SUPERVISOR = "supervisor";
   private static final String LOADING = "loading ";
   private static final String CLIENT = "client";
-  private static final String FILES = "shmring.sidecar.*";
 
   /** Clients leave so many places free, or an eighth: a new worker must find one. */
   private static final int FOR_WORKERS = 16;
@@ -95,10 +90,10 @@ final class RequestRing implements AutoCloseable {
 
   private static String nobody(String sidecar, Timeouts timeouts) {
     return String.format(
-        "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not start); %s;"
-            + " start it with `shmring sidecar module:function --name %s`, or see in the log of what"
-            + " should have started it why it is not there",
-        sidecar, Timeouts.text(timeouts.connectTimeout()), others(), sidecar);
+        "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not start);"
+            + " `shmring ls` lists those that are there; start it with `shmring sidecar module:function"
+            + " --name %s`, or see in the log of what should have started it why it is not there",
+        sidecar, Timeouts.text(timeouts.connectTimeout()), sidecar);
   }
 
   private static String noRoom(String sidecar, Timeouts timeouts) {
@@ -116,28 +111,6 @@ final class RequestRing implements AutoCloseable {
     } catch (RingException error) {
       return Optional.empty();
     }
-  }
-
-  /** A text about the sidecars on this host. */
-  static String others() {
-    List<String> names = new ArrayList<>();
-    try (DirectoryStream<Path> files =
-        Files.newDirectoryStream(Path.of(Ring.PREFIX).getParent(), FILES)) {
-      for (Path file : files) {
-        String name = file.getFileName().toString().substring(FILES.length() - 1);
-        try (Ring ring = Ring.attachReadOnly(name(name))) {
-          if (isServed(ring)) {
-            names.add('"' + name + '"');
-          }
-        } catch (RingException error) {
-          continue; // it has gone
-        }
-      }
-    } catch (IOException error) {
-      return error.toString();
-    }
-    names.sort(null);
-    return names.isEmpty() ? "there is none at all" : "there are " + String.join(", ", names);
   }
 
   /** The functions that the sidecar's workers serve, as their names in the ring say. */
@@ -158,10 +131,6 @@ final class RequestRing implements AutoCloseable {
 
   /** Whether a worker or a supervisor lives. */
   boolean isServed() {
-    return isServed(ring);
-  }
-
-  private static boolean isServed(Ring ring) {
     return ring.participants().stream()
         .anyMatch(each -> isWorker(each) || each.alive() && each.name().equals(SUPERVISOR));
   }
