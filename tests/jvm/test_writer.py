@@ -193,10 +193,9 @@ def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSes
 
 def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: SparkSession) -> None:
     longest = name.ljust(255 - len(f".shmring-staging-shmring.-{uuid.uuid4()}"), "x")
-    with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True):
-        assert "1 bytes too long for Spark's writes" in failure(
-            lambda: save(rows(spark, 1), longest + "x")
-        )
+    with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True) as ring:
+        assert "File name too long" in failure(lambda: save(rows(spark, 1), longest + "x"))
+        assert not [each for each in ring.participants() if each["role"] == "producer"]
     with shmring.create(longest, slots=1024, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         save(rows(spark, 3), longest)

@@ -10,7 +10,6 @@ import io.shmring.spark.columns.RingTypes;
 import io.shmring.spark.job.RingPlace;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
@@ -51,9 +50,15 @@ final class RingJob implements AutoCloseable {
       RingTypes.checkWritable(ring);
       this.kind = ring.schema().length == 0 ? Kind.BYTES : Kind.ARROW_BATCH;
       this.producer = ring.producer(Staging.owner(job));
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+    try {
       Staging.sweep(ring);
       this.folder = Staging.make(ring, job);
     } catch (RuntimeException error) {
+      producer.close();
       ring.close();
       throw error;
     }
@@ -207,9 +212,6 @@ final class RingJob implements AutoCloseable {
     /** Ring "a" must not take folders of ring "a-b" for its own. */
     private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
-    /** Bytes that Linux's file systems allow. */
-    private static final int LONGEST = 255;
-
     private Staging() {}
 
     /** The name of a job's participant. */
@@ -217,23 +219,9 @@ final class RingJob implements AutoCloseable {
       return "spark write " + job;
     }
 
-    /**
-     * Makes a job's folder; its participant has joined already.
-     *
-     * @throws RingException INVALID if the ring's name leaves no room for the folder's
-     */
+    /** Makes a job's folder; its participant has joined already. */
     static Path make(Ring ring, String job) {
-      String name = prefix(ring) + job;
-      int over = name.getBytes(StandardCharsets.UTF_8).length - LONGEST;
-      if (over > 0) {
-        throw new RingException(
-            Status.INVALID,
-            "ring \"%s\": its name is %d bytes too long for Spark's writes, which are staged in a"
-                + " folder beside the ring that has the ring's name in its own; use a ring with a"
-                + " shorter name",
-            ring.name(), over);
-      }
-      Path folder = ring.path().resolveSibling(name);
+      Path folder = ring.path().resolveSibling(prefix(ring) + job);
       try {
         Files.createDirectory(
             folder,
