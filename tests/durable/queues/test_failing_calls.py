@@ -154,7 +154,7 @@ def test_a_write_that_fails_takes_nothing_back_of_one_behind_it(
 def test_a_file_that_was_removed_is_closed_without_a_sync(tmp_path: Path) -> None:
     file = DataFile(Disk(), str(tmp_path), 1, lambda _: None)
     file.create()
-    file.write([b"rolled back"], 0)
+    file.write(file.open(), [b"rolled back"], 0)
     file.discard()
     file.close()  # by who chose it, meanwhile, as the one that was not used for longest
 
@@ -165,7 +165,7 @@ def test_a_sync_that_fails_fails_another_one_beside_it(
     """The kernel tells only one of them."""
     file = DataFile(Disk(), str(tmp_path), 1, lambda _: None)
     file.create()
-    file.write([b"x"], 0)
+    file.write(file.open(), [b"x"], 0)
     told, go_on = threading.Event(), threading.Event()
 
     def fail_once(_: File) -> None:

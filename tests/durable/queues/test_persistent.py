@@ -18,7 +18,7 @@ from shmring._shmring import runs_of
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk, File, LockFile, process_start
 from shmring.durable.queues import rewrite, transaction_log
-from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 
@@ -185,6 +185,32 @@ def test_item_that_is_taken_while_the_log_is_rewritten_stays_in_it(
         q._rewrite_log()
     with PersistentQueue(tmp_path) as q:
         assert contents(q) == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("begins", [DataFile, DataFiles])
+@pytest.mark.parametrize("kept", [[], [b"kept" * 10_000]])
+def test_write_that_outlasts_the_queue_hurts_nothing_of_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: Any, kept: list[bytes]
+) -> None:
+    write, others = begins.write, b"other" * 10_000
+
+    def write_late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        q.close()
+        with PersistentQueue(tmp_path) as owner:
+            put(owner, others)
+        return write(*arguments)
+
+    q = PersistentQueue(tmp_path)
+    if kept:
+        put(q, *kept)
+    with q.session() as s:
+        s.enqueue(b"late" * 10_000)
+        monkeypatch.setattr(begins, "write", write_late)
+        with pytest.raises(Closed):
+            s.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [*kept, others]
 
 
 def test_items_that_look_like_the_log_itself_are_only_items(
@@ -443,7 +469,7 @@ def test_a_data_file_with_an_unsynced_write_stays_open(
 
     def sync_before_a_write(self: DataFile) -> None:
         sync(self)
-        self.write([b"a"], 0)
+        self.write(self.open(), [b"a"], 0)
 
     with monkeypatch.context() as patched:
         patched.setattr(DataFile, "sync", sync_before_a_write)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from shmring.durable.base.files import Buffer, Disk, File, SyncedAhead, check_names, set_aside
-from shmring.errors import Damaged, PermissionRefused
+from shmring.errors import Closed, Damaged, PermissionRefused
 
 _PREFIX = "data."
 _BROKEN = ".broken"
@@ -57,7 +57,7 @@ class DataFile(SyncedAhead):
         # Another object after each write: one that ends while a sync runs must not count as synced.
         self._written = self._synced = object()
 
-    def _open(self) -> File:
+    def open(self) -> File:
         """Return the open file, which stays open as long as a caller has it."""
         with self._lock:
             if self._handle is None:
@@ -69,19 +69,18 @@ class DataFile(SyncedAhead):
         self._handle = self._disk.open(self.path, create=True)
 
     def size(self) -> int:
-        size = self._open().size()
+        size = self.open().size()
         self._used(self)
         return size
 
     def read(self, nbytes: int, offset: int) -> bytes:
         """Return the bytes; fewer than asked for only at the end of the file."""
-        data = self._open().read(nbytes, offset)
+        data = self.open().read(nbytes, offset)
         self._used(self)
         return data
 
-    def write(self, parts: Sequence[Buffer], offset: int) -> None:
-        """Write into the part of the file that was given to the caller."""
-        file = self._open()
+    def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
+        """Write into the part that was given to the caller, of what :meth:`open` returned."""
         file.write(parts, offset)
         with self._lock:  # close() may have dropped it meanwhile, but the sync is to find it open
             self._written = object()
@@ -91,7 +90,7 @@ class DataFile(SyncedAhead):
     def _sync(self) -> None:
         written = self._written
         if written is not self._synced:
-            file = self._open()
+            file = self.open()
             file.sync()
             check_names(file)
             self._synced = written
@@ -101,8 +100,8 @@ class DataFile(SyncedAhead):
         self._written = object()
 
     def truncate(self, nbytes: int) -> None:
-        """Take back bytes at the end that nobody uses."""
-        self._open().truncate(nbytes)
+        """Take back bytes at the end that nobody uses, or keep others from using them."""
+        self.open().truncate(nbytes)
 
     def close(self) -> None:
         """Sync the file, and close it as soon as no other thread is using it.
@@ -115,12 +114,13 @@ class DataFile(SyncedAhead):
                 if self._written is self._synced:
                     self._handle = None
 
-    def discard(self) -> None:
-        """Remove the file, which nobody reads or writes, or put it aside if it holds damage."""
+    def discard(self, *, may_be_in_use: bool = False) -> None:
+        """Remove the file, of which nobody needs an item, or put it aside if it holds damage."""
         with self._sync_lock:  # it may be synced ahead
             handle, self._handle = self._handle, None
             self._synced = self._written
-        if handle is not None:  # until then the disk keeps its space
+        # Until then the disk keeps its space. Else it is closed when nobody has it any more.
+        if handle is not None and not may_be_in_use:
             handle.close()
         if self.exists:
             with suppress(PermissionRefused):  # else the next opening does it
@@ -149,6 +149,7 @@ class DataFiles:
         self._recent: dict[int, DataFile] = {}
         self._next_number = 1
         self._new_names = False
+        self._closed = False
         for name in disk.names(directory):
             number = _number_of(name.removesuffix(_BROKEN))
             if number is None:
@@ -196,16 +197,20 @@ class DataFiles:
         Raises
         ------
         NoSpace : nothing was kept
+        Closed : the queue was closed
         """
         nbytes = sum(map(len, parts))
         with self._lock:
+            if self._closed:
+                raise Closed(f"the queue at {self._directory} was closed; open it again")
             file = self._current or self._create()
+            opened = file.open()  # another owner may have a file of this name, once we are closed
             offset = file.end
             file.end += nbytes
             file.references += items
             self._current = None if file.end >= self._maximum else file
         try:
-            file.write(parts, offset)
+            file.write(opened, parts, offset)
         except BaseException:
             self._take_back(file, offset, nbytes, items)
             raise
@@ -216,7 +221,7 @@ class DataFiles:
 
     def _take_back(self, file: DataFile, offset: int, nbytes: int, items: int) -> None:
         with self._lock:
-            if file.end == offset + nbytes:
+            if file.end == offset + nbytes and not self._closed:
                 file.truncate(offset)
                 file.end = offset
                 if self._current is None:
@@ -272,19 +277,24 @@ class DataFiles:
             self._files.pop(file.number, None)
             self._recent.pop(file.number, None)
             self._drained = [other for other in self._drained if other is not file]
-        file.discard()
+        file.discard(may_be_in_use=self._closed)  # by a session that is writing
 
     def close(self, live: set[int] | None) -> None:
         """Close all files; delete those that are not in ``live``, unless it is None."""
+        with self._lock:
+            self._closed = True
+            self._current = None
         for file in list(self._files.values()):
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
                 with suppress(Damaged, OSError):  # what was committed was synced then
+                    # The next owner goes on behind what a session is still writing.
+                    if file.end and file.size() < file.end:
+                        file.truncate(file.end)
                     file.close()
         self._files.clear()
         self._recent.clear()
-        self._current = None
 
 
 def _number_of(name: str) -> int | None:
