@@ -1,6 +1,7 @@
 package io.shmring;
 
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
 
 /**
@@ -79,17 +80,8 @@ abstract class Handle {
   /** A moment on CLOCK_MONOTONIC, which System.nanoTime() reads on Linux. */
   static long deadline(Duration timeout) {
     long now = System.nanoTime();
-    long nanos = nanos(timeout);
+    long nanos = TimeUnit.NANOSECONDS.convert(timeout); // NEVER if it does not fit
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
-  }
-
-  /** Converts to nanoseconds; a duration that does not fit becomes NEVER, or as long ago. */
-  static long nanos(Duration duration) {
-    try {
-      return duration.toNanos();
-    } catch (ArithmeticException error) {
-      return duration.isNegative() ? -NEVER : NEVER;
-    }
   }
 
   /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so this is called often enough. */
