@@ -68,14 +68,6 @@ final class Request {
     this.answered = answered;
   }
 
-  /** A text about its content, for errors. */
-  String describe() {
-    int all = batch.rows();
-    return rows > 0 && rows < all
-        ? String.format("%d batches of %d rows", (all + rows - 1) / rows, rows)
-        : String.format("batch of %d rows", all);
-  }
-
   /** Notes that the function has raised; pieces that were answered before come first. */
   void failed(String text) {
     failure = Optional.of(text);

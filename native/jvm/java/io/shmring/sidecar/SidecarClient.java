@@ -320,9 +320,9 @@ public final class SidecarClient implements Client, AutoCloseable {
       request.begin();
       if (++request.deaths >= DEATHS) {
         throw new SidecarException(
-            "%d workers of sidecar \"%s\" have died over the same %s; see what the sidecar says of"
-                + " their deaths",
-            DEATHS, sidecar, request.describe());
+            "%d workers of sidecar \"%s\" have died over the same batch of %d rows; see what the"
+                + " sidecar says of their deaths",
+            DEATHS, sidecar, request.batch.rows());
       }
       return false;
     }
