@@ -10,8 +10,9 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
-from shmring.durable.base.files import Disk
+from shmring.durable.base.files import Disk, File
 from shmring.durable.journal import log as journal_log
+from shmring.durable.journal import reader
 from shmring.durable.journal.log import (
     ENTRY,
     JournalLog,
@@ -323,6 +324,21 @@ def test_a_segment_larger_than_it_may_be_without_a_record_is_begun_once(reopens:
     log.forget(max_bytes=None, max_age=None, consumed=1)
     assert contents(disk) == [(1, b"behind")]
     log.close()
+
+
+def test_a_segment_that_is_begun_while_it_is_opened_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(file: File) -> bool:
+        newest.write_bytes(written)
+        return journal_log.was_begun(file)
+
+    expected = filled(tmp_path)
+    newest = max(tmp_path.glob("*.journal"))
+    written = newest.read_bytes()
+    newest.write_bytes(b"")
+    monkeypatch.setattr(reader, "was_begun", begin)
+    assert contents(Disk(), str(tmp_path)) == expected
 
 
 def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Path) -> None:

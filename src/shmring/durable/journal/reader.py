@@ -18,6 +18,7 @@ from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, 
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.log import (
     ENTRY,
+    Segment,
     next_record,
     open_segment,
     segment_names,
@@ -98,17 +99,19 @@ class _OpenSegment:
         self.file = disk.open(path, write=False)
         self._map = memoryview(b"")
         try:
-            self.segment = open_segment(self.file, path)
-        except Damaged:
-            try:
-                if not last or was_begun(self.file):
-                    raise
-            finally:
-                self.file.close()
-            raise _NotBegun from None
+            self.segment = self._begun(path)
         except BaseException:
             self.file.close()
             raise
+
+    def _begun(self, path: str) -> Segment:
+        try:
+            return open_segment(self.file, path)
+        except Damaged:
+            if self.last and not was_begun(self.file):
+                raise _NotBegun from None
+        # A running journal has perhaps begun it between the two looks.
+        return open_segment(self.file, path)
 
     def close(self) -> None:
         self.file.close()
