@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools as tools
 import os
 import re
@@ -365,6 +366,16 @@ def test_reply_ring_has_room_for_what_is_under_way(spark, serve, name, reply_rin
     (ring,) = reply_rings()
     with shmring.attach(ring, read_only=True) as found:
         assert found.slots == 16384  # four of 10,000 rows
+
+
+def test_client_that_there_is_no_room_for_takes_no_place(spark, serve, name):
+    serve("identity")
+    with contextlib.ExitStack() as stack, shmring.attach(f"sidecar.{name}") as ring:
+        while len(ring.participants()) < ring.info.participants - 10:
+            stack.enter_context(shmring.attach(ring.name))
+        with pytest.raises(Exception, match="no room for another client"):
+            spark.range(1).mapInArrow(through(name, timeout=0.1), "id long").collect()
+        assert len(ring.participants()) == ring.info.participants - 10
 
 
 # --- answers that Spark cannot take ---------------------------------------------------------------

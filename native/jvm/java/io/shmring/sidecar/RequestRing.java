@@ -49,6 +49,7 @@ final class RequestRing implements AutoCloseable {
       Producer producer = ring.producer(CLIENT);
       int most = ring.info().participants();
       if (ring.participants().size() > most - Math.min(FOR_WORKERS, most / 8)) {
+        producer.close();
         throw new RingException(
             Status.LIMIT, "sidecar \"%s\": the room that is left is for workers", sidecar);
       }
