@@ -7,6 +7,7 @@ import io.shmring.EndOfStreamException;
 import io.shmring.Internals;
 import io.shmring.Lease;
 import io.shmring.Message;
+import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.job.RingPlace.TaskWait;
@@ -18,6 +19,8 @@ import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Takes messages from a branch until it is empty, or until the end marker.
@@ -26,6 +29,7 @@ import org.apache.spark.util.TaskCompletionListener;
  * a task that fails hands them back, and its next attempt reads all of them again.
  */
 final class BatchReader extends RingReader<ColumnarBatch> {
+  private static final Logger LOG = LoggerFactory.getLogger(BatchReader.class);
   private static final BranchOptions TURN =
       BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
@@ -198,6 +202,12 @@ final class BatchReader extends RingReader<ColumnarBatch> {
         if (error.status() != Status.SECOND_CONSUMER) {
           throw error;
         }
+      }
+      if (!hasAwaitedTurn) {
+        LOG.info(
+            "ring \"{}\": another attempt of this task reads branch \"{}\"; waiting for its end",
+            ring.name(),
+            options.branch());
       }
       hasAwaitedTurn = true;
       TaskWait.pause(task);
