@@ -169,7 +169,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
-    checkSize(batch);
+    checkSize(batch.rows(), batch.length());
     counters.add("requests", 1);
     counters.add("requestBytes", Head.BYTES + batch.length());
     wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
@@ -179,9 +179,15 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  private void checkSize(EncodedBatch batch) {
+  /**
+   * Checks that the sidecar's ring takes such a batch.
+   *
+   * @param bytes of the batch, or fewer
+   * @throws RingException if it does not
+   */
+  public void checkSize(long rows, long bytes) {
     long slots = requests.ring.info().slots();
-    long needed = Head.BYTES + batch.length();
+    long needed = Head.BYTES + bytes;
     if (Producer.slotsFor(needed, true) <= slots / 2) {
       return;
     }
@@ -192,7 +198,7 @@ public final class SidecarClient implements Client, AutoCloseable {
             + " make it larger with `shmring sidecar --slots %d` (Sidecar(slots=%d),"
             + " spark.shmring.sidecar.NAME.slots), or send fewer columns, or arguments of UDFs, at"
             + " a time",
-        sidecar, slots, batch.rows(), needed, (slots / 2 - 1) * Ring.SLOT_BYTES, wanted, wanted);
+        sidecar, slots, rows, needed, (slots / 2 - 1) * Ring.SLOT_BYTES, wanted, wanted);
   }
 
   /**

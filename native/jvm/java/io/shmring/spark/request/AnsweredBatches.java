@@ -226,7 +226,7 @@ public final class AnsweredBatches implements AutoCloseable {
         task.metrics()::add,
         allocator,
         schema -> refuse(handler.objection(schema)));
-    batches.limit(borrowed.requestRingBytes() / SidecarCall.PART);
+    batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
   private void send(Batches.Vectors vectors) throws InterruptedException {

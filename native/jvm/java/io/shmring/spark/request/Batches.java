@@ -1,6 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
@@ -156,7 +157,7 @@ public final class Batches implements AutoCloseable {
    * @param call whose the batches are
    * @param settings of the task
    * @param met runs before generated code fills several batches, as where a row of a join has many
-   *     partners, and may {@link #limit}
+   *     partners, and may {@link #begin}
    */
   Batches(
       Input input,
@@ -187,11 +188,12 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * To be called before the first batch is asked for, if at all.
+   * Says who sends the batches, before the first one is asked for.
    *
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  void limit(long bytes) {
+  void begin(SidecarClient client, long bytes) {
+    input.begin(client);
     input.limit(bytes);
     mostBytes = bytes;
   }
@@ -323,6 +325,9 @@ public final class Batches implements AutoCloseable {
 
     /** The batch is made of what was written: what follows goes to another writer. */
     void cut(RootWriter writer) {}
+
+    /** Says who sends the batches, before the first one is filled. */
+    void begin(SidecarClient client) {}
 
     /** For an input that writes already: the most bytes of its batch, unless the first row has more. */
     void limit(long mostBytes) {}

@@ -1,5 +1,6 @@
 package io.shmring.spark.request;
 
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import java.io.Serializable;
 import java.util.ArrayList;
@@ -9,12 +10,21 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.execution.CoGroupedIterator;
 import org.apache.spark.sql.execution.GroupedIterator;
 import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
 import scala.Tuple2;
@@ -33,11 +43,16 @@ public final class Groups {
    */
   public static final class CogroupInput extends Batches.Input {
     private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
-    private final List<UnsafeProjection> sent; // of the sides
+    private final UnsafeProjection[] sent; // of the sides
+    private final StructType[] types; // of that
+    private SidecarClient client;
+    private long rows; // of the last cogroup, which is a request, whatever it has
+    private long leastBits; // of these rows
 
     public CogroupInput(List<java.util.Iterator<InternalRow>> children, List<FrameSide> sides) {
       this.groups = sides.get(0).cogroups(children.get(0), sides.get(1), children.get(1));
-      this.sent = sides.stream().map(FrameSide::projection).toList();
+      this.sent = sides.stream().map(FrameSide::projection).toArray(UnsafeProjection[]::new);
+      this.types = sides.stream().map(FrameSide::sent).toArray(StructType[]::new);
     }
 
     /** The types of such a row. */
@@ -52,12 +67,20 @@ public final class Groups {
       return groups.hasNext();
     }
 
-    /** A cogroup is a request, whatever it has. */
+    @Override
+    void begin(SidecarClient client) {
+      this.client = client;
+    }
+
     @Override
     int fill(RootWriter writer, int mostRows, long mostBytes) {
       Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> group = groups.next();
-      Object[] lefts = copied(group._2(), sent.get(0));
-      Object[] rights = copied(group._3(), sent.get(1));
+      rows = 0;
+      leastBits = 0;
+      long most = client.requestRingBytes() / 2;
+      Object[] lefts = rows(group._2(), 0, most);
+      Object[] rights = rows(group._3(), 1, most);
+      client.checkSize(rows, leastBytes());
       Object[] sides = {new GenericArrayData(lefts), new GenericArrayData(rights)};
       writer.write(new GenericInternalRow(sides));
       return Math.addExact(lefts.length, rights.length);
@@ -68,10 +91,72 @@ public final class Groups {
       return false;
     }
 
-    private static Object[] copied(Iterator<InternalRow> rows, UnsafeProjection sent) {
-      List<UnsafeRow> copies = new ArrayList<>();
-      rows.foreach(row -> copies.add(sent.apply(row).copy()));
-      return copies.toArray();
+    private long leastBytes() {
+      return leastBits / Byte.SIZE;
+    }
+
+    /** A side's rows. Those of a cogroup that fits no request are counted, and none of them kept. */
+    private Object[] rows(Iterator<InternalRow> rowsOfSide, int side, long mostBytes) {
+      List<InternalRow> kept = new ArrayList<>();
+      while (rowsOfSide.hasNext()) {
+        UnsafeRow row = sent[side].apply(rowsOfSide.next());
+        rows++;
+        leastBits += LeastBits.of(types[side], row);
+        if (leastBytes() <= mostBytes) {
+          kept.add(row.copy());
+        } else {
+          kept = List.of();
+        }
+      }
+      return kept.toArray();
+    }
+  }
+
+  /** Bits that a row takes in vectors at the least: its values and offsets, and no bit for a null. */
+  private static final class LeastBits {
+    private static final int OFFSET = 32;
+
+    private LeastBits() {}
+
+    static long of(StructType types, SpecializedGetters values) {
+      StructField[] fields = types.fields();
+      long bits = 0;
+      for (int i = 0; i < fields.length; i++) {
+        bits += value(fields[i].dataType(), values, i);
+      }
+      return bits;
+    }
+
+    private static long elements(DataType type, ArrayData values) {
+      long bits = 0;
+      for (int i = 0; i < values.numElements(); i++) {
+        bits += value(type, values, i);
+      }
+      return bits;
+    }
+
+    // CHANGE: a new type between Spark and Arrow
+    private static long value(DataType type, SpecializedGetters values, int at) {
+      if (type instanceof StructType struct) {
+        return values.isNullAt(at) ? 0 : of(struct, values.getStruct(at, struct.size()));
+      }
+      if (type instanceof ArrayType array) {
+        return OFFSET
+            + (values.isNullAt(at) ? 0 : elements(array.elementType(), values.getArray(at)));
+      }
+      if (type instanceof MapType map) {
+        return OFFSET + (values.isNullAt(at) ? 0 : entries(map, values.getMap(at)));
+      }
+      if (type instanceof StringType || type instanceof BinaryType) {
+        // The lower half of the word is the length: a binary would be copied to be asked for its own.
+        return OFFSET + (values.isNullAt(at) ? 0 : (int) values.getLong(at) * (long) Byte.SIZE);
+      }
+      return type instanceof BooleanType ? 1 : type.defaultSize() * (long) Byte.SIZE;
+    }
+
+    private static long entries(MapType types, MapData map) {
+      return elements(types.keyType(), map.keyArray())
+          + elements(types.valueType(), map.valueArray());
     }
   }
 
