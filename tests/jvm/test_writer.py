@@ -194,7 +194,8 @@ def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSes
 def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: SparkSession) -> None:
     longest = name.ljust(255 - len(f".shmring-staging-shmring.-{uuid.uuid4()}"), "x")
     with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True) as ring:
-        assert "File name too long" in failure(lambda: save(rows(spark, 1), longest + "x"))
+        said = failure(lambda: save(rows(spark, 1), longest + "x"))
+        assert "File name too long; where its name is too long, use a ring with a shorter" in said
         assert not [each for each in ring.participants() if each["role"] == "producer"]
     with shmring.create(longest, slots=1024, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")

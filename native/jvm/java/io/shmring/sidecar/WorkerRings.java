@@ -15,7 +15,7 @@ import org.slf4j.LoggerFactory;
 /**
  * The rings of one Python worker of Spark's: one for requests, one for answers. They live as long as
  * the worker does. It takes their names away as soon as it has attached to them, and its daemon if this
- * process is killed before: so nothing is left of them, whoever is killed.
+ * process is killed before: so nothing of them is left in /dev/shm, whoever is killed.
  */
 public final class WorkerRings implements AutoCloseable {
   private static final String WORKER = "worker";

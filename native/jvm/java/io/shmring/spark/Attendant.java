@@ -221,7 +221,7 @@ final class Attendant implements AutoCloseable {
     }
 
     List<String> command() {
-      // -P: nothing of the user's is needed, and the current folder may have a json.py.
+      // -P: the current folder may have a json.py. What came with the job is in PYTHONPATH.
       return List.of(python, "-P", "-m", "shmring.spark.attendant");
     }
 

@@ -229,7 +229,12 @@ final class RingJob implements AutoCloseable {
       } catch (FileAlreadyExistsException error) {
         throw new IllegalStateException("job " + job + " writes already", error);
       } catch (IOException error) {
-        throw new UncheckedIOException(error);
+        throw new UncheckedIOException(
+            String.format(
+                "ring \"%s\": Spark's writes are staged in a folder beside it, which cannot be made: %s;"
+                    + " where its name is too long, use a ring with a shorter one",
+                ring.name(), error.getMessage()),
+            error);
       }
       return folder;
     }
