@@ -238,8 +238,9 @@ def _windows(frame: DataFrame, rng: random.Random) -> DataFrame:
         ]
     )()
     keys = Window.partitionBy(expr(rng.choice(["id % 3", "b", "1"])))
-    bounds = [Window.unboundedPreceding, -3, 0, 2, Window.unboundedFollowing]
-    first, second = (sorted(rng.choices(bounds, k=2)) for _ in range(2))
+    # Both may be 0; Spark refuses a window that begins with the end, or ends with the beginning.
+    bounds = [Window.unboundedPreceding, -3, 0, 0, 2, Window.unboundedFollowing]
+    first, second = (sorted(rng.sample(bounds, 2)) for _ in range(2))
     windows = [
         keys,
         keys.orderBy("id", "a", "b").rowsBetween(*first),
