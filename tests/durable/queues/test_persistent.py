@@ -213,6 +213,19 @@ def test_write_that_outlasts_the_queue_hurts_nothing_of_the_next_owner(
         assert contents(q) == [*kept, others]
 
 
+def test_closing_leaves_a_queue_alone_that_was_made_at_its_path(tmp_path: Path) -> None:
+    q = PersistentQueue(tmp_path / "q")
+    put(q, b"long" * 20_000)
+    (file,) = q.files.existing()
+    file.close()  # as the one that was not used for longest
+    (tmp_path / "q").rename(tmp_path / "old")
+    with PersistentQueue(tmp_path / "q") as other:
+        put(other, b"short" * 10_000)
+        size = os.path.getsize(file.path)
+        q.close()
+        assert os.path.getsize(file.path) == size
+
+
 def test_items_that_look_like_the_log_itself_are_only_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,8 +279,11 @@ class DataFiles:
             self._drained = [other for other in self._drained if other is not file]
         file.discard(may_be_in_use=self._closed)  # by a session that is writing
 
-    def close(self, live: set[int] | None) -> None:
-        """Close all files; delete those that are not in ``live``, unless it is None."""
+    def close(self, live: set[int] | None, *, owned: bool = True) -> None:
+        """Close all files; delete those that are not in ``live``, unless it is None.
+
+        ``owned``: the files of these names are the queue's still.
+        """
         with self._lock:
             self._closed = True
             self._current = None
@@ -290,7 +293,7 @@ class DataFiles:
             else:
                 with suppress(Damaged, OSError):  # what was committed was synced then
                     # The next owner goes on behind what a session is still writing.
-                    if file.end and file.size() < file.end:
+                    if owned and file.end and file.size() < file.end:
                         file.truncate(file.end)
                     file.close()
         self._files.clear()

@@ -555,8 +555,9 @@ class PersistentQueue(Closing):
     def _close_files(self, live: set[int] | None) -> None:
         """Close the files; delete those that are not in `live`, if their items are known gone."""
         try:
-            known = self._owner.has_name() and self._failure is None and not self._log.unchecked
-            self.files.close(live if known else None)
+            owned = self._owner.has_name()
+            known = owned and self._failure is None and not self._log.unchecked
+            self.files.close(live if known else None, owned=owned)
         finally:
             self._log.close()
             self._owner.release()
