@@ -218,4 +218,10 @@ def connect(server: Postgres, *, autocommit: bool = True) -> Generator[psycopg.C
 
     address = server.url.replace("postgresql+psycopg://", "postgresql://")
     with contextlib.closing(psycopg.connect(address, autocommit=autocommit)) as connection:
+        pid = connection.info.backend_pid
         yield connection
+    if not autocommit:
+        # The server undoes the transaction some time after the client has closed.
+        with contextlib.closing(psycopg.connect(address, autocommit=True)) as other:
+            wait = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE pid = %s"
+            other.execute(wait, (pid,))
