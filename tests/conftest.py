@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import inspect
 import itertools
 import os
 import re
@@ -158,6 +159,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
     _sort(items)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Call a test that is a coroutine by its fixture `run`, of event_loops."""
+    test = pyfuncitem.function
+    if not inspect.iscoroutinefunction(test):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    pyfuncitem.funcargs["run"](test(**given))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,119 +16,101 @@ import shmring
 run = event_loops.run
 
 
-def test_messages_go_from_task_to_task(ring, run):
-    async def main():
-        found = []
+async def test_messages_go_from_task_to_task(ring, run):
+    found = []
 
-        async def consume():
-            async for data in inp:
-                found.append(data)
+    async def consume():
+        async for data in inp:
+            found.append(data)
 
-        with ring.producer() as out, ring.consumer("a") as inp:
-            reader = asyncio.create_task(consume())
-            for i in range(3000):
-                await out.put(b"%d" % i)
-            await out.put_end()
-            await reader
-        assert found == [b"%d" % i for i in range(3000)]
-
-    run(main())
+    with ring.producer() as out, ring.consumer("a") as inp:
+        reader = asyncio.create_task(consume())
+        for i in range(3000):
+            await out.put(b"%d" % i)
+        await out.put_end()
+        await reader
+    assert found == [b"%d" % i for i in range(3000)]
 
 
-def test_get_waits_for_a_message(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            for i in range(20):
-                reader = asyncio.create_task(inp.get())
-                await waits(reader)
-                out.push(b"%d" % i)
-                assert await reader == b"%d" % i
-
-    run(main())
-
-
-def test_put_waits_for_room(ring, run):
-    async def main():
-        with ring.producer(when_full="drop") as out, ring.consumer("a") as inp:
-            for _ in range(ring.slots):
-                await out.put(b"x")
-            small = asyncio.create_task(out.put(b"small", kind=20))
-            large = asyncio.create_task(out.put(b"x" * 3000, align=0))
-            await waits(small)
-            inp.lease_many(ring.slots).release()
-            assert sorted([await small, await large])[0] == ring.slots
-            found = {len(await inp.get()) for _ in range(2)}
-            assert found == {5, 3000}
-
-    run(main())
-
-
-def test_timeouts(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            for timeout in (0, 0.03):
-                start = time.monotonic()
-                with pytest.raises(shmring.Empty):
-                    await inp.get(timeout=timeout)
-                assert not await inp.ready(timeout=timeout)
-                assert time.monotonic() - start >= timeout  # twice; a loop counts milliseconds
-            for _ in range(ring.slots):
-                await out.put(b"x")
-            for timeout in (0, 0.03):
-                with pytest.raises(shmring.Full, match="was full for"):
-                    await out.put(b"x", timeout=timeout)
-            assert await inp.ready(timeout=0)
-            assert await inp.get(timeout=0) == b"x"
-            for timeout in (-1, float("nan")):
-                for call in (inp.get, inp.ready, lambda **t: out.put(b"x", **t)):
-                    with pytest.raises(ValueError, match="timeout"):
-                        await call(timeout=timeout)
-            assert ring.claimed == ring.slots
-
-    run(main())
-
-
-def test_ready_is_for_every_call_that_does_not_wait(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            reader = asyncio.create_task(inp.ready())
-            await waits(reader)
-            out.push_many([b"x"] * 5)
-            assert await reader
-            with inp.lease_many(256, timeout=0) as batch:
-                assert len(batch) == 5
-
-    run(main())
-
-
-def test_errors_are_those_of_the_calls_that_wait(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp, ring.consumer("b") as dropped:
-            with pytest.raises(TypeError):
-                await out.put("text")
-            with pytest.raises(shmring.MessageTooLarge):
-                await out.put(bytes(300 * (ring.slots + 1)))
-            await out.put_end()
-            with pytest.raises(shmring.EndOfStream):
-                await inp.get()
-            with pytest.raises(shmring.EndOfStream):
-                await dropped.get()
-            reader = asyncio.create_task(dropped.get())
-            await waits(reader)
-            ring.drop_branch("b")
-            with pytest.raises(shmring.BranchDropped):
-                await reader
+async def test_get_waits_for_a_message(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for i in range(20):
             reader = asyncio.create_task(inp.get())
             await waits(reader)
-            inp.close()
-            with pytest.raises(shmring.Closed):
-                await reader
-            with pytest.raises(shmring.Closed):
-                await inp.get()
-        with pytest.raises(shmring.Closed):
-            await out.put(b"x")
+            out.push(b"%d" % i)
+            assert await reader == b"%d" % i
 
-    run(main())
+
+async def test_put_waits_for_room(ring, run):
+    with ring.producer(when_full="drop") as out, ring.consumer("a") as inp:
+        for _ in range(ring.slots):
+            await out.put(b"x")
+        small = asyncio.create_task(out.put(b"small", kind=20))
+        large = asyncio.create_task(out.put(b"x" * 3000, align=0))
+        await waits(small)
+        inp.lease_many(ring.slots).release()
+        assert sorted([await small, await large])[0] == ring.slots
+        found = {len(await inp.get()) for _ in range(2)}
+        assert found == {5, 3000}
+
+
+async def test_timeouts(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for timeout in (0, 0.03):
+            start = time.monotonic()
+            with pytest.raises(shmring.Empty):
+                await inp.get(timeout=timeout)
+            assert not await inp.ready(timeout=timeout)
+            assert time.monotonic() - start >= timeout  # twice; a loop counts milliseconds
+        for _ in range(ring.slots):
+            await out.put(b"x")
+        for timeout in (0, 0.03):
+            with pytest.raises(shmring.Full, match="was full for"):
+                await out.put(b"x", timeout=timeout)
+        assert await inp.ready(timeout=0)
+        assert await inp.get(timeout=0) == b"x"
+        for timeout in (-1, float("nan")):
+            for call in (inp.get, inp.ready, lambda **t: out.put(b"x", **t)):
+                with pytest.raises(ValueError, match="timeout"):
+                    await call(timeout=timeout)
+        assert ring.claimed == ring.slots
+
+
+async def test_ready_is_for_every_call_that_does_not_wait(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        reader = asyncio.create_task(inp.ready())
+        await waits(reader)
+        out.push_many([b"x"] * 5)
+        assert await reader
+        with inp.lease_many(256, timeout=0) as batch:
+            assert len(batch) == 5
+
+
+async def test_errors_are_those_of_the_calls_that_wait(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp, ring.consumer("b") as dropped:
+        with pytest.raises(TypeError):
+            await out.put("text")
+        with pytest.raises(shmring.MessageTooLarge):
+            await out.put(bytes(300 * (ring.slots + 1)))
+        await out.put_end()
+        with pytest.raises(shmring.EndOfStream):
+            await inp.get()
+        with pytest.raises(shmring.EndOfStream):
+            await dropped.get()
+        reader = asyncio.create_task(dropped.get())
+        await waits(reader)
+        ring.drop_branch("b")
+        with pytest.raises(shmring.BranchDropped):
+            await reader
+        reader = asyncio.create_task(inp.get())
+        await waits(reader)
+        inp.close()
+        with pytest.raises(shmring.Closed):
+            await reader
+        with pytest.raises(shmring.Closed):
+            await inp.get()
+    with pytest.raises(shmring.Closed):
+        await out.put(b"x")
 
 
 async def by_get(inp):
@@ -177,22 +159,19 @@ TAKING = {
 @pytest.mark.parametrize("first", TAKING)
 @pytest.mark.parametrize("second", ["get", "lease_many"])
 @pytest.mark.parametrize("messages", [0, 3])
-def test_an_end_ends_two_tasks_by_whichever_call(ring, run, first, second, messages):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            tasks = [asyncio.create_task(TAKING[call](inp)) for call in (first, second)]
-            await waits(tasks[1])
-            for _ in range(messages):
-                await out.put(b"x")
-            await out.put_end()
-            await asyncio.gather(*tasks)
-
-    run(main())
+async def test_an_end_ends_two_tasks_by_whichever_call(ring, run, first, second, messages):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        tasks = [asyncio.create_task(TAKING[call](inp)) for call in (first, second)]
+        await waits(tasks[1])
+        for _ in range(messages):
+            await out.put(b"x")
+        await out.put_end()
+        await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("call", TAKING)
 @pytest.mark.parametrize("others", ["for", "pop", "lease_many"])
-def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
+async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
     def in_a_thread(inp):
         if others == "for":
             return list(inp)
@@ -200,17 +179,14 @@ def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
             inp.pop() if others == "pop" else inp.lease_many(9)
         return []
 
-    async def main():
-        for _ in range(20):  # now the one is told of it, and now the other
-            with ring.producer() as out, ring.consumer("a") as inp:
-                other = thread(in_a_thread, inp)
-                task = asyncio.create_task(TAKING[call](inp))
-                await waits(task)
-                await out.put_end()
-                await task
-                assert await asyncio.to_thread(other.outcome) == []
-
-    run(main())
+    for _ in range(20):  # now the one is told of it, and now the other
+        with ring.producer() as out, ring.consumer("a") as inp:
+            other = thread(in_a_thread, inp)
+            task = asyncio.create_task(TAKING[call](inp))
+            await waits(task)
+            await out.put_end()
+            await task
+            assert await asyncio.to_thread(other.outcome) == []
 
 
 def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, until):
@@ -233,46 +209,40 @@ def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, 
             loop.outcome()
 
 
-def test_an_end_is_not_told_again_to_who_comes_later(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            task = asyncio.create_task(inp.ready())
-            await waits(task)
-            await out.put_end()
-            with pytest.raises(shmring.EndOfStream):
-                await inp.get()
-            with pytest.raises(shmring.EndOfStream):
-                await task
-            assert not await inp.ready(timeout=0)
-            await out.put(b"of the next run")
-            assert await inp.ready()
-            assert await inp.get() == b"of the next run"
-
-    run(main())
+async def test_an_end_is_not_told_again_to_who_comes_later(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        task = asyncio.create_task(inp.ready())
+        await waits(task)
+        await out.put_end()
+        with pytest.raises(shmring.EndOfStream):
+            await inp.get()
+        with pytest.raises(shmring.EndOfStream):
+            await task
+        assert not await inp.ready(timeout=0)
+        await out.put(b"of the next run")
+        assert await inp.ready()
+        assert await inp.get() == b"of the next run"
 
 
-def test_a_busy_consumer_lets_other_tasks_run(ring, run):
-    async def main():
-        turns = 0
+async def test_a_busy_consumer_lets_other_tasks_run(ring, run):
+    turns = 0
 
-        async def others():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        with ring.producer() as out, ring.consumer("a") as inp:
-            other = asyncio.create_task(others())
-            for _ in range(1000):
-                await out.put(b"x")
-            before = turns
-            assert before >= 3
-            for _ in range(1000):
-                await inp.get()
-            assert turns >= before + 3
-            other.cancel()
-
-    run(main())
+    with ring.producer() as out, ring.consumer("a") as inp:
+        other = asyncio.create_task(others())
+        for _ in range(1000):
+            await out.put(b"x")
+        before = turns
+        assert before >= 3
+        for _ in range(1000):
+            await inp.get()
+        assert turns >= before + 3
+        other.cancel()
 
 
 def test_one_thread_waits_for_all_rings_and_ends(name, run, until):

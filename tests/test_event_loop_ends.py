@@ -18,18 +18,15 @@ run = event_loops.run
 # --- cancelling -----------------------------------------------------------------------------------
 
 
-def test_a_consumer_that_is_closed_has_left_although_a_task_was_cancelled(ring, run):
-    async def main():
-        for _ in range(100):
-            with ring.consumer("a", exclusive=True) as inp:
-                task = asyncio.create_task(inp.get())
-                await waits(task)
-                task.cancel()
-                await asyncio.wait([task])
-            with ring.consumer("a", exclusive=True) as inp, pytest.raises(shmring.Empty):
-                await inp.get(timeout=0.001)
-
-    run(main())
+async def test_a_consumer_that_is_closed_has_left_although_a_task_was_cancelled(ring, run):
+    for _ in range(100):
+        with ring.consumer("a", exclusive=True) as inp:
+            task = asyncio.create_task(inp.get())
+            await waits(task)
+            task.cancel()
+            await asyncio.wait([task])
+        with ring.consumer("a", exclusive=True) as inp, pytest.raises(shmring.Empty):
+            await inp.get(timeout=0.001)
 
 
 PUSHES = """
@@ -102,24 +99,21 @@ def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(ring, run,
     assert sorted(map(int, found)) == list(range(count))
 
 
-def test_a_cancelled_put_has_published_nothing(ring, run):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
-            for _ in range(ring.slots):
-                await out.put(b"old")
-            for how in range(200):
-                task = asyncio.create_task(out.put(b"new"))
-                for _ in range(how % 10):
-                    await asyncio.sleep(0)
-                task.cancel()
-                await asyncio.wait([task])
-                assert task.cancelled()
-            assert ring.claimed == ring.slots
-            inp.lease_many(ring.slots).release()
-            await out.put(b"new")
-            assert await inp.get() == b"new"
-
-    run(main())
+async def test_a_cancelled_put_has_published_nothing(ring, run):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for _ in range(ring.slots):
+            await out.put(b"old")
+        for how in range(200):
+            task = asyncio.create_task(out.put(b"new"))
+            for _ in range(how % 10):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        assert ring.claimed == ring.slots
+        inp.lease_many(ring.slots).release()
+        await out.put(b"new")
+        assert await inp.get() == b"new"
 
 
 TAKES = """
@@ -133,31 +127,28 @@ for data in inp:
 """
 
 
-def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
+async def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
     ring, run, child, until, participant
 ):
-    async def main():
-        with ring.producer() as out, ring.consumer("a") as inp:
+    with ring.producer() as out, ring.consumer("a") as inp:
+        reader = asyncio.create_task(inp.get())
+        await waits(reader)
+        other = child(TAKES, ring.name)
+        assert other.line() == "ready"
+        until(lambda: participant(ring, "other")["empty_waits"] > 0)
+        for i in range(50):
+            out.push(b"%d" % i)
+            reader.cancel()
+            await asyncio.wait([reader])
+            if reader.cancelled():
+                assert other.line() == str(i)
+            else:
+                assert reader.result() == b"%d" % i
             reader = asyncio.create_task(inp.get())
             await waits(reader)
-            other = child(TAKES, ring.name)
-            assert other.line() == "ready"
-            until(lambda: participant(ring, "other")["empty_waits"] > 0)
-            for i in range(50):
-                out.push(b"%d" % i)
-                reader.cancel()
-                await asyncio.wait([reader])
-                if reader.cancelled():
-                    assert other.line() == str(i)
-                else:
-                    assert reader.result() == b"%d" % i
-                reader = asyncio.create_task(inp.get())
-                await waits(reader)
-            reader.cancel()
-            await out.put_end()
-            other.end()
-
-    run(main())
+        reader.cancel()
+        await out.put_end()
+        other.end()
 
 
 # --- loops that close, processes that fork --------------------------------------------------------
@@ -185,18 +176,15 @@ def test_a_loop_may_close_while_tasks_wait(ring, until):
         del left
 
 
-def test_a_child_has_loops_of_its_own(ring, run):
-    async def main():
-        with ring.consumer("a") as inp:
-            reader = asyncio.create_task(inp.get())
-            await waits(reader)
-            child = os.fork()
-            if child == 0:
-                os._exit(_in_child(ring, inp))
-            assert await reader == b"from the child"
-            assert os.waitpid(child, 0)[1] == 0
-
-    run(main())
+async def test_a_child_has_loops_of_its_own(ring, run):
+    with ring.consumer("a") as inp:
+        reader = asyncio.create_task(inp.get())
+        await waits(reader)
+        child = os.fork()
+        if child == 0:
+            os._exit(_in_child(ring, inp))
+        assert await reader == b"from the child"
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def _in_child(ring, inp):
