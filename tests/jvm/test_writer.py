@@ -248,16 +248,21 @@ def test_rows_that_do_not_fit_the_schema_are_refused(
 
 
 def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
-    ring: shmring.Ring, spark: SparkSession
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
 ) -> None:
     left = Path(place(ring.path, STAGING, str(uuid.uuid4())))
     left.mkdir()
     (left / "0-1").write_bytes(b"rows")
     others = Path(place(f"{ring.path}-more", STAGING, str(uuid.uuid4())))
     others.mkdir()
+    (tmp_path / "kept").touch()
+    planted = Path(place(ring.path, STAGING, str(uuid.uuid4())))
+    planted.symlink_to(tmp_path)
     save(rows(spark, 3), ring.name)
     assert not left.exists()
     others.rmdir()  # of another ring, whose name begins like this one's
+    planted.unlink()  # no job's folder
+    assert (tmp_path / "kept").exists()
 
 
 def test_an_epoch_larger_than_half_the_ring_is_refused(

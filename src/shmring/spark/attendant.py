@@ -65,14 +65,15 @@ class _Turn:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours, now or already."""
+        """Whether it is ours, now or already; OSError if another user's file has its name."""
         if self._file is None:
-            with suppress(OSError):  # somebody else has it
+            # Somebody else has it, or has just ended.
+            with suppress(BlockingIOError, FileNotFoundError):
                 self._file = self._lock()
         return self._file is not None
 
     def _lock(self) -> int | None:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file), os.stat(self._path)):
@@ -121,7 +122,12 @@ class _Sidecar(ABC):
             self._turn.end()
 
     def _has_turn(self) -> bool:
-        return self._turn is None or self._turn.take()
+        try:
+            return self._turn is None or self._turn.take()
+        except OSError as error:
+            if self._is_due():
+                self._cannot_start(error)
+            return False
 
     def _is_due(self) -> bool:
         return time.monotonic() >= self._due

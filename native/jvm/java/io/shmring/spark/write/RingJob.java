@@ -14,8 +14,10 @@ import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.Arrays;
@@ -178,9 +180,12 @@ final class RingJob implements AutoCloseable {
   /** Removes the staged files and leaves the ring. */
   @Override
   public void close() {
-    Staging.remove(folder);
-    producer.close();
-    ring.close();
+    try {
+      Staging.remove(folder);
+    } finally {
+      producer.close();
+      ring.close();
+    }
   }
 
   /**
@@ -247,12 +252,24 @@ final class RingJob implements AutoCloseable {
               ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
         for (Path folder : found) {
           String job = folder.getFileName().toString().substring(prefix.length());
-          if (JOB.matcher(job).matches() && !isAlive(ring, owner(job))) {
+          if (JOB.matcher(job).matches() && isOurs(ring, folder) && !isAlive(ring, owner(job))) {
             remove(folder);
           }
         }
       } catch (IOException error) {
         throw new UncheckedIOException(error);
+      }
+    }
+
+    /** Others may put a file, a folder or a link there that has such a name. */
+    private static boolean isOurs(Ring ring, Path folder) {
+      try {
+        PosixFileAttributes found =
+            Files.readAttributes(
+                folder, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+        return found.isDirectory() && found.owner().equals(Files.getOwner(ring.path()));
+      } catch (IOException error) {
+        return false; // another job has removed it meanwhile
       }
     }
 

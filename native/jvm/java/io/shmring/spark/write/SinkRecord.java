@@ -1,5 +1,6 @@
 package io.shmring.spark.write;
 
+import static java.nio.file.LinkOption.NOFOLLOW_LINKS;
 import static java.nio.file.StandardOpenOption.CREATE;
 import static java.nio.file.StandardOpenOption.WRITE;
 
@@ -84,7 +85,7 @@ final class SinkRecord {
     ByteBuffer bytes =
         ByteBuffer.wrap(
             String.format("%-" + (SIZE - 1) + "s%n", text).getBytes(StandardCharsets.US_ASCII));
-    try (FileChannel file = FileChannel.open(path, CREATE, WRITE)) {
+    try (FileChannel file = FileChannel.open(path, CREATE, WRITE, NOFOLLOW_LINKS)) {
       if (file.write(bytes, 0) < SIZE) {
         throw new IOException("No space left on device");
       }
