@@ -307,10 +307,24 @@ def name() -> str:
 
 
 @pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    """A ring of 1,024 slots."""
-    with shmring.create(name, slots=1024, temporary=True) as ring:
+def ring(name: str, request: pytest.FixtureRequest) -> Iterator[shmring.Ring]:
+    """A ring of 1,024 slots, or with the options of the mark `ring`."""
+    mark = request.node.get_closest_marker("ring")
+    options = {"slots": 1024, "temporary": True, **(mark.kwargs if mark else {})}
+    with shmring.create(name, **options) as ring:
         yield ring
+
+
+@pytest.fixture
+def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
+    with ring.producer() as out:
+        yield out
+
+
+@pytest.fixture
+def inp(ring: shmring.Ring) -> Iterator[shmring.Consumer]:
+    with ring.consumer("a") as inp:
+        yield inp
 
 
 def wait_until(

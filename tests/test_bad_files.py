@@ -136,15 +136,11 @@ def test_ring_without_permission_is_refused(ring, in_child):
 # --- a hostile peer ---------------------------------------------------------------------------
 
 
-def test_flipped_bit_is_found_by_the_checksum_and_stepped_over(name):
-    with (
-        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        out.push_many([b"good", b"bad!", b"more"])
-        overwrite(ring.path, ring.info.file_bytes - ring.slots * 300 + 300, b"x")
-        assert inp.pop(timeout=0) == b"good"
-        with pytest.raises(shmring.Damaged, match="checksum"):
-            inp.pop(timeout=0)
-        assert inp.pop(timeout=0) == b"more"
+@pytest.mark.ring(checksum=True)
+def test_flipped_bit_is_found_by_the_checksum_and_stepped_over(ring, out, inp):
+    out.push_many([b"good", b"bad!", b"more"])
+    overwrite(ring.path, ring.info.file_bytes - ring.slots * 300 + 300, b"x")
+    assert inp.pop(timeout=0) == b"good"
+    with pytest.raises(shmring.Damaged, match="checksum"):
+        inp.pop(timeout=0)
+    assert inp.pop(timeout=0) == b"more"

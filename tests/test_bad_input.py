@@ -130,38 +130,35 @@ def test_unknown_choice_names_the_known_ones(ring, option):
 # --- messages ---------------------------------------------------------------------------------
 
 
-def test_message_larger_than_the_ring_is_refused_and_publishes_nothing(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for call in (
-            lambda: out.push(bytes(300 * ring.slots + 1)),
-            lambda: out.claim(300 * ring.slots + 1),
-            lambda: out.claim(1 << 40),
-            lambda: out.push_many([b"x"] * (ring.slots + 1)),
-            lambda: out.push_many(np.zeros((ring.slots + 1, 300), np.uint8)),
-        ):
-            with pytest.raises(shmring.MessageTooLarge):
-                call()
-        assert ring.claimed == 0
-        out.push(bytes(300 * ring.slots), timeout=0)
-        assert len(inp.pop(timeout=0)) == 300 * ring.slots
+def test_message_larger_than_the_ring_is_refused_and_publishes_nothing(ring, out, inp):
+    for call in (
+        lambda: out.push(bytes(300 * ring.slots + 1)),
+        lambda: out.claim(300 * ring.slots + 1),
+        lambda: out.claim(1 << 40),
+        lambda: out.push_many([b"x"] * (ring.slots + 1)),
+        lambda: out.push_many(np.zeros((ring.slots + 1, 300), np.uint8)),
+    ):
+        with pytest.raises(shmring.MessageTooLarge):
+            call()
+    assert ring.claimed == 0
+    out.push(bytes(300 * ring.slots), timeout=0)
+    assert len(inp.pop(timeout=0)) == 300 * ring.slots
 
 
-def test_row_longer_than_a_slot_is_refused_and_publishes_nothing(ring):
-    with ring.producer() as out:
-        for rows in ([b"ok", b"x" * 301], np.zeros((2, 301), np.uint8)):
-            with pytest.raises(shmring.MessageTooLarge, match="push"):
-                out.push_many(rows)
-        assert ring.claimed == 0
+def test_row_longer_than_a_slot_is_refused_and_publishes_nothing(ring, out):
+    for rows in ([b"ok", b"x" * 301], np.zeros((2, 301), np.uint8)):
+        with pytest.raises(shmring.MessageTooLarge, match="push"):
+            out.push_many(rows)
+    assert ring.claimed == 0
 
 
 @pytest.mark.parametrize("data", ["text", 7, None, 1.5, [1, 2], {"a": 1}, object()])
-def test_message_that_is_not_bytes_is_a_type_error(ring, data):
-    with ring.producer() as out:
-        with pytest.raises(TypeError, match="a message is bytes"):
-            out.push(data)
-        with pytest.raises(TypeError, match=r"encode\(\)"):
-            out.push("text")
-        assert ring.claimed == 0
+def test_message_that_is_not_bytes_is_a_type_error(ring, out, data):
+    with pytest.raises(TypeError, match="a message is bytes"):
+        out.push(data)
+    with pytest.raises(TypeError, match=r"encode\(\)"):
+        out.push("text")
+    assert ring.claimed == 0
 
 
 def test_message_that_is_not_contiguous_is_refused(ring):
@@ -190,59 +187,56 @@ def test_message_that_is_not_contiguous_is_refused(ring):
     ],
     ids=lambda rows: f"{type(rows).__name__}",
 )
-def test_rows_of_another_kind_are_a_type_error_and_publish_nothing(ring, rows):
-    with ring.producer() as out:
-        with pytest.raises(TypeError, match="row"):
-            out.push_many(rows)
-        assert ring.claimed == 0
+def test_rows_of_another_kind_are_a_type_error_and_publish_nothing(ring, out, rows):
+    with pytest.raises(TypeError, match="row"):
+        out.push_many(rows)
+    assert ring.claimed == 0
 
 
-def test_calls_with_wrong_arguments_are_type_errors(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for call in (
-            lambda: out.push(),
-            lambda: out.push(b"a", 1),
-            lambda: out.push(b"a", speed=1),
-            lambda: out.push(b"a", timeout="soon"),
-            lambda: out.push(b"a", kind="x"),
-            lambda: out.push_many(),
-            lambda: out.claim(),
-            lambda: out.claim("10"),
-            lambda: out.claim(10, nbytes=5),
-            lambda: inp.pop(1.0),
-            lambda: inp.pop(timeout=[]),
-            lambda: inp.lease_many(),
-            lambda: inp.lease_many("10"),
-            lambda: out.done(),
-            lambda: inp.done("1"),
-        ):
-            with pytest.raises(TypeError):
-                call()
-        assert ring.claimed == 0
+def test_calls_with_wrong_arguments_are_type_errors(ring, out, inp):
+    for call in (
+        lambda: out.push(),
+        lambda: out.push(b"a", 1),
+        lambda: out.push(b"a", speed=1),
+        lambda: out.push(b"a", timeout="soon"),
+        lambda: out.push(b"a", kind="x"),
+        lambda: out.push_many(),
+        lambda: out.claim(),
+        lambda: out.claim("10"),
+        lambda: out.claim(10, nbytes=5),
+        lambda: inp.pop(1.0),
+        lambda: inp.pop(timeout=[]),
+        lambda: inp.lease_many(),
+        lambda: inp.lease_many("10"),
+        lambda: out.done(),
+        lambda: inp.done("1"),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert ring.claimed == 0
 
 
-def test_numbers_out_of_range_are_value_errors(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for call in (
-            lambda: out.push(b"a", kind=1),
-            lambda: out.push(b"a", kind=2),
-            lambda: out.push(b"a", kind=3),
-            lambda: out.push(b"\xff\xff\xff\xff\0\0\0\1" + bytes(8), kind=4),
-            lambda: out.push(b"", kind=5),
-            lambda: out.push(b"a", kind=15),
-            lambda: out.push(b"a", kind=256),
-            lambda: out.push(b"a", kind=-1),
-            lambda: out.claim(-1),
-            lambda: out.claim(10, align=3),
-            lambda: inp.lease_many(0),
-            lambda: inp.lease_many(-1),
-            lambda: inp.slot(-1),
-            lambda: out.next(-1),
-            lambda: out.next(0),
-        ):
-            with pytest.raises(ValueError, match=r"must|at least"):
-                call()
-        assert ring.claimed == 0
+def test_numbers_out_of_range_are_value_errors(ring, out, inp):
+    for call in (
+        lambda: out.push(b"a", kind=1),
+        lambda: out.push(b"a", kind=2),
+        lambda: out.push(b"a", kind=3),
+        lambda: out.push(b"\xff\xff\xff\xff\0\0\0\1" + bytes(8), kind=4),
+        lambda: out.push(b"", kind=5),
+        lambda: out.push(b"a", kind=15),
+        lambda: out.push(b"a", kind=256),
+        lambda: out.push(b"a", kind=-1),
+        lambda: out.claim(-1),
+        lambda: out.claim(10, align=3),
+        lambda: inp.lease_many(0),
+        lambda: inp.lease_many(-1),
+        lambda: inp.slot(-1),
+        lambda: out.next(-1),
+        lambda: out.next(0),
+    ):
+        with pytest.raises(ValueError, match=r"must|at least"):
+            call()
+    assert ring.claimed == 0
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan")])
@@ -277,17 +271,13 @@ def test_types_are_made_by_the_ring_only():
 # --- who may take part ------------------------------------------------------------------------
 
 
-def test_second_single_producer_is_refused_and_the_first_goes_on(name):
-    with (
-        shmring.create(name, slots=1024, single_producer=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        for attempt in (ring.producer, ring.sequence):
-            with pytest.raises(shmring.SecondProducer, match=str(os.getpid())):
-                attempt()
-        out.push(b"x")
-        assert inp.pop(timeout=0) == b"x"
+@pytest.mark.ring(single_producer=True)
+def test_second_single_producer_is_refused_and_the_first_goes_on(ring, out, inp):
+    for attempt in (ring.producer, ring.sequence):
+        with pytest.raises(shmring.SecondProducer, match=str(os.getpid())):
+            attempt()
+    out.push(b"x")
+    assert inp.pop(timeout=0) == b"x"
 
 
 def test_second_consumer_of_an_exclusive_branch_is_refused(ring):

@@ -7,25 +7,23 @@ import pytest
 import shmring
 
 
-def test_loops_of_threads_that_share_a_consumer_all_end(ring, thread):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for run in range(20):
-            waiting = [thread(list, loop) for loop in [iter(inp) for _ in range(4)]]
-            out.push_many([b"%d.%d" % (run, i) for i in range(10)])
-            out.push_end()
-            got = [message for loop in waiting for message in loop.outcome()]
-            assert sorted(got) == sorted(b"%d.%d" % (run, i) for i in range(10))
+def test_loops_of_threads_that_share_a_consumer_all_end(out, inp, thread):
+    for run in range(20):
+        waiting = [thread(list, loop) for loop in [iter(inp) for _ in range(4)]]
+        out.push_many([b"%d.%d" % (run, i) for i in range(10)])
+        out.push_end()
+        got = [message for loop in waiting for message in loop.outcome()]
+        assert sorted(got) == sorted(b"%d.%d" % (run, i) for i in range(10))
 
 
-def test_loop_that_has_ended_stays_ended_and_another_one_goes_on(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push_end()
-        loop = iter(inp)
-        assert list(loop) == []
-        out.push(b"1")
-        assert list(loop) == []
-        out.push_end()
-        assert list(inp) == [b"1"]
+def test_loop_that_has_ended_stays_ended_and_another_one_goes_on(out, inp):
+    out.push_end()
+    loop = iter(inp)
+    assert list(loop) == []
+    out.push(b"1")
+    assert list(loop) == []
+    out.push_end()
+    assert list(inp) == [b"1"]
 
 
 def test_marker_as_a_message_is_handed_back_by_who_abandons_it(ring):

@@ -32,13 +32,12 @@ async def test_messages_go_from_task_to_task(ring, run):
     assert found == [b"%d" % i for i in range(3000)]
 
 
-async def test_get_waits_for_a_message(ring, run):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for i in range(20):
-            reader = asyncio.create_task(inp.get())
-            await waits(reader)
-            out.push(b"%d" % i)
-            assert await reader == b"%d" % i
+async def test_get_waits_for_a_message(out, inp, run):
+    for i in range(20):
+        reader = asyncio.create_task(inp.get())
+        await waits(reader)
+        out.push(b"%d" % i)
+        assert await reader == b"%d" % i
 
 
 async def test_put_waits_for_room(ring, run):
@@ -54,36 +53,34 @@ async def test_put_waits_for_room(ring, run):
         assert found == {5, 3000}
 
 
-async def test_timeouts(ring, run):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for timeout in (0, 0.03):
-            start = time.monotonic()
-            with pytest.raises(shmring.Empty):
-                await inp.get(timeout=timeout)
-            assert not await inp.ready(timeout=timeout)
-            assert time.monotonic() - start >= timeout  # twice; a loop counts milliseconds
-        for _ in range(ring.slots):
-            await out.put(b"x")
-        for timeout in (0, 0.03):
-            with pytest.raises(shmring.Full, match="was full for"):
-                await out.put(b"x", timeout=timeout)
-        assert await inp.ready(timeout=0)
-        assert await inp.get(timeout=0) == b"x"
-        for timeout in (-1, float("nan")):
-            for call in (inp.get, inp.ready, lambda **t: out.put(b"x", **t)):
-                with pytest.raises(ValueError, match="timeout"):
-                    await call(timeout=timeout)
-        assert ring.claimed == ring.slots
+async def test_timeouts(ring, out, inp, run):
+    for timeout in (0, 0.03):
+        start = time.monotonic()
+        with pytest.raises(shmring.Empty):
+            await inp.get(timeout=timeout)
+        assert not await inp.ready(timeout=timeout)
+        assert time.monotonic() - start >= timeout  # twice; a loop counts milliseconds
+    for _ in range(ring.slots):
+        await out.put(b"x")
+    for timeout in (0, 0.03):
+        with pytest.raises(shmring.Full, match="was full for"):
+            await out.put(b"x", timeout=timeout)
+    assert await inp.ready(timeout=0)
+    assert await inp.get(timeout=0) == b"x"
+    for timeout in (-1, float("nan")):
+        for call in (inp.get, inp.ready, lambda **t: out.put(b"x", **t)):
+            with pytest.raises(ValueError, match="timeout"):
+                await call(timeout=timeout)
+    assert ring.claimed == ring.slots
 
 
-async def test_ready_is_for_every_call_that_does_not_wait(ring, run):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        reader = asyncio.create_task(inp.ready())
-        await waits(reader)
-        out.push_many([b"x"] * 5)
-        assert await reader
-        with inp.lease_many(256, timeout=0) as batch:
-            assert len(batch) == 5
+async def test_ready_is_for_every_call_that_does_not_wait(out, inp, run):
+    reader = asyncio.create_task(inp.ready())
+    await waits(reader)
+    out.push_many([b"x"] * 5)
+    assert await reader
+    with inp.lease_many(256, timeout=0) as batch:
+        assert len(batch) == 5
 
 
 async def test_errors_are_those_of_the_calls_that_wait(ring, run):
@@ -159,14 +156,13 @@ TAKING = {
 @pytest.mark.parametrize("first", TAKING)
 @pytest.mark.parametrize("second", ["get", "lease_many"])
 @pytest.mark.parametrize("messages", [0, 3])
-async def test_an_end_ends_two_tasks_by_whichever_call(ring, run, first, second, messages):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        tasks = [asyncio.create_task(TAKING[call](inp)) for call in (first, second)]
-        await waits(tasks[1])
-        for _ in range(messages):
-            await out.put(b"x")
-        await out.put_end()
-        await asyncio.gather(*tasks)
+async def test_an_end_ends_two_tasks_by_whichever_call(out, inp, run, first, second, messages):
+    tasks = [asyncio.create_task(TAKING[call](inp)) for call in (first, second)]
+    await waits(tasks[1])
+    for _ in range(messages):
+        await out.put(b"x")
+    await out.put_end()
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("call", TAKING)
@@ -189,7 +185,7 @@ async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
             assert await asyncio.to_thread(other.outcome) == []
 
 
-def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, until):
+def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(out, inp, thread, until):
     """The loops' threads are asleep when another thread takes the end, and are called."""
     begun = [threading.Event(), threading.Event()]
 
@@ -199,32 +195,30 @@ def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, 
         event.set()
         await task
 
-    with ring.producer() as out, ring.consumer("a") as inp:
-        loops = [thread(asyncio.run, iterate(event)) for event in begun]
-        until(lambda: all(event.is_set() for event in begun), "both loops' tasks")
-        out.push_end()
-        with pytest.raises((shmring.EndOfStream, shmring.Empty)):
-            inp.pop(timeout=0)
-        for loop in loops:
-            loop.outcome()
+    loops = [thread(asyncio.run, iterate(event)) for event in begun]
+    until(lambda: all(event.is_set() for event in begun), "both loops' tasks")
+    out.push_end()
+    with pytest.raises((shmring.EndOfStream, shmring.Empty)):
+        inp.pop(timeout=0)
+    for loop in loops:
+        loop.outcome()
 
 
-async def test_an_end_is_not_told_again_to_who_comes_later(ring, run):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        task = asyncio.create_task(inp.ready())
-        await waits(task)
-        await out.put_end()
-        with pytest.raises(shmring.EndOfStream):
-            await inp.get()
-        with pytest.raises(shmring.EndOfStream):
-            await task
-        assert not await inp.ready(timeout=0)
-        await out.put(b"of the next run")
-        assert await inp.ready()
-        assert await inp.get() == b"of the next run"
+async def test_an_end_is_not_told_again_to_who_comes_later(out, inp, run):
+    task = asyncio.create_task(inp.ready())
+    await waits(task)
+    await out.put_end()
+    with pytest.raises(shmring.EndOfStream):
+        await inp.get()
+    with pytest.raises(shmring.EndOfStream):
+        await task
+    assert not await inp.ready(timeout=0)
+    await out.put(b"of the next run")
+    assert await inp.ready()
+    assert await inp.get() == b"of the next run"
 
 
-async def test_a_busy_consumer_lets_other_tasks_run(ring, run):
+async def test_a_busy_consumer_lets_other_tasks_run(out, inp, run):
     turns = 0
 
     async def others():
@@ -233,16 +227,15 @@ async def test_a_busy_consumer_lets_other_tasks_run(ring, run):
             turns += 1
             await asyncio.sleep(0)
 
-    with ring.producer() as out, ring.consumer("a") as inp:
-        other = asyncio.create_task(others())
-        for _ in range(1000):
-            await out.put(b"x")
-        before = turns
-        assert before >= 3
-        for _ in range(1000):
-            await inp.get()
-        assert turns >= before + 3
-        other.cancel()
+    other = asyncio.create_task(others())
+    for _ in range(1000):
+        await out.put(b"x")
+    before = turns
+    assert before >= 3
+    for _ in range(1000):
+        await inp.get()
+    assert turns >= before + 3
+    other.cancel()
 
 
 def test_one_thread_waits_for_all_rings_and_ends(name, run, until):

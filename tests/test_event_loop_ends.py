@@ -99,21 +99,20 @@ def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(ring, run,
     assert sorted(map(int, found)) == list(range(count))
 
 
-async def test_a_cancelled_put_has_published_nothing(ring, run):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for _ in range(ring.slots):
-            await out.put(b"old")
-        for how in range(200):
-            task = asyncio.create_task(out.put(b"new"))
-            for _ in range(how % 10):
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-        assert ring.claimed == ring.slots
-        inp.lease_many(ring.slots).release()
-        await out.put(b"new")
-        assert await inp.get() == b"new"
+async def test_a_cancelled_put_has_published_nothing(ring, out, inp, run):
+    for _ in range(ring.slots):
+        await out.put(b"old")
+    for how in range(200):
+        task = asyncio.create_task(out.put(b"new"))
+        for _ in range(how % 10):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+    assert ring.claimed == ring.slots
+    inp.lease_many(ring.slots).release()
+    await out.put(b"new")
+    assert await inp.get() == b"new"
 
 
 TAKES = """
@@ -128,27 +127,26 @@ for data in inp:
 
 
 async def test_what_a_cancelled_task_was_woken_for_goes_to_another_process(
-    ring, run, child, until, participant
+    ring, out, inp, run, child, until, participant
 ):
-    with ring.producer() as out, ring.consumer("a") as inp:
+    reader = asyncio.create_task(inp.get())
+    await waits(reader)
+    other = child(TAKES, ring.name)
+    assert other.line() == "ready"
+    until(lambda: participant(ring, "other")["empty_waits"] > 0)
+    for i in range(50):
+        out.push(b"%d" % i)
+        reader.cancel()
+        await asyncio.wait([reader])
+        if reader.cancelled():
+            assert other.line() == str(i)
+        else:
+            assert reader.result() == b"%d" % i
         reader = asyncio.create_task(inp.get())
         await waits(reader)
-        other = child(TAKES, ring.name)
-        assert other.line() == "ready"
-        until(lambda: participant(ring, "other")["empty_waits"] > 0)
-        for i in range(50):
-            out.push(b"%d" % i)
-            reader.cancel()
-            await asyncio.wait([reader])
-            if reader.cancelled():
-                assert other.line() == str(i)
-            else:
-                assert reader.result() == b"%d" % i
-            reader = asyncio.create_task(inp.get())
-            await waits(reader)
-        reader.cancel()
-        await out.put_end()
-        other.end()
+    reader.cancel()
+    await out.put_end()
+    other.end()
 
 
 # --- loops that close, processes that fork --------------------------------------------------------

@@ -44,21 +44,20 @@ def test_every_call_on_the_parents_handles_says_so(ring, in_child):
     assert [inp.pop(timeout=0) for _ in range(3)] == [b"2", b"3", b"4"]
 
 
-def test_claim_is_the_parents(ring, in_child):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        slot = out.claim(3)
+def test_claim_is_the_parents(out, inp, in_child):
+    slot = out.claim(3)
 
-        def child():
-            with pytest.raises(shmring.ForkedHandle):
-                slot.commit()
-            with pytest.raises(shmring.ForkedHandle), slot:
-                pass
-            slot.__exit__(ValueError, None, None)
+    def child():
+        with pytest.raises(shmring.ForkedHandle):
+            slot.commit()
+        with pytest.raises(shmring.ForkedHandle), slot:
+            pass
+        slot.__exit__(ValueError, None, None)
 
-        in_child(child)
-        slot.buffer[:] = b"abc"
-        slot.commit()
-        assert inp.pop(timeout=0) == b"abc"
+    in_child(child)
+    slot.buffer[:] = b"abc"
+    slot.commit()
+    assert inp.pop(timeout=0) == b"abc"
 
 
 def test_ring_attaches_again_in_the_child(ring, in_child):
@@ -160,31 +159,31 @@ def test_child_that_ends_normally_disturbs_nobody(name, child):
     assert name not in shmring.rings()
 
 
+@pytest.mark.ring(slots=1 << 18)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_thread_that_copied_when_its_process_forked_is_not_waited_for_in_the_child(name, in_child):
+def test_thread_that_copied_when_its_process_forked_is_not_waited_for_in_the_child(out, in_child):
     message = bytes(64 << 20)
-    with shmring.create(name, slots=1 << 18, temporary=True) as ring, ring.producer() as out:
-        copying = threading.Thread(target=out.push, args=(message,))
-        copying.start()
-        while copying.is_alive():
-            try:
-                out.available()
-            except shmring.ClaimOpen:
-                break
-            except ValueError:  # the copy has not begun
-                pass
+    copying = threading.Thread(target=out.push, args=(message,))
+    copying.start()
+    while copying.is_alive():
+        try:
+            out.available()
+        except shmring.ClaimOpen:
+            break
+        except ValueError:  # the copy has not begun
+            pass
 
-        def child():
-            for call in (
-                lambda: out.push(b"x"),
-                lambda: out.push_many([b"x"]),
-                lambda: out.claim(10),
-                out.next,
-            ):
-                with pytest.raises(shmring.ForkedHandle):
-                    call()
-            out.close()
+    def child():
+        for call in (
+            lambda: out.push(b"x"),
+            lambda: out.push_many([b"x"]),
+            lambda: out.claim(10),
+            out.next,
+        ):
+            with pytest.raises(shmring.ForkedHandle):
+                call()
+        out.close()
 
-        in_child(child)
-        copying.join()
-        assert out.push(b"x") > 0
+    in_child(child)
+    copying.join()
+    assert out.push(b"x") > 0

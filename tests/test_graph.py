@@ -162,12 +162,11 @@ def test_then_chains_and_closes_the_loop(ring):
     assert [branch["after"] for branch in ring.branches()] == [[], ["a"]]
 
 
-def test_a_consumer_is_no_name_to_follow(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push(b"stays")
-        with pytest.raises(TypeError, match="give 'a'"):
-            ring.consumer("b", after=inp)
-        assert inp.pop(timeout=0) == b"stays"
+def test_a_consumer_is_no_name_to_follow(ring, out, inp):
+    out.push(b"stays")
+    with pytest.raises(TypeError, match="give 'a'"):
+        ring.consumer("b", after=inp)
+    assert inp.pop(timeout=0) == b"stays"
 
 
 def test_newcomer_joins_a_fan_out_while_traffic_flows(ring):

@@ -185,15 +185,14 @@ def test_what_a_peer_writes_anywhere_crashes_nobody(name, child):
     assert child(SCRIBBLE, name, 1, 60).end() == "survived\n"
 
 
-def test_a_batch_whose_messages_are_gone_is_damaged(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for _ in range(3):
-            out.push(b"x")
-        batch = inp.lease_many(3)
-        with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            control = len(memory) - ring.slots * 332
-            for slot in range(3):
-                memory[control + slot * 32 + 29] = 1  # aborted
-        with pytest.raises(shmring.Damaged, match="was there when it was taken"):
-            _ = batch.lengths
-        batch.release()
+def test_a_batch_whose_messages_are_gone_is_damaged(ring, out, inp):
+    for _ in range(3):
+        out.push(b"x")
+    batch = inp.lease_many(3)
+    with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        control = len(memory) - ring.slots * 332
+        for slot in range(3):
+            memory[control + slot * 32 + 29] = 1  # aborted
+    with pytest.raises(shmring.Damaged, match="was there when it was taken"):
+        _ = batch.lengths
+    batch.release()

@@ -210,13 +210,12 @@ def test_aborted_claims_and_open_ones_are_no_messages(ring):
         agree(ring)
 
 
-def test_rest_of_a_low_level_claim_is_an_aborted_run(ring):
-    with ring.producer() as out:
-        first = out.next(5)
-        out.done(first + 1, 10)
-        assert len(agree(ring)) == 2
-        with LayoutReader(ring.path) as reader:
-            assert list(reader.walk(first)) == [(0, 0), (1, 0), (2, ABORTED)]
+def test_rest_of_a_low_level_claim_is_an_aborted_run(ring, out):
+    first = out.next(5)
+    out.done(first + 1, 10)
+    assert len(agree(ring)) == 2
+    with LayoutReader(ring.path) as reader:
+        assert list(reader.walk(first)) == [(0, 0), (1, 0), (2, ABORTED)]
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -180,18 +180,17 @@ def test_data_outlives_the_ring_that_was_closed(name):
     assert bytes(view) == b"still here"
 
 
-def test_read_only_ring_shows_but_takes_no_part(ring):
-    with ring.producer() as out, ring.consumer("a"):
-        out.push(b"shown")
-        participants = len(ring.participants())
-        with shmring.attach(ring.name, read_only=True) as looker:
-            assert looker.read_only
-            assert [row[6] for row in looker.rows()] == [b"shown"]
-            assert len(ring.participants()) == participants
-            with pytest.raises(shmring.PermissionRefused, match="read-only"):
-                looker.producer()
-            with pytest.raises(shmring.PermissionRefused, match="read-only"):
-                looker.consumer("b")
+def test_read_only_ring_shows_but_takes_no_part(ring, out, inp):
+    out.push(b"shown")
+    participants = len(ring.participants())
+    with shmring.attach(ring.name, read_only=True) as looker:
+        assert looker.read_only
+        assert [row[6] for row in looker.rows()] == [b"shown"]
+        assert len(ring.participants()) == participants
+        with pytest.raises(shmring.PermissionRefused, match="read-only"):
+            looker.producer()
+        with pytest.raises(shmring.PermissionRefused, match="read-only"):
+            looker.consumer("b")
 
 
 def test_read_only_ring_works_on_a_file_without_write_permission(ring):

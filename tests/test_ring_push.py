@@ -31,17 +31,13 @@ def fill(out):
 # --- push -------------------------------------------------------------------------------------
 
 
+@pytest.mark.ring(slots=16_384, checksum=True)
 @pytest.mark.parametrize("size", [0, 1, 299, 300, 301, 600, 5000, 300_000, 3_000_000])
-def test_message_of_any_size_comes_back_as_it_went(name, size):
+def test_message_of_any_size_comes_back_as_it_went(ring, out, inp, size):
     data = np.random.default_rng(size).bytes(size)
-    with (
-        shmring.create(name, slots=16_384, checksum=True, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        for _ in range(20):  # several laps of the ring with the largest
-            out.push(data, timeout=0)
-            assert inp.pop(timeout=0) == data
+    for _ in range(20):  # several laps of the ring with the largest
+        out.push(data, timeout=0)
+        assert inp.pop(timeout=0) == data
 
 
 @pytest.mark.parametrize(
@@ -57,39 +53,32 @@ def test_message_of_any_size_comes_back_as_it_went(name, size):
     ],
     ids=lambda data: type(data).__name__,
 )
-def test_push_takes_whatever_has_the_buffer_protocol(ring, data):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push(data)
-        assert inp.pop() == b"abcd"
+def test_push_takes_whatever_has_the_buffer_protocol(out, inp, data):
+    out.push(data)
+    assert inp.pop() == b"abcd"
 
 
-def test_kind_travels_with_the_message(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push(b"x", kind=200)
-        with inp.lease() as m:
-            assert m.kind == 200
+def test_kind_travels_with_the_message(out, inp):
+    out.push(b"x", kind=200)
+    with inp.lease() as m:
+        assert m.kind == 200
 
 
-def test_time_is_wall_clock_time_of_publication(name):
-    with (
-        shmring.create(name, slots=1024, clock="precise", temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        before = time.time_ns()
-        out.push(b"x")
-        after = time.time_ns()
-        assert before <= inp.lease().time <= after
+@pytest.mark.ring(clock="precise")
+def test_time_is_wall_clock_time_of_publication(out, inp):
+    before = time.time_ns()
+    out.push(b"x")
+    after = time.time_ns()
+    assert before <= inp.lease().time <= after
 
 
 # --- a full ring ------------------------------------------------------------------------------
 
 
-def test_full_names_the_ring_and_the_time(ring):
-    with ring.producer() as out, ring.consumer("a"):
-        fill(out)
-        with pytest.raises(shmring.Full, match=rf'ring "{ring.name}" was full for 0\.01 s'):
-            out.push(b"x", timeout=0.01)
+def test_full_names_the_ring_and_the_time(ring, out, inp):
+    fill(out)
+    with pytest.raises(shmring.Full, match=rf'ring "{ring.name}" was full for 0\.01 s'):
+        out.push(b"x", timeout=0.01)
 
 
 def test_producer_that_raises_does_not_wait_unless_told(ring):
@@ -119,12 +108,11 @@ def test_producer_that_drops_counts_what_it_dropped(ring, participant):
 # --- push_many --------------------------------------------------------------------------------
 
 
-def test_push_many_rows_of_an_array_are_messages_in_order(ring):
+def test_push_many_rows_of_an_array_are_messages_in_order(out, inp):
     rows = np.random.default_rng(1).integers(0, 256, (500, 300), np.uint8)
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for lap in range(5):
-            assert out.push_many(rows, timeout=0) == lap * 500
-            assert popped(inp, 500) == [row.tobytes() for row in rows]
+    for lap in range(5):
+        assert out.push_many(rows, timeout=0) == lap * 500
+        assert popped(inp, 500) == [row.tobytes() for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -139,101 +127,88 @@ def test_push_many_rows_of_an_array_are_messages_in_order(ring):
     ],
     ids=["contiguous", "columns", "every second", "broadcast", "one column", "no bytes"],
 )
-def test_push_many_takes_rows_that_are_each_contiguous(ring, rows):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push_many(rows)
-        assert popped(inp, len(rows)) == [row.tobytes() for row in rows]
+def test_push_many_takes_rows_that_are_each_contiguous(out, inp, rows):
+    out.push_many(rows)
+    assert popped(inp, len(rows)) == [row.tobytes() for row in rows]
 
 
-def test_push_many_takes_lists_of_different_lengths_and_types(ring):
+def test_push_many_takes_lists_of_different_lengths_and_types(out, inp):
     rows = [b"", b"x" * 300, bytearray(b"abc"), memoryview(b"defg"), np.zeros(3, np.uint8)]
-    with ring.producer() as out, ring.consumer("a") as inp:
-        assert out.push_many(rows) == 0
-        assert popped(inp, 5) == [bytes(row) for row in rows]
-        assert out.push_many(tuple(rows)) == 5
+    assert out.push_many(rows) == 0
+    assert popped(inp, 5) == [bytes(row) for row in rows]
+    assert out.push_many(tuple(rows)) == 5
 
 
-def test_push_many_of_nothing_publishes_nothing(ring):
-    with ring.producer() as out:
-        out.push(b"x")
-        assert out.push_many([]) == 1
-        assert out.push_many(np.zeros((0, 300), np.uint8)) == 1
-        assert ring.claimed == 1
+def test_push_many_of_nothing_publishes_nothing(ring, out):
+    out.push(b"x")
+    assert out.push_many([]) == 1
+    assert out.push_many(np.zeros((0, 300), np.uint8)) == 1
+    assert ring.claimed == 1
 
 
-def test_push_many_that_does_not_fit_now_publishes_nothing(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push_many([b"x"] * 1000)
-        with pytest.raises(shmring.Full):
-            out.push_many([b"y"] * 25, timeout=0)
-        assert ring.claimed == 1000
-        assert out.push_many([b"y"] * 24, timeout=0) == 1000
-        popped(inp, 1)
+def test_push_many_that_does_not_fit_now_publishes_nothing(ring, out, inp):
+    out.push_many([b"x"] * 1000)
+    with pytest.raises(shmring.Full):
+        out.push_many([b"y"] * 25, timeout=0)
+    assert ring.claimed == 1000
+    assert out.push_many([b"y"] * 24, timeout=0) == 1000
+    popped(inp, 1)
 
 
-def test_push_many_of_megabytes_by_several_threads_of_one_producer(name, thread):
+@pytest.mark.ring(slots=65_536)
+def test_push_many_of_megabytes_by_several_threads_of_one_producer(out, inp, thread):
     rows = np.zeros((8000, 300), np.uint8)  # over the limit beyond which the GIL is given up
-    with (
-        shmring.create(name, slots=65_536, temporary=True) as ring,
-        ring.producer() as out,
-        ring.consumer("a") as inp,
-    ):
-        threads = [thread(out.push_many, rows) for _ in range(4)]
-        assert sorted(t.outcome() for t in threads) == [0, 8000, 16_000, 24_000]
-        assert len(inp.lease_many(100_000)) == 32_000
+    threads = [thread(out.push_many, rows) for _ in range(4)]
+    assert sorted(t.outcome() for t in threads) == [0, 8000, 16_000, 24_000]
+    assert len(inp.lease_many(100_000)) == 32_000
 
 
 # --- claim ------------------------------------------------------------------------------------
 
 
-def test_claim_is_committed_on_leaving(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        with out.claim(1000) as slot:
-            assert slot.message_id == 0
-            assert len(slot.buffer) == 1000
-            slot.buffer[:] = b"z" * 1000
-            with pytest.raises(shmring.Empty):
-                inp.pop(timeout=0)
-        assert inp.pop(timeout=0) == b"z" * 1000
-
-
-def test_claim_is_aborted_by_an_exception_and_readers_step_over_it(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.push(b"before")
-        with pytest.raises(ZeroDivisionError), out.claim(5000):
-            _ = 1 / 0
-        out.push(b"after")
-        assert popped(inp, 2) == [b"before", b"after"]
+def test_claim_is_committed_on_leaving(out, inp):
+    with out.claim(1000) as slot:
+        assert slot.message_id == 0
+        assert len(slot.buffer) == 1000
+        slot.buffer[:] = b"z" * 1000
         with pytest.raises(shmring.Empty):
             inp.pop(timeout=0)
+    assert inp.pop(timeout=0) == b"z" * 1000
 
 
-def test_claim_that_is_dropped_is_aborted(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        out.claim(10)
-        gc.collect()
-        out.push(b"after")
-        assert inp.pop(timeout=0) == b"after"
+def test_claim_is_aborted_by_an_exception_and_readers_step_over_it(out, inp):
+    out.push(b"before")
+    with pytest.raises(ZeroDivisionError), out.claim(5000):
+        _ = 1 / 0
+    out.push(b"after")
+    assert popped(inp, 2) == [b"before", b"after"]
+    with pytest.raises(shmring.Empty):
+        inp.pop(timeout=0)
 
 
-def test_claim_can_be_cut_and_marked(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        slot = out.claim(1000)
-        slot.buffer[:3] = b"abc"
-        slot.commit(3, kind=19)
-        with inp.lease(timeout=0) as m:
-            assert bytes(m.data) == b"abc"
-            assert m.kind == 19
+def test_claim_that_is_dropped_is_aborted(out, inp):
+    out.claim(10)
+    gc.collect()
+    out.push(b"after")
+    assert inp.pop(timeout=0) == b"after"
 
 
-def test_commit_and_abort_end_a_claim_once(ring):
-    with ring.producer() as out:
-        for end in (lambda slot: slot.commit(), lambda slot: slot.abort()):
-            with out.claim(10) as slot:
-                end(slot)
-                for again in (slot.commit, slot.abort, lambda slot=slot: slot.buffer):
-                    with pytest.raises(shmring.Closed, match="committed or aborted"):
-                        again()
+def test_claim_can_be_cut_and_marked(out, inp):
+    slot = out.claim(1000)
+    slot.buffer[:3] = b"abc"
+    slot.commit(3, kind=19)
+    with inp.lease(timeout=0) as m:
+        assert bytes(m.data) == b"abc"
+        assert m.kind == 19
+
+
+def test_commit_and_abort_end_a_claim_once(out):
+    for end in (lambda slot: slot.commit(), lambda slot: slot.abort()):
+        with out.claim(10) as slot:
+            end(slot)
+            for again in (slot.commit, slot.abort, lambda slot=slot: slot.buffer):
+                with pytest.raises(shmring.Closed, match="committed or aborted"):
+                    again()
 
 
 def test_claim_cannot_grow(ring):
@@ -247,34 +222,32 @@ def test_claim_cannot_grow(ring):
 
 @pytest.mark.parametrize("at", [0, 4, 120])
 @pytest.mark.parametrize("before", [0, 1, 2, 5, 13])
-def test_aligned_claim_puts_a_byte_on_a_64_byte_boundary_for_both_sides(ring, before, at):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for _ in range(before):
-            out.push(b"x")
-            inp.pop()
-        with out.claim(10_000, align=at) as slot:
-            view = np.frombuffer(slot.buffer, np.uint8)
-            assert (view.ctypes.data + at) % 64 == 0
-            view[:] = np.arange(10_000) % 251
-        with inp.lease() as m:
-            view = np.frombuffer(m.data, np.uint8)
-            assert (view.ctypes.data + at) % 64 == 0
-            assert (view == np.arange(10_000) % 251).all()
+def test_aligned_claim_puts_a_byte_on_a_64_byte_boundary_for_both_sides(out, inp, before, at):
+    for _ in range(before):
+        out.push(b"x")
+        inp.pop()
+    with out.claim(10_000, align=at) as slot:
+        view = np.frombuffer(slot.buffer, np.uint8)
+        assert (view.ctypes.data + at) % 64 == 0
+        view[:] = np.arange(10_000) % 251
+    with inp.lease() as m:
+        view = np.frombuffer(m.data, np.uint8)
+        assert (view.ctypes.data + at) % 64 == 0
+        assert (view == np.arange(10_000) % 251).all()
 
 
-def test_one_claim_at_a_time(ring):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        with out.claim(10):
-            for other in (
-                lambda: out.push(b"x"),
-                lambda: out.push(b"x" * (2 << 20)),
-                lambda: out.push_many([b"x"]),
-                lambda: out.claim(1),
-                out.push_end,
-            ):
-                with pytest.raises((shmring.ClaimOpen, shmring.MessageTooLarge), match=ring.name):
-                    other()
-        assert len(inp.pop(timeout=0)) == 10
+def test_one_claim_at_a_time(ring, out, inp):
+    with out.claim(10):
+        for other in (
+            lambda: out.push(b"x"),
+            lambda: out.push(b"x" * (2 << 20)),
+            lambda: out.push_many([b"x"]),
+            lambda: out.claim(1),
+            out.push_end,
+        ):
+            with pytest.raises((shmring.ClaimOpen, shmring.MessageTooLarge), match=ring.name):
+                other()
+    assert len(inp.pop(timeout=0)) == 10
 
 
 def test_views_of_a_claim_stay_mapped_after_everything_was_closed(name):

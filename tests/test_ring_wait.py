@@ -87,15 +87,14 @@ def test_huge_timeouts_are_for_ever(ring, thread, until, participant, timeout):
 
 
 @pytest.mark.parametrize("timeout", [-1, -1e-9, float("nan"), float("-inf")])
-def test_timeout_that_is_no_time_is_refused(ring, timeout):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        for call in PUSHES.values():
-            with pytest.raises(ValueError, match="timeout"):
-                call(out, timeout=timeout)
-        for call in POPS.values():
-            with pytest.raises(ValueError, match="timeout"):
-                call(inp, timeout=timeout)
-        assert ring.claimed == 0
+def test_timeout_that_is_no_time_is_refused(ring, out, inp, timeout):
+    for call in PUSHES.values():
+        with pytest.raises(ValueError, match="timeout"):
+            call(out, timeout=timeout)
+    for call in POPS.values():
+        with pytest.raises(ValueError, match="timeout"):
+            call(inp, timeout=timeout)
+    assert ring.claimed == 0
 
 
 @pytest.mark.parametrize(
@@ -210,18 +209,17 @@ def test_consumer_of_a_file_that_was_removed_does_not_wait_for_ever(ring, thread
         inp.pop(timeout=0.01)
 
 
-def test_ring_that_was_removed_and_made_anew_is_left(ring, name, thread):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        os.unlink(ring.path)
-        with shmring.create(name, slots=1024, temporary=True):
-            with pytest.raises(shmring.RingNotFound, match="and made anew"):
-                thread(inp.pop).outcome()
-            out.push_many([b"x"] * ring.slots)
-            with pytest.raises(shmring.RingNotFound, match="and made anew"):
-                thread(out.push, b"x").outcome()
-            inp.lease_many(ring.slots).release()
-            with pytest.raises(shmring.RingNotFound, match="and made anew"):
-                thread(lambda: shmring.wait([inp]) and inp.pop()).outcome()
+def test_ring_that_was_removed_and_made_anew_is_left(ring, out, inp, name, thread):
+    os.unlink(ring.path)
+    with shmring.create(name, slots=1024, temporary=True):
+        with pytest.raises(shmring.RingNotFound, match="and made anew"):
+            thread(inp.pop).outcome()
+        out.push_many([b"x"] * ring.slots)
+        with pytest.raises(shmring.RingNotFound, match="and made anew"):
+            thread(out.push, b"x").outcome()
+        inp.lease_many(ring.slots).release()
+        with pytest.raises(shmring.RingNotFound, match="and made anew"):
+            thread(lambda: shmring.wait([inp]) and inp.pop()).outcome()
 
 
 def push_and_take(out, inp, messages):
@@ -230,19 +228,17 @@ def push_and_take(out, inp, messages):
         inp.pop()
 
 
-def test_producer_that_never_waits_is_told_within_a_round(ring, name):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        os.unlink(ring.path)
-        push_and_take(out, inp, 3 * ring.slots)  # who is attached goes on
-        with shmring.create(name, slots=1024, temporary=True):
-            for _ in range(2):  # not once and for all
-                with pytest.raises(shmring.RingNotFound, match="and made anew"):
-                    push_and_take(out, inp, 2 * ring.slots)
+def test_producer_that_never_waits_is_told_within_a_round(ring, out, inp, name):
+    os.unlink(ring.path)
+    push_and_take(out, inp, 3 * ring.slots)  # who is attached goes on
+    with shmring.create(name, slots=1024, temporary=True):
+        for _ in range(2):  # not once and for all
+            with pytest.raises(shmring.RingNotFound, match="and made anew"):
+                push_and_take(out, inp, 2 * ring.slots)
 
 
-def test_producer_without_readers_is_told_within_a_round(ring):
-    with ring.producer() as out:
-        ring.subscribe("nobody", drop_oldest=True)
-        os.unlink(ring.path)
-        with pytest.raises(shmring.RingNotFound, match=r"was removed .* no consumer is attached"):
-            any(out.push_many([b"x"] * 512) < 0 for _ in range(6))
+def test_producer_without_readers_is_told_within_a_round(ring, out):
+    ring.subscribe("nobody", drop_oldest=True)
+    os.unlink(ring.path)
+    with pytest.raises(shmring.RingNotFound, match=r"was removed .* no consumer is attached"):
+        any(out.push_many([b"x"] * 512) < 0 for _ in range(6))

@@ -87,16 +87,15 @@ def test_what_cannot_be_waited_for_is_refused(ring):
             shmring.wait([inp], timeout)
 
 
-def test_a_wait_ends_with_a_stream_whose_end_another_thread_was_told_of(ring, thread):
-    with ring.producer() as out, ring.consumer("a") as inp:
-        ends = ends_of(inp)
-        waiter = thread(wait_any, [(inp, ends)], None, WAITS["futex"], None, 0)
-        out.push_end()
-        with pytest.raises((shmring.EndOfStream, shmring.Empty)):  # the core's wait may be in time
-            inp.pop(timeout=0)
-        assert waiter.outcome() == [inp]
-        assert wait_any([(inp, ends)], None, WAITS["futex"], None, 0) == [inp]
-        assert wait_any([(inp, ends_of(inp))], 0, WAITS["futex"], None, 0) == []
+def test_a_wait_ends_with_a_stream_whose_end_another_thread_was_told_of(out, inp, thread):
+    ends = ends_of(inp)
+    waiter = thread(wait_any, [(inp, ends)], None, WAITS["futex"], None, 0)
+    out.push_end()
+    with pytest.raises((shmring.EndOfStream, shmring.Empty)):  # the core's wait may be in time
+        inp.pop(timeout=0)
+    assert waiter.outcome() == [inp]
+    assert wait_any([(inp, ends)], None, WAITS["futex"], None, 0) == [inp]
+    assert wait_any([(inp, ends_of(inp))], 0, WAITS["futex"], None, 0) == []
 
 
 CTRL_C = """

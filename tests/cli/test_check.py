@@ -170,22 +170,21 @@ def test_producer_that_is_stopped_in_a_claim(
 
 
 def test_consumer_that_is_stopped_with_a_lease(
-    ring: shmring.Ring, name: str, child: RunChild
+    ring: shmring.Ring, out: shmring.Producer, name: str, child: RunChild
 ) -> None:
-    with ring.producer() as out:
-        out.push(b"x")
-        reader = child(CONSUMER, name)
-        reader.line()
-        stop(reader.pid)
-        status, said = check(name)
-        assert status == 1
-        assert f'consumer "reader" (pid {reader.pid}) is stopped and holds messages from' in said
-        with fill(ring):
-            assert check(name)[0] == 2
-            assert commands(check(name)[1]) == [f"kill -CONT {reader.pid}"]
-        mend(said)
-        reader.say()
-        reader.end()
+    out.push(b"x")
+    reader = child(CONSUMER, name)
+    reader.line()
+    stop(reader.pid)
+    status, said = check(name)
+    assert status == 1
+    assert f'consumer "reader" (pid {reader.pid}) is stopped and holds messages from' in said
+    with fill(ring):
+        assert check(name)[0] == 2
+        assert commands(check(name)[1]) == [f"kill -CONT {reader.pid}"]
+    mend(said)
+    reader.say()
+    reader.end()
 
 
 def test_consumer_that_hangs_with_a_lease(ring: shmring.Ring, name: str, child: RunChild) -> None:
@@ -348,40 +347,38 @@ def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> 
     shmring.unlink(name)
 
 
-def test_orphans_that_nobody_takes(ring: shmring.Ring, name: str, child: RunChild) -> None:
-    with ring.producer() as out:
-        out.push(b"x")
-        reader = child(CONSUMER, name)
-        reader.line()
-        reader.kill()
-        status, said = check(name)
-        assert status == 1
-        assert 'branch "b": messages of 1 consumers, which died or handed them back, wait' in said
-        assert commands(said) == [f"shmring consume {name} --branch b --until empty"]
-        assert shell(commands(said)[0]).stdout == "x\n"
-        assert check(name)[0] == 0
+def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunChild) -> None:
+    out.push(b"x")
+    reader = child(CONSUMER, name)
+    reader.line()
+    reader.kill()
+    status, said = check(name)
+    assert status == 1
+    assert 'branch "b": messages of 1 consumers, which died or handed them back, wait' in said
+    assert commands(said) == [f"shmring consume {name} --branch b --until empty"]
+    assert shell(commands(said)[0]).stdout == "x\n"
+    assert check(name)[0] == 0
 
 
 def test_a_message_that_is_delivered_again_and_again(
-    ring: shmring.Ring, name: str, child: RunChild
+    ring: shmring.Ring, out: shmring.Producer, name: str, child: RunChild
 ) -> None:
-    with ring.producer() as out:
-        out.push_many([b"fine", b"poison"])
-        with ring.consumer("b") as inp:
-            inp.pop()
-            inp.lease().nack()
-            assert "delivered" not in check(name)[1]
-            inp.lease().nack()
-        reader = child(CONSUMER, name)
-        reader.line()
-        status, said = check(name)
-        times = "message 1 was delivered 3 times, to consumers that died or handed it back"
-        assert status == 1
-        assert f'branch "b": {times}, and consumer "reader" (pid {reader.pid}) has it' in said
-        reader.kill()
-        status, said = check(name)
-        assert status == 1
-        assert f"{times}, and it waits for the next consumer. With max_deliveries=" in said
+    out.push_many([b"fine", b"poison"])
+    with ring.consumer("b") as inp:
+        inp.pop()
+        inp.lease().nack()
+        assert "delivered" not in check(name)[1]
+        inp.lease().nack()
+    reader = child(CONSUMER, name)
+    reader.line()
+    status, said = check(name)
+    times = "message 1 was delivered 3 times, to consumers that died or handed it back"
+    assert status == 1
+    assert f'branch "b": {times}, and consumer "reader" (pid {reader.pid}) has it' in said
+    reader.kill()
+    status, said = check(name)
+    assert status == 1
+    assert f"{times}, and it waits for the next consumer. With max_deliveries=" in said
 
 
 def test_participants_are_used_up_by_the_dead(name: str, child: RunChild) -> None:

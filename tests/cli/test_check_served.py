@@ -39,31 +39,29 @@ def journal(command: RunCommand) -> RunCommand:
 
 
 def test_journal_that_is_stopped(
-    ring: shmring.Ring, name: str, journal: RunCommand, small_disk: Path
+    out: shmring.Producer, name: str, journal: RunCommand, small_disk: Path
 ) -> None:
     running = journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        stop(running.pid)
-        out.push(b"y")
-        mend(says(name, 1, f"kill -CONT {running.pid}", "is stopped"))
-        out.push(b"z", durable=True)
-        assert check(name)[0] == 0
+    out.push(b"x", durable=True)
+    stop(running.pid)
+    out.push(b"y")
+    mend(says(name, 1, f"kill -CONT {running.pid}", "is stopped"))
+    out.push(b"z", durable=True)
+    assert check(name)[0] == 0
 
 
 def test_journal_that_was_killed(
-    ring: shmring.Ring, name: str, journal: RunCommand, small_disk: Path
+    out: shmring.Producer, name: str, journal: RunCommand, small_disk: Path
 ) -> None:
     running = journal(name, small_disk / "journal")
-    with ring.producer() as out:
-        out.push(b"x", durable=True)
-        running.kill()
-        running.wait()
-        out.push(b"y")
-        says(name, 1, f"shmring journal run {name} DIRECTORY", "its journal does not run")
-        journal(name, small_disk / "journal")
-        out.push(b"z", durable=True)
-        assert check(name)[0] == 0
+    out.push(b"x", durable=True)
+    running.kill()
+    running.wait()
+    out.push(b"y")
+    says(name, 1, f"shmring journal run {name} DIRECTORY", "its journal does not run")
+    journal(name, small_disk / "journal")
+    out.push(b"z", durable=True)
+    assert check(name)[0] == 0
 
 
 # --- sidecars -------------------------------------------------------------------------------------

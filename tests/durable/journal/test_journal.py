@@ -62,20 +62,19 @@ def test_a_branch_behind_the_journal_sees_only_what_is_on_disk(
 
 
 def test_without_a_journal_a_durable_push_publishes_nothing(
-    ring: shmring.Ring, tmp_path: Path
+    ring: shmring.Ring, out: shmring.Producer, tmp_path: Path
 ) -> None:
-    with ring.producer() as out:
-        with pytest.raises(BranchNotFound, match="no journal"):
-            out.push(b"x", durable=True)
-        ring.journal(tmp_path).close()
-        with pytest.raises(NotDurable, match="nothing was published"):
-            out.push(b"x", durable=True)
-        with pytest.raises(ValueError, match="no message 0 has been pushed; the next is 0"):
-            out.wait_durable(ring.claimed)
-        assert ring.claimed == 0
-        out.push(b"x")
-        with pytest.raises(NotDurable):
-            out.wait_durable(0, timeout=0)
+    with pytest.raises(BranchNotFound, match="no journal"):
+        out.push(b"x", durable=True)
+    ring.journal(tmp_path).close()
+    with pytest.raises(NotDurable, match="nothing was published"):
+        out.push(b"x", durable=True)
+    with pytest.raises(ValueError, match="no message 0 has been pushed; the next is 0"):
+        out.wait_durable(ring.claimed)
+    assert ring.claimed == 0
+    out.push(b"x")
+    with pytest.raises(NotDurable):
+        out.wait_durable(0, timeout=0)
 
 
 def test_a_durable_push_notices_that_the_journal_has_failed(
@@ -99,20 +98,19 @@ def test_a_durable_push_notices_that_the_journal_has_failed(
 
 
 def test_a_journal_begun_anew_behind_a_message_never_makes_it_durable(
-    ring: shmring.Ring, thread: RunThread, until: Until
+    ring: shmring.Ring, out: shmring.Producer, thread: RunThread, until: Until
 ) -> None:
-    with ring.producer() as out:
-        taker = ring.consumer("journal", start="earliest", exclusive=True)
-        push = thread(lambda: out.push(b"x", durable=True))
-        until(lambda: ring.claimed == 1)
-        ring.drop_branch("journal")
-        taker.close()
-        with ring.consumer("journal", start="latest", exclusive=True):
-            with pytest.raises(NotDurable, match="was dropped"):
-                push.outcome()
-            with pytest.raises(NotDurable, match="was dropped"):
-                out.wait_durable(0)
-            assert ring.branches()[0]["released"] == 1
+    taker = ring.consumer("journal", start="earliest", exclusive=True)
+    push = thread(lambda: out.push(b"x", durable=True))
+    until(lambda: ring.claimed == 1)
+    ring.drop_branch("journal")
+    taker.close()
+    with ring.consumer("journal", start="latest", exclusive=True):
+        with pytest.raises(NotDurable, match="was dropped"):
+            push.outcome()
+        with pytest.raises(NotDurable, match="was dropped"):
+            out.wait_durable(0)
+        assert ring.branches()[0]["released"] == 1
 
 
 def test_more_than_the_ring_holds_flows_through(ring: shmring.Ring, tmp_path: Path) -> None:
