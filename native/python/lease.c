@@ -57,7 +57,8 @@ static int close_released(struct lease *self)
 {
 	if (self->handle.closed)
 		return SHMRING_OK;
-	views_take_back(&self->views);
+	if (self->views)
+		views_take_back(&self->views);
 	return handle_close(&self->handle);
 }
 
