@@ -216,7 +216,7 @@ def test_probes_of_the_pod_template_follow_the_model(pod):
         def loads():
             command = ["shmring", "check", "scoring"]
             said = subprocess.run(command, capture_output=True, text=True)
-            return "has been loading" in said.stdout
+            return said.stdout.count("has been loading") == 2
 
         while not inside() or not loads():
             clock.wait(0.05)
