@@ -126,7 +126,7 @@ def _unseen(ring: RingLook, name: str) -> Finding:
         command = f"shmring check {shlex.quote(ring.target)}" if there else remove
         return Finding(2, "link", ring.name, None, words, command)
     if isinstance(error, VersionMismatch):
-        return Finding(2, "version", ring.name, None, words, f"shmring unlink {name}")
+        return Finding(2, "version", ring.name, None, words)  # programs of that version may use it
     if isinstance(error, (NotARing, Damaged)):
         command = remove if isinstance(error, NotARing) else f"shmring unlink {name}"
         return Finding(2, "damaged", ring.name, None, words, command)
