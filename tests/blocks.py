@@ -32,6 +32,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from programs import ended
+
 ROOT = Path(__file__).parent.parent
 RINGS = ("orders", "scores", "scoring", "ticks", "jobs")
 PROSE = ("", "text")
@@ -212,14 +214,8 @@ class Page:
                 raise WrongBlock(f"{block}: {line!r} prints\n{said}not\n{self._own(expected)}")
 
     def _call(self, script: str, block: Block) -> str:
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", self._own(script)],
-            cwd=self._folder,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-        )
+        command = ["bash", "-o", "pipefail", "-c", self._own(script)]
+        done = ended(*command, cwd=self._folder, env=self._env, timeout=_PATIENCE)
         talks = script.startswith(("python ", "set -eu"))  # programs may log, commands do not
         if done.returncode or (done.stderr and not talks):
             raise WrongBlock(

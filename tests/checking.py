@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from programs import ended
 
 import shmring
 from shmring.cli import app
@@ -21,9 +22,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, shell=True, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
+    return ended("sh", "-c", command, env=ENVIRONMENT)
 
 
 def check(*arguments: object) -> tuple[int, str]:

@@ -35,6 +35,7 @@ from shmring.sidecars import Sidecar, supervisor
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
+from programs import ended
 from sessions import PATIENCE as PATIENCE_WITH_SPARK
 from sessions import STANDING, Clusters, Sessions, Sidecars, target_of
 
@@ -361,7 +362,7 @@ def with_small_shm(tmp_path: Path) -> Callable[..., list[str]]:
             steps += [f"touch {own}/{file}", f"mount --bind /dev/shm/{file} {own}/{file}"]
         steps += [f"mount --move {own} /dev/shm", 'exec "$@"']
         inside = ["unshare", "-Urm", "sh", "-c", " && ".join(steps), "sh"]
-        probe = subprocess.run([*inside, "true"], capture_output=True, text=True)
+        probe = ended(*inside, "true")
         if probe.returncode:
             pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
         return [*inside, *command]
@@ -376,9 +377,7 @@ def in_small_shm(with_small_shm: Callable[..., list[str]]) -> Callable[..., str]
     def run(size: str, *parts: str, timeout: float = 600) -> str:
         program = "".join(map(textwrap.dedent, parts))
         command = with_small_shm(size, sys.executable, "-c", program)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-        assert done.returncode == 0, done.stderr[-5000:]
-        return done.stdout
+        return ended(*command, timeout=timeout, check=True).stdout
 
     return run
 

@@ -6,6 +6,8 @@ import contextlib
 import subprocess
 from collections.abc import Callable, Iterator
 
+from programs import ended
+
 Java = Callable[..., list[str]]
 
 
@@ -16,9 +18,7 @@ def message(i: int) -> bytes:
 
 def check(command: list[str]) -> str:
     """Run a program; its exceptions are the test's. What it has printed."""
-    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    return ended(*command, timeout=600, check=True).stdout
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from blocks import blocks_of
+from programs import ended
 
 import shmring
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_extension_has_its_own_core_and_lends_it_to_nobody() -> None:
     """It calls no library of the same names that a program loads beside it."""
     extension = str(shmring._shmring.__file__)
-    said = subprocess.run(["nm", "-D", extension], capture_output=True, text=True, check=True)
+    said = ended("nm", "-D", extension, check=True)
     symbols = [line.split()[-2:] for line in said.stdout.splitlines()]
     assert [name for kind, name in symbols if kind == "T"] == ["PyInit__shmring"]
     assert not [name for _, name in symbols if name.startswith("shmring_")]
@@ -48,10 +49,7 @@ def run(commands: list[str], folder: Path) -> None:
     env["PATH"] = f"{tools}:{env['PATH']}"
     (folder / "examples").symlink_to(ROOT / "examples")
     script = "\n".join(["set -eu", *commands])
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    ended("bash", "-c", script, cwd=folder, env=env, check=True)
 
 
 def test_programs_that_cmake_installs_find_the_library(tmp_path: Path, name: str) -> None:

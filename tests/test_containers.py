@@ -6,7 +6,6 @@ The arrangement of docs/guides/containers.md, made with unshare(1).
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from blocks import ROOT
+from programs import ended
 
 import shmring
 
@@ -96,27 +96,19 @@ PRELUDE = """
 @pytest.fixture
 def pod():
     """Runs Python code in a pod: a /dev/shm of 64 MB, which its containers share."""
-    probe = subprocess.run(
-        [*POD, "sh", "unshare", "-mpf", "--mount-proc", "true"], capture_output=True, text=True
-    )
+    probe = ended(*POD, "sh", "unshare", "-mpf", "--mount-proc", "true")
     if probe.returncode:
         pytest.skip(f"no namespaces of one's own: {probe.stderr.strip()}")
 
     def run(code):
         program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
-        done = subprocess.run(
-            [*POD, "sh", sys.executable, "-c", program],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join((SOURCE, HERE)),
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((SOURCE, HERE)),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        command = [*POD, "sh", sys.executable, "-c", program]
+        return ended(*command, env=env, timeout=600, check=True).stdout
 
     return run
 

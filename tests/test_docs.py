@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from blocks import ROOT, Page, blocks_of
+from programs import ended
 
 pytestmark = pytest.mark.slow
 # `make wheel-check` runs the first two; the others start Sparks.
@@ -16,13 +16,8 @@ LONG += ("docs/guides/streaming.md",)
 
 def pages() -> list[Path]:
     """README and all pages that are kept in docs/."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "README.md", "docs"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    which = ("--cached", "--others", "--exclude-standard", "README.md", "docs")
+    listed = ended("git", "ls-files", *which, cwd=ROOT, check=True)
     return sorted(ROOT / line for line in listed.stdout.splitlines() if line.endswith(".md"))
 
 

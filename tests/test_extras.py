@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import python
 
 import shmring
 
@@ -21,12 +21,7 @@ WITHOUT = (
 
 
 def run(code: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT + code, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-    )
+    return python(WITHOUT + code, *arguments, input=stdin)
 
 
 def shell(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

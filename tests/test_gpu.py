@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ import gpu_stand_in
 import numpy as np
 import pyarrow as pa
 import pytest
+from programs import ended, python
 
 import shmring
 from shmring.gpu import to_torch
@@ -158,25 +158,13 @@ tensor = inp.lease().to_device()
 def test_the_interpreters_end_unpins(gpu, name, end):
     make = "make(None)" if gpu.is_real else f"StandIn(pathlib.Path({str(gpu.library)!r}))"
     script = SCRIPT.format(tests=str(Path(__file__).parent), make=make, name=name, end=end)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "GPU_RUNTIME_REPORT": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(script, env={**os.environ, "GPU_RUNTIME_REPORT": "1"})
     assert (done.returncode, done.stderr) == (0, "" if gpu.is_real else "0 regions, 0 harm\n")
 
 
 def test_without_a_runtime_the_error_says_what_is_missing(name):
     script = f"import shmring; shmring.create({name!r}, slots=1024, temporary=True).pin()"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "LD_LIBRARY_PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(script, env={**os.environ, "LD_LIBRARY_PATH": ""})
     if done.returncode == 0:
         pytest.skip("a runtime is on the loader's path")
     assert "GpuError: no runtime of a GPU is loaded or found here" in done.stderr
@@ -194,13 +182,7 @@ def test_where_no_map_can_be_read_the_error_says_what_is_missing(stand_in, monke
 
 
 def test_gpu_check_without_a_gpu_says_so(stand_in):
-    done = subprocess.run(
-        ["make", "gpu-check", f"PYTHON={sys.executable}"],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended("make", "gpu-check", f"PYTHON={sys.executable}", cwd=Path(__file__).parents[1])
     assert done.returncode == 2
     assert "No module named 'torch'" in done.stderr or "torch finds no GPU here" in done.stderr
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from fixture_types import RunChild
+from programs import ended
 
 import shmring
 from shmring.errors import NotDurable
@@ -165,8 +165,7 @@ def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(
 @pytest.fixture
 def shmring_cli() -> Callable[..., str]:
     def run(*arguments: object) -> str:
-        command = [SHMRING, *map(str, arguments)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return ended(SHMRING, *arguments, check=True).stdout
 
     return run
 
@@ -209,7 +208,7 @@ def test_full_says_that_the_consumer_in_the_way_is_stopped(
     holder = ring.holder()
     assert holder is not None
     assert holder["stopped"]
-    said = subprocess.run([SHMRING, "stat", ring.name], capture_output=True, text=True, check=True)
+    said = ended(SHMRING, "stat", ring.name, check=True)
     assert re.search(r"billing.*\bstopped\b", said.stdout)
     process.process.send_signal(signal.SIGCONT)
     process.process.wait()
@@ -225,8 +224,7 @@ def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(
         inp.pop(timeout=0)
         with pytest.raises(shmring.Empty, match=re.escape(said)):
             inp.pop(timeout=0.01)
-    command = [SHMRING, "consume", ring.name, "--branch", "audit", "--timeout", "0.3"]
-    consumed = subprocess.run(command, capture_output=True, text=True, check=False)
+    consumed = ended(SHMRING, "consume", ring.name, "--branch", "audit", "--timeout", "0.3")
     assert f"no message within 0.3 s: {said}" in consumed.stderr
 
 
@@ -266,5 +264,5 @@ def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
     process.kill()
     with pytest.raises(shmring.RingExists, match=re.escape(f"`shmring gc {path}` removes it")):
         shmring.create(path=path, slots=1024)
-    subprocess.run([SHMRING, "gc", path], check=True)
+    ended(SHMRING, "gc", path, check=True)
     assert not path.exists()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fixture_types import RunChild, Until
+from programs import cli
 
 import shmring
 from shmring import host
@@ -110,8 +109,7 @@ def test_ring_that_another_user_shortens_ends_nobody_who_looks_on(
 
 def test_commands_show_what_is_seen_of_another_users_ring(foreign: str, name: str) -> None:
     def said(*arguments: str) -> Any:
-        command = [sys.executable, "-m", "shmring", *arguments, "--json"]
-        return json.loads(subprocess.run(command, capture_output=True, check=False).stdout)
+        return json.loads(cli(*arguments, "--json").stdout)
 
     assert said("stat", name)["branches"][0]["waiting"] == 1
     assert said("stat", name)["info"]["slots"] == 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from layout_reader import (
     NotARing,
     Row,
 )
+from programs import ended
 
 import shmring
 
@@ -122,12 +122,7 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")
     include = ROOT / "native" / "core" / "src"
-    done = subprocess.run(
-        ["cc", "-std=c11", "-fsyntax-only", "-I", str(include), str(source)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    ended("cc", "-std=c11", "-fsyntax-only", "-I", include, source, check=True)
 
 
 def test_fresh_ring_is_empty_and_its_header_says_what_was_asked(name):

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from blocks import ROOT
 from fixture_types import RunChild, RunThread, Serve, Until
+from programs import cli
 from prometheus_client.parser import text_string_to_metric_families
 
 import shmring
@@ -107,12 +108,7 @@ def test_exporter_is_for_this_host_alone_unless_told_otherwise(exporter: str) ->
 
 def test_exporter_whose_port_is_taken_says_what_to_do(exporter: str) -> None:
     address, _, port = exporter.partition(":")
-    said = subprocess.run(
-        [sys.executable, "-m", "shmring", "exporter", "--address", address, "--port", port],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = cli("exporter", "--address", address, "--port", port)
     assert said.returncode == 1
     assert f"cannot listen at {address}, port {port}: Address already in use; " in said.stderr
     assert "--port (0 takes any that is free)" in said.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import ended
 
 import shmring
 
@@ -30,9 +31,7 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     """Run code where nothing is to be found but what lies in these folders."""
     begin = f"import sys; sys.path[:0] = {list(path)!r}\n"
-    return subprocess.run(
-        [sys.executable, *options, "-c", begin + code], env=env, capture_output=True, text=True
-    )
+    return ended(sys.executable, *options, "-c", begin + code, env=env)
 
 
 @pytest.fixture
@@ -72,12 +71,8 @@ print(shmring.get_include(), shmring.get_library(), shmring.spark.jar_path(), se
 
 def test_commands_have_their_help_without_docstrings() -> None:
     for command in ((), ("create",), ("produce",), ("sidecar",), ("journal", "run")):
-        said = subprocess.run(
-            [sys.executable, "-OO", "-m", "shmring", *command, "--help"],
-            capture_output=True,
-            text=True,
-        )
-        assert said.returncode == 0
+        command = [sys.executable, "-OO", "-m", "shmring", *command, "--help"]
+        said = ended(*command, check=True)
         assert "Usage: " in said.stdout
 
 

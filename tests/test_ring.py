@@ -6,13 +6,12 @@ import gc
 import os
 import signal
 import stat
-import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
 import pytest
+from programs import python
 
 import shmring
 from shmring import ring as ring_module
@@ -296,8 +295,7 @@ def test_import_brings_what_a_ring_needs_and_nothing_more():
         import shmring
         print(*sorted(set(sys.modules) - before))
     """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    brought = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    brought = python(code, check=True).stdout.split()
     ours = {module for module in brought if module.startswith("shmring.")}
     others = {module.partition(".")[0] for module in brought} - set(sys.stdlib_module_names)
     assert others <= {"shmring", "posix_ipc"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 
 pytestmark = [pytest.mark.kill, pytest.mark.long]
 
@@ -50,14 +50,10 @@ def test_run_that_hangs_fails_and_nothing_outlives_it(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(STUBBORN)
     options = ["timeout=5", "timeout_method=signal", "markers=spark"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "1", *(f"--override-ini={o}" for o in options)],
-        cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SHMRING_TEST"))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-n", "1", *(f"--override-ini={o}" for o in options)]
+    ours = ("PYTEST", "SHMRING_TEST")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = ended(*command, cwd=tmp_path, env=env)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Timeout" in done.stdout
     run, *pids = (tmp_path / "said").read_text().split()

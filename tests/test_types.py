@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from programs import ended
 
 import shmring
 
@@ -47,8 +47,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     command = [sys.executable, "-m", *CHECKERS[request.param]]
     if request.param == "pyright":
         command.append(str(config))
-    command += [str(PROGRAM), str(mistakes)]
-    said = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    said = ended(*command, PROGRAM, mistakes, cwd=folder)
     assert said.returncode == 1, said.stdout + said.stderr
     return [line for line in said.stdout.splitlines() if re.search(r"\.py:\d+:", line)]
 
@@ -63,7 +62,7 @@ def test_each_mistake_is_found(findings: list[str]) -> None:
 
 
 def test_the_typed_program_runs() -> None:
-    said = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True)
+    said = ended(sys.executable, PROGRAM)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout == "3 rows, branch reader, 0 slots behind\n"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
+
+from programs import cli
 
 import shmring
 from shmring.spark import jar_path
@@ -23,10 +23,7 @@ def test_python_package_and_extension_have_the_version_of_the_header() -> None:
 
 
 def test_the_command_line_says_it(tmp_path: Path) -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "shmring", "--version"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert said.stdout.split()[-1] == VERSION
+    assert cli("--version", cwd=tmp_path).stdout.split()[-1] == VERSION
 
 
 def test_c_programs_find_it_in_header_pkg_config_and_cmake() -> None:

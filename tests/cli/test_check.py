@@ -16,6 +16,7 @@ import pytest
 from checking import ENVIRONMENT, check, commands, mend, says, shell, stop
 from companion import place
 from fixture_types import RunChild
+from programs import ended
 
 import shmring
 from shmring.names import STAGING
@@ -441,14 +442,7 @@ def test_shared_memory_of_a_container_is_used_up_by_the_dead() -> None:
         with shmring.attach("small") as r, r.producer(): os.system("shmring check")'
     """
     script = "\n".join(line.removeprefix(8 * " ") for line in script.splitlines())
-    said = subprocess.run(
-        ["unshare", "-Urm", "bash", "-c", script],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
+    said = ended("unshare", "-Urm", "bash", "-c", script, env=ENVIRONMENT, check=True)
     listed, end = said.stdout.split("status 1\n")
     assert "/dev/shm has 64 MiB, of which " in listed
     assert "no further ring of the usual size fits" in listed

@@ -7,8 +7,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fixture_types import RunCommand, RunThread, Until
+from programs import python
 
 import shmring
 from shmring.cli import app
@@ -321,5 +320,4 @@ def test_starting_the_command_line_imports_nothing_heavy() -> None:
         "import sys, shmring.cli; "
         "print([m for m in ('pyarrow', 'numpy', 'rich', 'pyspark') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert python(code, check=True).stdout == "[]\n"

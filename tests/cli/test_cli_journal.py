@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from programs import ended
 
 import shmring
 from shmring.durable import replay
@@ -22,13 +23,7 @@ COMMAND = [sys.executable, "-m", "shmring", "journal"]
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return ended(*COMMAND, *arguments, timeout=600)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from functions import numbers
+from programs import ended
 
 import shmring
 from shmring.cli import app
@@ -100,12 +101,7 @@ def test_what_a_sidecars_function_prints_goes_nowhere_where_stdout_is_closed(nam
 
 def closed(streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     shell = f'exec {sys.executable} -m shmring "$@" {streams}'
-    return subprocess.run(
-        ["sh", "-c", shell, "sh", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    return ended("sh", "-c", shell, "sh", *arguments, stdin=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(

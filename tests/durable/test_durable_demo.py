@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 
 import shmring
 
@@ -16,14 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.kill
 def test_the_demonstration_finds_nothing_missing_or_double() -> None:
-    source = Path(shmring.__file__).parent.parent
-    result = subprocess.run(
-        [sys.executable, ROOT / "spark_examples/durable_demo.py", "--rounds", "2"],
-        env={**os.environ, "PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    program = ROOT / "spark_examples/durable_demo.py"
+    env = {**os.environ, "PYTHONPATH": str(Path(shmring.__file__).parent.parent)}
+    result = ended(sys.executable, program, "--rounds", "2", env=env, timeout=600, check=True)
     assert "is there, once, in order" in " ".join(result.stdout.split())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 
 import shmring
 from shmring.spark import jar_path
@@ -49,7 +50,7 @@ def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name
     (made,) = {out.strip() for out, _ in outcomes}
     assert sorted(said.count("making the jar") for _, said in outcomes) == [0, 1]
     assert sorted(file.name for file in Path(made).parent.iterdir()) == ["lock", "shmring.jar"]
-    again = subprocess.run(command, env=environment, capture_output=True, text=True)
+    again = ended(*command, env=environment)
     assert (again.stdout.strip(), again.stderr) == (made, "")
 
     program = tmp_path / "Look.java"
@@ -58,8 +59,7 @@ def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name
         " System.out.println(io.shmring.Ring.attachReadOnly(a[0]).info().slots()); } }"
     )
     with shmring.create(name, slots=2048, temporary=True):
-        look = ["java", "-cp", made, str(program), name]
-        found = subprocess.run(look, capture_output=True, text=True)
+        found = ended("java", "-cp", made, program, name)
     assert found.stdout.strip() == "2048", found.stderr
 
 

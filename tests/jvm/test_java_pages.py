@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 
 import pyspark
 import pytest
 from blocks import ROOT
+from programs import ended
 
 from shmring.spark.jvm import jar_path
 
@@ -24,13 +24,9 @@ def public_calls() -> dict[tuple[str, str], list[list[str]]]:
     sources = ROOT / "native/jvm/java"
     files = [*sources.glob("io/shmring/*.java"), *sources.glob("io/shmring/arrow/*.java")]
     classes = [".".join(file.relative_to(sources).with_suffix("").parts) for file in files]
-    said = subprocess.run(
-        [
-            *("javap", "-public", "-cp", f"{jar_path()}:{Path(pyspark.__path__[0])}/jars/*"),
-            *(name for name in classes if not name.endswith("package-info")),
-        ],
-        capture_output=True,
-        text=True,
+    said = ended(
+        *("javap", "-public", "-cp", f"{jar_path()}:{Path(pyspark.__path__[0])}/jars/*"),
+        *(name for name in classes if not name.endswith("package-info")),
         check=True,
     ).stdout
     found: dict[tuple[str, str], list[list[str]]] = defaultdict(list)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from programs import ended
 
 AGAIN = """
 import os, signal, subprocess, time
@@ -24,6 +25,4 @@ assert other.returncode == 0
 
 
 def test_signal_goes_to_no_group_that_has_the_number_of_one_that_has_ended() -> None:
-    inside = ["unshare", "-Urpf", "--mount-proc", sys.executable, "-c", AGAIN]
-    said = subprocess.run(inside, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
+    ended("unshare", "-Urpf", "--mount-proc", sys.executable, "-c", AGAIN, check=True)

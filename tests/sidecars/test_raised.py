@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from functions import numbers
+from programs import cli
 
 import shmring
 
@@ -61,13 +59,7 @@ def test_error_of_shmrings_own_keeps_its_frames(serve, client):
 def test_command_tells_the_users_frames_of_what_fails_to_load(tmp_path, name, source, said):
     (tmp_path / "broken.py").write_text(source)
     (tmp_path / "broken_below.py").write_text("raise OSError('below')")
-    ended = subprocess.run(
-        [sys.executable, "-m", "shmring", "sidecar", "broken:Model", "--name", name],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = cli("sidecar", "broken:Model", "--name", name, cwd=tmp_path)
     assert ended.returncode != 0
     assert said in ended.stderr
     assert all("broken.py" in line for line in first_frames(ended.stderr)), ended.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from programs import ended
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -154,14 +155,8 @@ print(shmring.spark.configure(SparkSession.builder)._options["spark.jars"])
 def test_what_spark_submit_was_given_stays(tmp_path):
     (tmp_path / "job.py").write_text(SUBMITTED)
     (tmp_path / "a.jar").write_bytes(b"PK\5\6" + bytes(18))
-    submit = [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--jars", f"{tmp_path}/a.jar"]
-    done = subprocess.run(
-        [*submit, str(tmp_path / "job.py")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
+    submit = Path(pyspark.__file__).parent / "bin/spark-submit"
+    done = ended(submit, "--jars", tmp_path / "a.jar", tmp_path / "job.py", check=True)
     ours, other = done.stdout.strip().split(",")
     assert (ours, other.endswith("/a.jar")) == (jar_path(), True)
 

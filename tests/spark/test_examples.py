@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 
 EXAMPLES = Path(__file__).parent.parent.parent / "spark_examples"
 
@@ -27,11 +27,5 @@ pytestmark = pytest.mark.spark
 )
 def test_example(example, says, tmp_path):
     program, *arguments = example.split()
-    run = subprocess.run(
-        [sys.executable, str(EXAMPLES / program), *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    run = ended(sys.executable, EXAMPLES / program, *arguments, cwd=tmp_path, check=True)
     assert says in run.stdout

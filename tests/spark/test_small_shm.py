@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from programs import ended
 
 pytestmark = [pytest.mark.java, pytest.mark.spark, pytest.mark.long]
 
@@ -110,11 +110,6 @@ OF_WORKERS = """
 
 
 def test_rings_are_files_elsewhere_and_one_line_says_so(tmp_path, with_small_shm):
-    done = subprocess.run(
-        with_small_shm("64k", sys.executable, "-c", textwrap.dedent(OF_WORKERS)),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    inside = with_small_shm("64k", sys.executable, "-c", textwrap.dedent(OF_WORKERS))
+    done = ended(*inside, cwd=tmp_path, check=True)
     assert done.stderr.count("/dev/shm has no room for the rings of Python workers") == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from programs import ended
 
 import shmring
 
@@ -142,11 +143,6 @@ def readers(ring):
 
 
 def test_example():
-    example = subprocess.run(
-        [sys.executable, str(EXAMPLES / "standalone.py"), "100000"],
-        capture_output=True,
-        text=True,
-    )
-    assert example.returncode == 0, example.stdout + example.stderr
+    example = ended(sys.executable, EXAMPLES / "standalone.py", "100000", check=True)
     assert "100,000 rows" in example.stdout
     assert "left in /dev/shm: nothing" in example.stdout

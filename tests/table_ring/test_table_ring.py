@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import queue
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
 from fixture_types import RunThread, Until
+from programs import python
 from statements import execute, refused
 
 from shmring.errors import (
@@ -166,9 +165,7 @@ def test_stats_count_per_connection(url: str) -> None:
 
 def without(package: str, code: str) -> str:
     """What a program says, in an interpreter that lacks a package."""
-    program = f"import sys; sys.modules[{package!r}] = None\n{code}"
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    return python(f"import sys; sys.modules[{package!r}] = None\n{code}").stderr
 
 
 @pytest.mark.parametrize(

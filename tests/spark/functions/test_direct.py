@@ -7,9 +7,6 @@ import functools as tools
 import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from direct import (
     plan_of,
     shown_of,
 )
+from programs import python
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import functions
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
@@ -91,13 +89,7 @@ JOB = """
 
 @pytest.mark.long
 def test_log_says_once_what_is_left_to_spark(name, tmp_path):
-    job = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(JOB), name],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)},
-    )
-    assert job.returncode == 0, job.stderr
+    job = python(JOB, name, env={**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path)}, check=True)
     reason = 'column "v" of the type variant'
     assert job.stderr.count(f'mapInArrow\'s batches to sidecar "{name}": {reason}') == 1
     assert job.stdout.count(f"[Spark's own way: {reason}]") == 2
