@@ -25,14 +25,24 @@ abstract class Checks {
   }
 
   static Status refusalOf(Use use) {
+    return thrown(RingException.class, use).status();
+  }
+
+  static void outside(Use use) {
+    thrown(IndexOutOfBoundsException.class, use);
+  }
+
+  /** What it throws, which is to be of this kind. */
+  static <T extends Exception> T thrown(Class<T> kind, Use use) {
     try {
       use.run();
-    } catch (RingException error) {
-      return error.status();
     } catch (Exception error) {
+      if (kind.isInstance(error)) {
+        return kind.cast(error);
+      }
       throw new IllegalStateException(error);
     }
-    throw new AssertionError("was not refused");
+    throw new AssertionError("threw no " + kind.getSimpleName());
   }
 
   /** i, then as many dots as make i mod 700 bytes. */

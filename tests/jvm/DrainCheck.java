@@ -2,8 +2,10 @@ import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
+import io.shmring.MessageHandler;
 import io.shmring.MessageRoom;
 import io.shmring.MessageView;
+import io.shmring.MessageWriter;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
@@ -77,12 +79,10 @@ public final class DrainCheck extends Checks {
                 PATIENCE);
         check(got == next[0] - before && got <= 100, "as many as it says");
       }
-      try {
-        consumer.drain(message -> check(false, "nothing is left"), 100, PATIENCE);
-        check(false, "the end comes last");
-      } catch (EndOfStreamException end) {
-        check(consumer.drain(message -> {}, 100) == 0, "nothing is left");
-      }
+      thrown(
+          EndOfStreamException.class,
+          () -> consumer.drain(message -> check(false, "nothing is left"), 100, PATIENCE));
+      check(consumer.drain(message -> {}, 100) == 0, "nothing is left");
     }
   }
 
@@ -248,23 +248,19 @@ public final class DrainCheck extends Checks {
               closing.countDown();
               consumer.close();
             });
-    try {
-      consumer.drain(
-          message -> {
-            check(text(message).equals(message((int) message.id())), "before");
-            if (message.id() == 1) {
-              closer.start();
-              await(closing);
-              awaitBlocked(closer);
-              check(text(message).equals(message(1)), "while it is being closed");
-              throw new IllegalStateException("not this one");
-            }
-          },
-          3);
-      check(false, "it was to throw");
-    } catch (IllegalStateException expected) {
-      check(expected.getSuppressed().length == 0, "handed back");
-    }
+    MessageHandler handler =
+        message -> {
+          check(text(message).equals(message((int) message.id())), "before");
+          if (message.id() == 1) {
+            closer.start();
+            await(closing);
+            awaitBlocked(closer);
+            check(text(message).equals(message(1)), "while it is being closed");
+            throw new IllegalStateException("not this one");
+          }
+        };
+    Exception expected = thrown(IllegalStateException.class, () -> consumer.drain(handler, 3));
+    check(expected.getSuppressed().length == 0, "handed back");
     closer.join();
     refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1));
   }
@@ -296,19 +292,15 @@ public final class DrainCheck extends Checks {
     try (Consumer consumer = join(ring)) {
       System.out.println("joined");
       System.in.read();
-      try {
-        consumer.drain(
-            message -> {
-              got.add(text(message));
-              throw new IllegalStateException("no");
-            },
-            10);
-        check(false, "it was to throw");
-      } catch (IllegalStateException | RingException error) {
-        check(error.getSuppressed().length == 1, "not handed back");
-        check(
-            ((RingException) error.getSuppressed()[0]).status() == Status.CONTENDED, "as it is told");
-      }
+      MessageHandler handler =
+          message -> {
+            got.add(text(message));
+            throw new IllegalStateException("no");
+          };
+      Exception error = thrown(RuntimeException.class, () -> consumer.drain(handler, 10));
+      check(error.getSuppressed().length == 1, "not handed back");
+      check(
+          ((RingException) error.getSuppressed()[0]).status() == Status.CONTENDED, "as it is told");
       check(got.size() == (what.equals("stopped") ? 1 : 0), "of five messages");
       System.out.println("held");
       System.in.read();
@@ -317,19 +309,14 @@ public final class DrainCheck extends Checks {
 
   private static void throwInWriter(Ring ring) throws Exception {
     try (Producer producer = ring.producer("java")) {
-      try {
-        producer.pushMany(
-            3,
-            (index, room) -> {
-              if (index == 2) {
-                throw new IllegalStateException("no");
-              }
-              return put(room, "never");
-            });
-        check(false, "it was to throw");
-      } catch (IllegalStateException expected) {
-        // nothing is published
-      }
+      MessageWriter writer =
+          (index, room) -> {
+            if (index == 2) {
+              throw new IllegalStateException("no");
+            }
+            return put(room, "never");
+          };
+      thrown(IllegalStateException.class, () -> producer.pushMany(3, writer));
       refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> 301));
       refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> -1));
       refused(Status.TOO_LARGE, () -> producer.pushMany(1 << 20, (index, room) -> 0));
@@ -347,16 +334,5 @@ public final class DrainCheck extends Checks {
     } catch (InterruptedException | ExecutionException error) {
       throw new IllegalStateException(error);
     }
-  }
-
-  private static void outside(Use use) {
-    try {
-      use.run();
-    } catch (IndexOutOfBoundsException expected) {
-      return;
-    } catch (Exception error) {
-      throw new IllegalStateException(error);
-    }
-    check(false, "it lies outside");
   }
 }

@@ -173,13 +173,8 @@ public final class Peer extends Checks {
     }
   }
 
-  private static void checkEnd(Consumer consumer) throws Exception {
-    try {
-      consumer.poll(PATIENCE).orElseThrow();
-    } catch (EndOfStreamException end) {
-      return;
-    }
-    throw new AssertionError("the end comes last");
+  private static void checkEnd(Consumer consumer) {
+    thrown(EndOfStreamException.class, () -> consumer.poll(PATIENCE).orElseThrow());
   }
 
   /** Batch k has the rows (k * 100 + i, "s" + i), where every tenth text is null. */

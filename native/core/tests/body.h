@@ -1,4 +1,5 @@
-/* What messages of traffic say: whose they are, which one, and whether they are whole. */
+/* What messages of traffic say: whose they are, which one, and whether they are whole; and how
+ * those wait who send and take them. */
 #ifndef SHMRING_BODY_H
 #define SHMRING_BODY_H
 
@@ -34,6 +35,40 @@ static inline bool body_read(const struct shmring_message *m, struct body *b)
 	memcpy(b, m->data, sizeof *b);
 	return b->length == m->length &&
 	       b->crc == shmring_crc32c(b->producer, (const uint8_t *)m->data + sizeof *b, b->length - sizeof *b);
+}
+
+static inline const char *branch_name(uint32_t branch)
+{
+	static _Thread_local char name[16];
+
+	snprintf(name, sizeof name, "b%u", branch);
+	return name;
+}
+
+/* As soon as there is room. */
+static inline uint64_t claim(shmring_producer *p, uint32_t slots, uint8_t strategy)
+{
+	for (;;) {
+		int64_t lo = shmring_next(p, slots);
+
+		if (lo >= 0)
+			return (uint64_t)lo;
+		if (lo == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_space(p, slots, INT64_MAX, strategy);
+		else
+			NEED(lo == SHMRING_CONTENDED);
+	}
+}
+
+/* Where there is nothing, it waits for a while first. */
+static inline int take(shmring_consumer *m, uint32_t messages, uint64_t slots, uint8_t strategy,
+		       struct shmring_lease *l)
+{
+	int status = shmring_take(m, messages, slots, l);
+
+	if (status == SHMRING_UNAVAILABLE)
+		(void)shmring_wait_message(m, clock_ns() + 20000000, strategy);
+	return status;
 }
 
 #endif

@@ -59,20 +59,6 @@ static void add(uint64_t *counter, uint64_t n)
 
 /* --- producers ---------------------------------------------------------------------- */
 
-static int64_t claim(shmring_producer *p, uint32_t slots)
-{
-	for (;;) {
-		int64_t lo = shmring_next(p, slots);
-
-		if (lo >= 0)
-			return lo;
-		if (lo == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_space(p, slots, INT64_MAX, SHMRING_WAIT_DEFAULT);
-		else
-			NEED(lo == SHMRING_CONTENDED);
-	}
-}
-
 static int produce(void *argument)
 {
 	shmring *r = ring_again(path);
@@ -90,7 +76,7 @@ static int produce(void *argument)
 		uint32_t length = (uint32_t)sizeof(struct body) + (uint32_t)(choice >> 16) % (batch ? 200 : 900);
 		uint32_t lengths[BATCH];
 		uint32_t slots = batch ? n : (uint32_t)shmring_slots_for(length, false);
-		uint64_t lo = (uint64_t)claim(p, slots);
+		uint64_t lo = claim(p, slots, SHMRING_WAIT_DEFAULT);
 
 		if ((choice >> 32) % 64 == 0) {
 			NEED(shmring_abort(p) == SHMRING_OK);
@@ -116,15 +102,6 @@ static bool is_whole(const struct shmring_message *m, struct body *b)
 	return body_read(m, b) && b->producer < LIVES;
 }
 
-static int take(shmring_consumer *m, uint32_t messages, struct shmring_lease *l)
-{
-	int status = shmring_take(m, messages, 256, l);
-
-	if (status == SHMRING_UNAVAILABLE)
-		(void)shmring_wait_message(m, clock_ns() + 20000000, SHMRING_WAIT_DEFAULT);
-	return status;
-}
-
 static void mark(uint32_t branch, const struct shmring_message *m, bool redelivered)
 {
 	uint64_t *word = &books->mark[branch][m->message_id % MARKS];
@@ -138,17 +115,14 @@ static int serve(void *argument)
 	uint32_t branch = *(uint32_t *)argument;
 	uint64_t seed = (uint64_t)getpid() * 7919 + 1;
 	shmring *r = ring_again(path);
-	shmring_consumer *m;
-	char name[8];
+	shmring_consumer *m = consumer_of(r, branch_name(branch));
 
-	snprintf(name, sizeof name, "b%u", branch);
-	m = consumer_of(r, name);
 	for (;;) {
 		struct shmring_lease l;
 		struct shmring_message message;
 		struct body b;
 		uint64_t second = 0;
-		int status = take(m, 1 + (uint32_t)(random_next(&seed) % 60), &l);
+		int status = take(m, 1 + (uint32_t)(random_next(&seed) % 60), 256, SHMRING_WAIT_DEFAULT, &l);
 
 		if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
 			continue;
@@ -196,7 +170,7 @@ static int visit(void *argument)
 			struct shmring_lease l;
 			struct shmring_message message;
 			struct body b;
-			int status = take(m, 100, &l);
+			int status = take(m, 100, 256, SHMRING_WAIT_DEFAULT, &l);
 
 			if (status == SHMRING_OVERRUN)
 				memset(next, 0, LIVES * sizeof *next);
@@ -247,7 +221,7 @@ static int audit(void *argument)
 		bool last = __atomic_load_n(&books->stop, __ATOMIC_ACQUIRE);
 		struct shmring_lease l;
 		struct shmring_message message;
-		int status = take(m, 200, &l);
+		int status = take(m, 200, 256, SHMRING_WAIT_DEFAULT, &l);
 
 		if (status == SHMRING_UNAVAILABLE && last)
 			return 0;
@@ -273,12 +247,10 @@ static void make_branches(shmring *r)
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 	uint64_t all = 0;
 	uint32_t id;
-	char name[8];
 
 	for (uint32_t i = 0; i < BRANCHES_SHARED; i++) {
-		snprintf(name, sizeof name, "b%u", i);
 		o.upstream = i == 2 ? 1 : 0;
-		NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK && id == i);
+		NEED(shmring_subscribe(r, branch_name(i), &o, &id) == SHMRING_OK && id == i);
 		all |= UINT64_C(1) << id;
 	}
 	o.upstream = all;

@@ -223,13 +223,8 @@ PRODUCER_TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
 }
 
-TEST(close_to_the_last_sequence)
+RING_TEST_WITH(close_to_the_last_sequence, .slots = 1024, .first_sequence = (UINT64_C(1) << 55) - 1)
 {
-	shmring *r =
-	    ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = (UINT64_C(1) << 55) - 1});
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
-
 	for (int i = 0; i < 5000; i++) {
 		CHECK_IS(push_number(p, (uint64_t)i), SHMRING_OK);
 		CHECK_IS(pop_number(m), i);

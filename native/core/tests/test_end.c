@@ -317,18 +317,17 @@ PRODUCER_TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
 }
 
-TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
+RING_TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 {
 	struct shmring_lease l;
-	shmring *r = ring_new(), *stopped = ring_again(ring_path());
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *first = consumer_of(r, "b"), *other = consumer_of(r, "b"), *again;
+	shmring *stopped = ring_again(ring_path());
+	shmring_consumer *other = consumer_of(r, "b"), *again;
 
 	push_n(p, 0, 1);
-	CHECK_IS(shmring_take(first, 1, 1, &l), SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
 	push_end(p);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_consumer_abandon(first);
+	shmring_consumer_abandon(m);
 	again = consumer_of(r, "b");
 	shmring_consumer_hear_ends(again, 0);
 	NEED(admin_try(stopped)); /* nobody can adopt now */

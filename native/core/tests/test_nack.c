@@ -148,11 +148,9 @@ PRODUCER_TEST(on_exclusive_drop_oldest_and_dropped_branches)
 	CHECK(first == 6);
 }
 
-TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
+RING_TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
 {
-	shmring *r = ring_new(), *stopped = ring_again(ring_path());
-	shmring_producer *p = producer_of(r);
-	shmring_consumer *m = consumer_of(r, "b");
+	shmring *stopped = ring_again(ring_path());
 
 	push_n(p, 0, 1);
 	lease_of(m, 1);
@@ -208,15 +206,14 @@ static int holds_three_and_dies(struct puppet *c)
 	return shmring_take(c->m, 3, UINT64_MAX, &l);
 }
 
-TEST(what_was_delivered_too_often_goes_into_the_other_ring_alone)
+RING_TEST(what_was_delivered_too_often_goes_into_the_other_ring_alone)
 {
 	struct puppet *c = puppet_new(holds_three_and_dies);
-	shmring *r = ring_new(), *to = ring_for_letters((struct shmring_options){.slots = 1024});
-	shmring_producer *p = producer_of(r), *out = producer_of(to);
-	shmring_consumer *m = consumer_of(r, "b"), *letters;
+	shmring *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	shmring_consumer *letters;
 	struct shmring_lease l;
 
-	CHECK_IS(shmring_consumer_dead_letters(m, 3, out), SHMRING_OK);
+	CHECK_IS(shmring_consumer_dead_letters(m, 3, producer_of(to)), SHMRING_OK);
 	push_n(p, 0, 4);
 	puppet_die(c); /* the first time, three together */
 	CHECK_IS(recover(r), 1);
@@ -237,14 +234,12 @@ TEST(what_was_delivered_too_often_goes_into_the_other_ring_alone)
 	check_works(r, m);
 }
 
-TEST(end_markers_and_damaged_messages_are_not_set_aside)
+RING_TEST(end_markers_and_damaged_messages_are_not_set_aside)
 {
-	shmring *r = ring_new(), *to = ring_for_letters((struct shmring_options){.slots = 1024});
-	shmring_producer *p = producer_of(r), *out = producer_of(to);
-	shmring_consumer *m = consumer_of(r, "b");
+	shmring *to = ring_for_letters((struct shmring_options){.slots = 1024});
 	struct shmring_lease l;
 
-	CHECK_IS(shmring_consumer_dead_letters(m, 1, out), SHMRING_OK);
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, producer_of(to)), SHMRING_OK);
 	shmring_consumer_take_ends(m, true);
 	CHECK_IS(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL), SHMRING_OK);
 	for (int before = 0; before < 4; before++) {

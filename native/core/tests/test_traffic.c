@@ -61,15 +61,10 @@ static void traffic_produce(struct traffic *t, shmring *r, uint32_t id)
 		bool batch = t->batches && seed % 3 == 0;
 		uint32_t n = batch ? 1 + (uint32_t)(seed >> 20) % 50 : (uint32_t)shmring_slots_for(length, false);
 		bool give_up = t->abort_some && (seed >> 30) % 16 == 0;
-		int64_t lo = shmring_next(p, n);
+		uint64_t lo = claim(p, n, t->strategy);
 		uint32_t lengths[50];
 		int status;
 
-		if (lo == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_space(p, n, INT64_MAX, t->strategy);
-		if (lo == SHMRING_UNAVAILABLE || lo == SHMRING_CONTENDED)
-			continue;
-		NEED(lo >= 0);
 		if (give_up) {
 			NEED(shmring_abort(p) == SHMRING_OK);
 			continue;
@@ -79,12 +74,12 @@ static void traffic_produce(struct traffic *t, shmring *r, uint32_t id)
 				n = (uint32_t)(t->each - number);
 			for (uint32_t i = 0; i < n; i++) {
 				lengths[i] = (uint32_t)sizeof(struct body) + (uint32_t)(random_next(&seed) % 200);
-				body_fill(shmring_slot(r, (uint64_t)lo + i), id, number + i, lengths[i], &seed);
+				body_fill(shmring_slot(r, lo + i), id, number + i, lengths[i], &seed);
 			}
-			status = shmring_publish_ones(p, (uint64_t)lo + n - 1, lengths, 0);
+			status = shmring_publish_ones(p, lo + n - 1, lengths, 0);
 			number += n;
 		} else {
-			body_fill(shmring_slot(r, (uint64_t)lo), id, number, length, &seed);
+			body_fill(shmring_slot(r, lo), id, number, length, &seed);
 			status = shmring_publish(p, length, KIND_BYTES, 0);
 			number++;
 		}
@@ -117,22 +112,17 @@ static void traffic_check(struct traffic *t, uint32_t branch, const struct shmri
 
 static void traffic_consume(struct traffic *t, shmring *r, uint32_t branch)
 {
-	char name[16];
-	shmring_consumer *m;
+	shmring_consumer *m = consumer_of(r, branch_name(branch));
 	int64_t last[MAX_PRODUCERS];
 	uint64_t seed = (uint64_t)getpid() << 32 | branch << 8 | 1;
 
-	snprintf(name, sizeof name, "b%u", branch);
-	m = consumer_of(r, name);
 	memset(last, -1, sizeof last);
 	while (__atomic_load_n(&t->received[branch], __ATOMIC_RELAXED) < t->each * t->producers) {
 		struct shmring_lease l;
 		struct shmring_message message;
 		uint64_t at, n = 0;
-		int status = shmring_take(m, 1 + (uint32_t)(random_next(&seed) % 20), 64, &l);
+		int status = take(m, 1 + (uint32_t)(random_next(&seed) % 20), 64, t->strategy, &l);
 
-		if (status == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(m, clock_ns() + 20000000, t->strategy);
 		if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
 			continue;
 		if (status) {
@@ -154,15 +144,13 @@ static void traffic_consume(struct traffic *t, shmring *r, uint32_t branch)
 static void traffic_branches(struct traffic *t, shmring *r, bool chained)
 {
 	uint32_t id = 0;
-	char name[16];
 
 	for (uint32_t i = 0; i < t->branches; i++) {
 		struct shmring_branch_options o = {.start = SHMRING_EARLIEST,
 						   .exclusive = t->consumers == 1,
 						   .upstream = chained && i ? UINT64_C(1) << id : 0};
 
-		snprintf(name, sizeof name, "b%u", i);
-		NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK);
+		NEED(shmring_subscribe(r, branch_name(i), &o, &id) == SHMRING_OK);
 	}
 }
 
@@ -179,11 +167,8 @@ static void traffic_verdict(struct traffic *t, shmring *r)
 	CHECK_IS(t->errors, 0);
 	/* What was claimed last may have been given up after the last message. */
 	for (uint32_t b = 0; b < t->branches; b++) {
-		char name[16];
-		shmring_consumer *m;
+		shmring_consumer *m = consumer_of(r, branch_name(b));
 
-		snprintf(name, sizeof name, "b%u", b);
-		m = consumer_of(r, name);
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 		shmring_consumer_close(m);
 		CHECK_IS(branch_released(r, &r->cursors->branch[b], false), shmring_claimed(r));
