@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_gc_leaves_the_record_of_a_ring_that_stays(ring, keep):
 def test_gc_takes_what_rings_have_left_that_are_gone(name, keep):
     keep(f"/dev/shm/shmring.{name}")
     shmring.gc()
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
+def test_gc_leaves_what_another_user_has_left(name, keep):
+    record, staged = keep(f"/dev/shm/shmring.{name}")
+    os.chown(record, 54321, -1)
+    assert record not in map(Path, names.sweep(None, None, dry_run=False).files)
+    assert not staged.exists()
+    record.unlink()
 
 
 @pytest.mark.alone

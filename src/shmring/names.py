@@ -336,7 +336,6 @@ def _left_by_the_dead(ring: str) -> list[str]:
 
 
 def _discard(paths: Iterable[str]) -> None:
-    """Remove these files, except those of other users."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -351,8 +350,15 @@ def _companions_of(ring: str) -> list[_Kept]:
 
 
 def _all_kept(folder: str) -> list[_Kept]:
-    found = ((name, _NAME.fullmatch(name)) for name in _listed(folder))
-    return [_Kept(os.path.join(folder, name), m[1], m[2], m[3]) for name, m in found if m]
+    """The companion files of this user; anybody may give a file such a name."""
+    found = ((os.path.join(folder, name), _NAME.fullmatch(name)) for name in _listed(folder))
+    return [_Kept(path, m[1], m[2], m[3]) for path, m in found if m and _is_ours(path)]
+
+
+def _is_ours(path: str) -> bool:
+    with suppress(OSError):
+        return os.lstat(path).st_uid == os.geteuid()
+    return False
 
 
 def _listed(folder: str) -> list[str]:
