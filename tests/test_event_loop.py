@@ -167,7 +167,7 @@ async def test_an_end_ends_two_tasks_by_whichever_call(out, inp, run, first, sec
 
 @pytest.mark.parametrize("call", TAKING)
 @pytest.mark.parametrize("others", ["for", "pop", "lease_many"])
-async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
+async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, until, participant, call, others):
     def in_a_thread(inp):
         if others == "for":
             return list(inp)
@@ -176,8 +176,9 @@ async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
         return []
 
     for _ in range(20):  # now the one is told of it, and now the other
-        with ring.producer() as out, ring.consumer("a") as inp:
+        with ring.producer() as out, ring.consumer("a", name="c") as inp:
             other = thread(in_a_thread, inp)
+            until(lambda: participant(ring, "c")["empty_waits"])  # who comes later is not told
             task = asyncio.create_task(TAKING[call](inp))
             await waits(task)
             await out.put_end()
