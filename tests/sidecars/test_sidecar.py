@@ -29,11 +29,11 @@ def test_answers_come_in_the_order_of_the_batches_whatever_worker_was_first(
     batches = [numbers(i * 10) for i in range(200)]
     pids = set()
     with client(in_flight=in_flight) as it:
-        for batch, answer in zip(batches, it.map(batches), strict=True):
-            assert answer.select(["x"]) == batch
-            pids.update(answer.column("pid").to_pylist())
+        while len(pids) < min(in_flight, 2):  # one may be faster than all others for a while
+            for batch, answer in zip(batches, it.map(batches), strict=True):
+                assert answer.select(["x"]) == batch
+                pids.update(answer.column("pid").to_pylist())
     assert pids <= set(sidecar.pids)
-    assert in_flight == 1 or len(pids) > 1
 
 
 def test_class_is_loaded_once_a_worker_and_called_with_each_batch(serve, client):

@@ -101,7 +101,7 @@ def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread
 
 def test_pause_of_the_caller_does_not_count_as_silence_of_the_sidecar(serve, client, monkeypatch):
     serve("slow")
-    with client(timeout=5, in_flight=1) as it:
+    with client(timeout=600, in_flight=1) as it:
         answers = it.map([numbers(0), numbers(1)])
         next(answers)
         it._last_heard -= 3600
