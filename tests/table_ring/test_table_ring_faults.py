@@ -122,6 +122,10 @@ FAILING = """
         RETURN NEW;
     END $$"""
 TRIGGER = "CREATE TRIGGER fail BEFORE UPDATE ON shmring FOR EACH ROW EXECUTE FUNCTION fail()"
+AT_COMMIT = (
+    "CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON shmring DEFERRABLE INITIALLY DEFERRED"
+    " FOR EACH ROW EXECUTE FUNCTION fail()"
+)
 
 
 MISSING = """
@@ -183,11 +187,15 @@ def test_error_within_a_look_is_no_removed_subscriber(url: str) -> None:
             ring.pop(timeout=0)
 
 
-@pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_transaction_that_the_server_undoes_is_tried_again(url: str, state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "trigger"), [("40001", TRIGGER), ("40P01", TRIGGER), ("40001", AT_COMMIT)]
+)
+def test_transaction_that_the_server_undoes_is_tried_again(
+    url: str, state: str, trigger: str
+) -> None:
     with TableRing(url, slots=3) as ring:
         failing = FAILING.format(times=3, state=state)
-        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        execute(url, "CREATE SEQUENCE failures", failing, trigger)
         assert ring.push_many([b"0", b"1"]) == 0
         execute(url, "SELECT setval('failures', 1)")
         assert ring.pop_many() == [b"0", b"1"]

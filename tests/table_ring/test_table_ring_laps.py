@@ -11,7 +11,7 @@ from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 from statements import execute
 
-from shmring.errors import Empty, Full
+from shmring.errors import Contended, Empty, Full
 from shmring.table_ring import TableRing, postgres_ring
 from shmring.table_ring.backend import Peek, Which
 from shmring.table_ring.postgresql import PostgresBackend
@@ -177,6 +177,10 @@ def test_pop_that_gave_up_gets_the_message_before_later_ones(
     assert ring.pop(timeout=0) == b"first"
     end = stalled(0)
     assert ring.push(b"next", timeout=0) == 2
+    ring._backend._run("SET lock_timeout = 1")
+    with pytest.raises(Contended):
+        ring.pop(timeout=0)
+    ring._backend._run("SET lock_timeout = 0")
     with connect(server) as watch:
         popping = thread(lambda: [ring.pop(timeout=0) for _ in range(2)])
         # It cannot know that the push will ever end, and waits for it as long as for any lock.

@@ -55,6 +55,10 @@ CLAIMED = 1 << 62
 # connections. The look that reads the whole table finds those further back.
 NEAR = 300
 
+# What becomes of a number that a session took: its slot has it; it was given up, and a look is to
+# follow; a crash of the server may have cut it off from its slot; an error did.
+DONE, GIVEN_UP, UNKNOWN, UNDONE = range(4)
+
 # Milliseconds that a pop waits within the database for a message.
 IDLE = 5
 
@@ -148,8 +152,8 @@ class PostgresRing(Backend):
     meanings = _MEANINGS
 
     _sync_level = "on"
-    # Whether an error, or a crash of the server, may have cut a number off from its slot.
-    _untidy = True
+    # What became of the last number that the session took.
+    _last = UNKNOWN
     # How many notifications have come; their content means nothing.
     _told = 0
     # Whether to find out why a part of the ring is missing.
@@ -165,7 +169,7 @@ class PostgresRing(Backend):
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
         connection.autocommit = True
         connection.add_notify_handler(self._count_told)
-        self._untidy = True
+        self._last = max(self._last, UNKNOWN)
         self._prepared: dict[str, bytes] = {}
         self._driver = connection
         self._cursor = connection.cursor(binary=True)
@@ -218,7 +222,8 @@ class PostgresRing(Backend):
 
     def _answer(self) -> pq.abc.PGresult:
         # The driver waits, as for every statement: an interrupt cancels the statement.
-        (result,) = self._driver.wait(execute(self._driver.pgconn))
+        # The error of a commit that fails comes after the rows.
+        result = self._driver.wait(execute(self._driver.pgconn))[-1]
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, self._driver.info.encoding)
         return result

@@ -16,8 +16,11 @@ from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
 from shmring.table_ring.postgres_ring import (
     AWAIT_MESSAGE,
     AWAIT_SLOT,
+    DONE,
     FULL_WITHIN,
+    GIVEN_UP,
     IDLE,
+    UNDONE,
     PostgresRing,
     Rows,
     bytea_array,
@@ -47,8 +50,6 @@ class PostgresBackend(PostgresRing):
     first_wait = IDLE / 1000
 
     _waiters = 0
-    # Whether an error undid a number that others may have passed over since.
-    _undone = False
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -171,8 +172,12 @@ class PostgresBackend(PostgresRing):
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         if which == "push":
-            return Peek(*self._look(self._look_push, (ahead,))[0])
-        return self._peek_pop(*self._me, whole)
+            peek = Peek(*self._look(self._look_push, (ahead,))[0])
+        else:
+            peek = self._peek_pop(*self._me, whole)
+        if self._last == GIVEN_UP:
+            self._last = DONE
+        return peek
 
     def _peek_pop(self, subscriber: str, holder: int, cursor: int, whole: bool) -> Peek:
         try:
@@ -285,16 +290,18 @@ class PostgresBackend(PostgresRing):
     def _try(self, attempt: Callable[[], R | None]) -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
-        If an error cut a number off from its slot, the next call takes the number back first.
+        If an error cut a number off from its slot, or came before the look that follows a number
+        that was given up, the next call takes the number back first.
         """
 
         def tidy_attempt() -> R | None:
-            if self._untidy:
+            if self._last:
                 self.peek("push")
-                self.peek("pop", whole=self._undone)
-            self._untidy = self._undone = True
+                # Others may have passed over the number that an error undid.
+                self.peek("pop", whole=self._last == UNDONE)
+            self._last = UNDONE
             found = attempt()
-            self._untidy = self._undone = False
+            self._last = DONE if found is not None else GIVEN_UP
             return found
 
         try:
@@ -303,7 +310,7 @@ class PostgresBackend(PostgresRing):
             full = self.code(error) == FULL_WITHIN
             if not full and not self._is_removed(error, self._me[2]):
                 raise
-            self._untidy = self._undone = False
+            self._last = GIVEN_UP
             return None  # a look finds the slot, or that the subscriber was removed
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
