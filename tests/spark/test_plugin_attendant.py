@@ -173,7 +173,7 @@ def test_sidecar_ends_with_an_attendant_that_is_killed(served, name, until):
     until(lambda: not [ring for ring in shmring.rings() if name in ring], "the end of its rings")
 
 
-def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path):
+def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path, until):
     marker = tmp_path / "marker"
     attendant = attend(
         sidecars={
@@ -190,7 +190,7 @@ def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path):
     assert not [key for key in found if "torn" in key or "strange" in key]
     while min(found[f"sidecar.{key}.restarts"] for key in ("failing", "unloadable")) < 2:
         found = attendant.metrics()  # the second one may have been in the line above already
-    assert marker.read_text() == "a word\n"
+    until(lambda: marker.exists() and marker.read_text() == "a word\n", "the word")
     attendant.executor_dies()
 
 
