@@ -93,9 +93,10 @@ def test_workers_are_used_again_and_no_ring_has_a_name(spark, frame):
             pass
         yield pa.record_batch({"n": [os.getpid()]})
 
-    first = {row.n for row in frame.mapInArrow(pids, "n long").collect()}
-    again = {row.n for row in frame.mapInArrow(pids, "n long").collect()}
-    assert first & again
+    # Spark takes the worker that has been idle for longest; another test may have left several.
+    one_task = frame.coalesce(1).mapInArrow(pids, "n long")
+    used = [one_task.collect()[0].n for _ in range(20)]
+    assert len(set(used)) < len(used)
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     assert not list(Path("/dev/shm").glob(f"shmring.worker.{jvm}-*"))
 
@@ -222,7 +223,8 @@ def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, u
             pass
         yield pa.record_batch({"out": [out], "sign": [str(sign)]})
 
-    query = frame.mapInArrow(leaves, "out long, sign string")
+    # Of one task: for a second one at the same time Spark may start a worker that has left nothing.
+    query = frame.coalesce(1).mapInArrow(leaves, "out long, sign string")
     query.collect()
     again = query.collect()
     assert all(row.out > 10_000 for row in again)
