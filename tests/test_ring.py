@@ -113,6 +113,19 @@ def test_temporary_ring_goes_with_its_handle(name):
     assert name not in shmring.rings()
 
 
+def test_temporary_ring_goes_that_a_signal_hits_when_it_is_made(name, monkeypatch):
+    make = ring_module._shmring.make
+
+    def interrupted(*arguments, **options):
+        make(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ring_module._shmring, "make", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shmring.create(name, slots=1024, temporary=True)
+    assert name not in shmring.rings()
+
+
 def test_temporary_ring_goes_at_exit(name, child):
     code = """
         import sys, shmring

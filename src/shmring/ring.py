@@ -28,7 +28,7 @@ from shmring.arguments import (
 from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
 from shmring.extras import read_schema
-from shmring.names import Path, attach_core, is_name, locate, not_found, remove
+from shmring.names import Path, attach_core, is_name, locate, not_found, reap, remove
 from shmring.records import RingInfo, branch_records, holder_record, participant_records, ring_info
 
 if TYPE_CHECKING:
@@ -527,20 +527,27 @@ def create(
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
-    core = _shmring.make(
-        where,
-        label,
-        mode=integer("mode", mode, 0, 0o777),
-        slots=integer("slots", slots, 1),
-        participants=integer("participants", participants, 1, 2**31),
-        single_producer=single_producer,
-        checksum=checksum,
-        prefault=prefault,
-        clock=choose(CLOCKS, "clock", clock),
-        schema=schema_bytes(schema),
-        first_sequence=integer("first_sequence", first_sequence),
-        temporary=temporary,
-    )
+    try:
+        core = _shmring.make(
+            where,
+            label,
+            mode=integer("mode", mode, 0, 0o777),
+            slots=integer("slots", slots, 1),
+            participants=integer("participants", participants, 1, 2**31),
+            single_producer=single_producer,
+            checksum=checksum,
+            prefault=prefault,
+            clock=choose(CLOCKS, "clock", clock),
+            schema=schema_bytes(schema),
+            first_sequence=integer("first_sequence", first_sequence),
+            temporary=temporary,
+        )
+    except BaseException as error:
+        # Ctrl-C, or what a signal's handler raises, may come when it is made already.
+        if temporary and not isinstance(error, Exception):
+            with suppress(ShmringError):
+                reap(where)
+        raise
     return Ring(core, label, where, 0, temporary=temporary)
 
 
