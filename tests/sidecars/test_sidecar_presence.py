@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 from functions import numbers
@@ -238,6 +239,18 @@ def test_sidecar_can_be_started_again_after_stop(serve, client):
         sidecar.start()
     with client() as it:
         assert list(it.map([numbers(1)])) == [numbers(1)]
+
+
+def test_interrupt_while_the_thread_begins_that_looks_for_the_dead_leaves_nothing(
+    name, monkeypatch
+):
+    def interrupted(thread):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Sidecar("functions:identity", name=name):
+        pass
+    assert request_ring_name(name) not in shmring.rings()
 
 
 # --- participants -----------------------------------------------------------------------------

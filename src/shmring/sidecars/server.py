@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from shmring.arguments import seconds_of
@@ -100,7 +101,7 @@ class Sidecar:
         supervisor = self._supervisor
         if supervisor.is_open:
             raise RuntimeError(f'sidecar "{self.name}" has been started already')
-        self._stop.clear()
+        self._stop = threading.Event()
         self._pid = os.getpid()
         deadline = time.monotonic() + seconds_of("timeout", timeout)
         # A caller may end without stop(); the workers notice that, the ring does not.
@@ -109,13 +110,16 @@ class Sidecar:
             supervisor.open()
             supervisor.start(timeout)
             self._await_ready(deadline)
+            self._monitor = threading.Thread(
+                target=self._watch,
+                args=(self._stop,),
+                name=f"shmring-sidecar-{self.name}",
+                daemon=True,
+            )
+            self._monitor.start()
         except BaseException:
             self.stop()
             raise
-        self._monitor = threading.Thread(
-            target=self._watch, name=f"shmring-sidecar-{self.name}", daemon=True
-        )
-        self._monitor.start()
         return self
 
     def _await_ready(self, deadline: float) -> None:
@@ -133,8 +137,8 @@ class Sidecar:
                     raise SidecarUnavailable(f"{sidecar}: {target} was not ready in time")
                 self._stop.wait(0.01)
 
-    def _watch(self) -> None:
-        while not self._stop.wait(LOOK_EVERY):
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.wait(LOOK_EVERY):
             self._supervisor.look()
 
     def serve_forever(self) -> None:
@@ -149,7 +153,8 @@ class Sidecar:
         atexit.unregister(self.stop)
         self._stop.set()
         if self._monitor is not None:
-            self._monitor.join()
+            with suppress(RuntimeError):  # a signal came before it began, and now it ends at once
+                self._monitor.join()
             self._monitor = None
         self._supervisor.signal(signal.SIGTERM)
         self._supervisor.end(time.monotonic() + GRACE)
