@@ -157,8 +157,11 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
     (tmp_path / "broken").touch()
     kill_worker(name)
     until(lambda: "its workers die again and again: " in check(name)[1])
-    until(lambda: check(name)[0] == 2)
-    assert "has no worker just now" in check(name)[1]
+    with shmring.attach(f"sidecar.{name}", read_only=True) as ring:
+        until(lambda: "supervisor" not in [p["name"] for p in ring.participants() if p["alive"]])
+    while (said := check(name))[0] != 2:  # one loads just now
+        pass
+    assert "has no worker just now" in said[1]
     (tmp_path / "loaded").touch()
     (tmp_path / "broken").unlink()
     until(lambda: check(name)[0] == 1)  # for a minute

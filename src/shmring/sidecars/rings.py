@@ -157,7 +157,9 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        of = (named[LOADING], named[SUPERVISOR], named[CLIENT])
+        # One whose workers end before they serve has left its entry, so that clients give up.
+        supervisors = named[SUPERVISOR] or named[RESTARTED]
+        of = (named[LOADING], supervisors, named[CLIENT])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
 
 
@@ -212,8 +214,8 @@ def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Findin
         elif not staff.workers and not staff.loading:
             find(
                 "no-worker",
-                f"supervisor {supervisor['pid']}, there for {_age_of(supervisor)}, has no worker "
-                f"just now; what its workers ended with stands in its log",
+                f"supervisor {supervisor['pid']} has no worker just now; what its workers ended "
+                f"with stands in its log",
             )
     last = time.time() - staff.last_ns / 1e9
     if staff.recent >= _AGAIN and last < _CALM:
