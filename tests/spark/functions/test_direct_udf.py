@@ -260,7 +260,6 @@ def test_batch_is_one_request_with_each_argument_once(served, either):
         assert len(frame.collect()) == 2000
         found.append(metrics_of(frame))
     assert [metrics["requests"] for metrics in found] == [3, 3]
-    assert [metrics["answers"] for metrics in found] == [3, 3]
     assert found[1]["requestBytes"] < found[0]["requestBytes"] + 3 * 1000
     assert found[1]["answerBytes"] > 2 * found[0]["answerBytes"]
 
