@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from fixture_types import RunThread, Until
 from postgres import Postgres, connect, postgres
 from statements import execute, refused
-from table_workers import by_worker, drain, pusher
+from table_workers import by_worker, drain, pusher, settle
 
 from shmring.errors import (
     Contended,
@@ -476,6 +476,7 @@ def test_full_disk_refuses_a_ring_and_leaves_one_that_is_there_at_work(
             ring.push_many([b"%d" % lap * 100] * 200)
             assert ring.pop_many() == [b"%d" % lap * 100] * 200
         filler.unlink()
+    settle(url, own=0)  # who was refused may not have removed its files yet
     execute(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "DROP TABLESPACE small")
 
 
