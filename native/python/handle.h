@@ -229,9 +229,10 @@ enum {
 
 struct pushing {
 	const void *data;
-	size_t length; /* of the message; up to UINT32_MAX where it is filled */
+	size_t length; /* of the message; up to UINT32_MAX where it is filled; of all slots of rows */
 	int64_t align; /* -1: none */
 	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
+	const struct rows *rows; /* a message each, instead of `data`; NULL: one message */
 	uint8_t kind;
 	bool durable;
 };

@@ -79,6 +79,17 @@ static PyObject *producer_full(struct producer *self, uint64_t messages, const s
 
 /* --- push ------------------------------------------------------------------------ */
 
+struct rows {
+	const void *data;
+	size_t stride;
+	uint64_t count;
+	uint32_t length;
+	uint32_t *lengths; /* NULL: every row has `length` bytes */
+	/* these keep the rows alive */
+	Py_buffer buffer;
+	void *copy;
+};
+
 static int push_aligned(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
 	int64_t lo = shmring_next(self->core, (uint32_t)shmring_slots_for(m->length, true));
@@ -101,11 +112,17 @@ static int push_aligned(struct producer *self, const struct pushing *m, uint64_t
 	return status;
 }
 
-static int push_once(struct producer *self, const struct pushing *m, uint64_t *message_id)
+static inline int push_once(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
-	if (m->align < 0 || m->length > UINT32_MAX)
+	const struct rows *rows = m->rows;
+
+	if (m->align >= 0 && m->length <= UINT32_MAX)
+		return push_aligned(self, m, message_id);
+	if (!rows)
 		return shmring_push(self->core, m->data, m->length, m->kind, message_id);
-	return push_aligned(self, m, message_id);
+	return shmring_push_many(self->core, rows->data, rows->stride,
+				 rows->count > UINT32_MAX ? UINT32_MAX : (uint32_t)rows->count, rows->lengths,
+				 rows->length, message_id);
 }
 
 /* A large copy, without the GIL; `busy` keeps other threads out meanwhile. */
@@ -135,23 +152,24 @@ static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t
 			 int status, uint64_t message_id)
 {
 	struct wait_state waiting = {.timeout = timeout};
+	uint64_t messages = m->rows ? m->rows->count : 1;
 
 	while (status) {
 		enum retry retry =
 		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &waiting);
 
 		if (retry == RETRY_OVER)
-			return producer_full(self, 1, &waiting);
+			return producer_full(self, messages, &waiting);
 		if (retry == RETRY_RAISED)
 			return NULL;
 		status = push_now(self, m, &message_id);
 	}
-	if (m->durable && !journal_await(self, journal, message_id, &waiting))
+	if (m->durable && !journal_await(self, journal, message_id + messages - 1, &waiting))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(message_id);
 }
 
-/* Returns the message's number, -1 if it was dropped, or NULL with an exception. */
+/* Returns the first message's number, -1 if it was dropped, or NULL with an exception. */
 PyObject *push_message(struct producer *self, const struct pushing *m, int64_t timeout)
 {
 	uint64_t message_id = 0;
@@ -161,7 +179,8 @@ PyObject *push_message(struct producer *self, const struct pushing *m, int64_t t
 	if (m->durable && !journal_find(self, &journal))
 		return NULL;
 	status = push_now(self, m, &message_id);
-	return push_on(self, m, timeout, journal, status, message_id);
+	return status || m->durable ? push_on(self, m, timeout, journal, status, message_id)
+				    : PyLong_FromUnsignedLongLong(message_id);
 }
 
 static bool get_bytes(PyObject *data, Py_buffer *buffer)
@@ -299,17 +318,6 @@ PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t narg
 
 /* --- push_many(): rows from a buffer or a list -------------------------------------- */
 
-struct rows {
-	const void *data;
-	size_t stride;
-	uint64_t count;
-	uint32_t length;
-	uint32_t *lengths; /* NULL: every row has `length` bytes */
-	/* these keep the rows alive */
-	Py_buffer buffer;
-	void *copy;
-};
-
 static void rows_free(struct rows *rows)
 {
 	PyBuffer_Release(&rows->buffer);
@@ -354,21 +362,23 @@ static bool rows_from_buffer(struct producer *self, PyObject *object, struct row
 	return true;
 }
 
-static bool copy_row(struct producer *self, struct rows *rows, uint64_t row, PyObject *item)
+static inline bool copy_bytes(struct producer *self, uint64_t row, const void *data, Py_ssize_t length,
+			      uint8_t *to, uint32_t *copied)
 {
-	uint8_t *to = (uint8_t *)rows->copy + row * SHMRING_SLOT_BYTES;
+	if (length > SHMRING_SLOT_BYTES)
+		return too_long(self, row, (uint64_t)length);
+	memcpy(to, data, (size_t)length);
+	*copied = (uint32_t)length;
+	return true;
+}
+
+static inline bool copy_row(struct producer *self, uint64_t row, PyObject *item, uint8_t *to, uint32_t *copied)
+{
 	Py_buffer buffer;
 	bool fits;
 
-	if (PyBytes_CheckExact(item)) {
-		Py_ssize_t length = Py_SIZE(item);
-
-		if (length > SHMRING_SLOT_BYTES)
-			return too_long(self, row, (uint64_t)length);
-		memcpy(to, PyBytes_AsString(item), (size_t)length);
-		rows->lengths[row] = (uint32_t)length;
-		return true;
-	}
+	if (PyBytes_CheckExact(item))
+		return copy_bytes(self, row, PyBytes_AsString(item), Py_SIZE(item), to, copied);
 	if (!PyObject_CheckBuffer(item)) {
 		PyErr_Format(PyExc_TypeError, "row %llu is not bytes but %R", (unsigned long long)row,
 			     (PyObject *)Py_TYPE(item));
@@ -376,11 +386,7 @@ static bool copy_row(struct producer *self, struct rows *rows, uint64_t row, PyO
 	}
 	if (PyObject_GetBuffer(item, &buffer, PyBUF_SIMPLE))
 		return false;
-	fits = buffer.len <= SHMRING_SLOT_BYTES || too_long(self, row, (uint64_t)buffer.len);
-	if (fits) {
-		memcpy(to, buffer.buf, (size_t)buffer.len);
-		rows->lengths[row] = (uint32_t)buffer.len;
-	}
+	fits = copy_bytes(self, row, buffer.buf, buffer.len, to, copied);
 	PyBuffer_Release(&buffer);
 	return fits;
 }
@@ -389,23 +395,21 @@ static bool copy_row(struct producer *self, struct rows *rows, uint64_t row, PyO
 static bool rows_from_list(struct producer *self, PyObject *list, struct rows *rows)
 {
 	PyObject *items = PySequence_Tuple(list);
-	bool copied = items != NULL;
+	uint64_t count = items ? (uint64_t)PyTuple_Size(items) : 0;
+	uint8_t *copy = items ? PyMem_Malloc(count * (SHMRING_SLOT_BYTES + sizeof *rows->lengths) + 1) : NULL;
+	uint32_t *lengths = copy ? (uint32_t *)(copy + count * SHMRING_SLOT_BYTES) : NULL;
+	bool copied = copy != NULL;
 
-	if (!items)
-		return false;
-	rows->count = (uint64_t)PyTuple_Size(items);
-	rows->copy = PyMem_Malloc(rows->count * (SHMRING_SLOT_BYTES + sizeof *rows->lengths) + 1);
-	if (!rows->copy) {
+	if (items && !copy)
 		PyErr_NoMemory();
-		copied = false;
-	} else {
-		rows->lengths = (uint32_t *)((uint8_t *)rows->copy + rows->count * SHMRING_SLOT_BYTES);
-	}
-	for (uint64_t i = 0; copied && i < rows->count; i++)
-		copied = copy_row(self, rows, i, PyTuple_GetItem(items, (Py_ssize_t)i));
-	Py_DECREF(items);
-	rows->data = rows->copy;
+	for (uint64_t i = 0; copied && i < count; i++)
+		copied = copy_row(self, i, PyTuple_GetItem(items, (Py_ssize_t)i), copy + i * SHMRING_SLOT_BYTES,
+				  &lengths[i]);
+	Py_XDECREF(items);
+	rows->data = rows->copy = copy;
 	rows->stride = SHMRING_SLOT_BYTES;
+	rows->count = count;
+	rows->lengths = lengths;
 	return copied;
 }
 
@@ -420,58 +424,29 @@ static bool rows_from(struct producer *self, PyObject *object, struct rows *rows
 	return false;
 }
 
-static int push_rows(struct producer *self, const struct rows *rows, uint64_t *message_id)
-{
-	uint32_t count = rows->count > UINT32_MAX ? UINT32_MAX : (uint32_t)rows->count;
-	int status;
-
-	if (producer_busy(self))
-		return STATUS_BUSY;
-	if (rows->count * SHMRING_SLOT_BYTES < GIL_FREE_BYTES || self->claimed)
-		return shmring_push_many(self->core, rows->data, rows->stride, count, rows->lengths, rows->length,
-					 message_id);
-	self->busy = getpid();
-	handle_pin(&self->handle);
-	Py_BEGIN_ALLOW_THREADS status = shmring_push_many(self->core, rows->data, rows->stride, count,
-							  rows->lengths, rows->length, message_id);
-	Py_END_ALLOW_THREADS self->busy = 0;
-	(void)handle_unpin(&self->handle);
-	return status;
-}
-
 PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
 	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {NULL, names->timeout, names->durable};
 	PyObject *sorted[3] = {NULL};
-	struct wait_state waiting = {.timeout = self->timeout};
-	uint32_t journal = 0;
-	bool durable = false;
+	int64_t timeout = self->timeout;
 	struct rows rows = {0};
+	struct pushing m = {.align = -1, .rows = &rows};
 	PyObject *result = NULL;
+	uint32_t journal;
 
 	if (!arguments_sort("push_many", "the rows", args, nargs, kwnames, order, 1, 3, sorted) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) ||
-	    (sorted[2] && !parse_flag(sorted[2], &durable)))
+	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
+	    (sorted[2] && !parse_flag(sorted[2], &m.durable)))
 		return NULL;
 	/* producer_usable() comes last: getting the rows may run any code. */
-	if (rows_from(self, sorted[0], &rows) && producer_usable(self) &&
-	    (!durable || journal_find(self, &journal))) {
-		enum retry retry = RETRY_AGAIN;
-		uint64_t message_id = shmring_claimed(ring_of(&self->handle)->core);
-		int status = SHMRING_OK;
-
+	if (rows_from(self, sorted[0], &rows) && producer_usable(self)) {
+		m.length = rows.count * SHMRING_SLOT_BYTES;
 		if (rows.count)
-			while ((status = push_rows(self, &rows, &message_id)) != SHMRING_OK &&
-			       (retry = producer_retry(self, status, rows.count, &waiting)) == RETRY_AGAIN)
-				;
-		if (status == SHMRING_OK) {
-			if (!durable || !rows.count ||
-			    journal_await(self, journal, message_id + rows.count - 1, &waiting))
-				result = PyLong_FromUnsignedLongLong(message_id);
-		} else if (retry == RETRY_OVER)
-			result = producer_full(self, rows.count, &waiting);
+			result = push_message(self, &m, timeout);
+		else if (!m.durable || journal_find(self, &journal))
+			result = PyLong_FromUnsignedLongLong(shmring_claimed(ring_of(&self->handle)->core));
 	}
 	rows_free(&rows);
 	return result;

@@ -363,7 +363,8 @@ static PyObject *take_lease(struct consumer *self, PyTypeObject *type, uint32_t 
 	int status = take_now(self, messages, &range, batch ? NULL : &message);
 	PyObject *lease;
 
-	switch (take_on(self, messages, timeout, ends, status, &range, batch ? NULL : &message)) {
+	switch (status ? take_on(self, messages, timeout, ends, status, &range, batch ? NULL : &message)
+		       : TAKING_DONE) {
 	case TAKING_RAISED:
 		return NULL;
 	case TAKING_END:
