@@ -136,6 +136,7 @@ struct packing {
 	PyObject *objects; /* a tuple of bytes */
 	struct source *items; /* in these */
 	uint64_t count;
+	uint64_t nbytes; /* of all */
 };
 
 static bool is_too_long(struct state *state, uint64_t index, Py_ssize_t length)
@@ -183,21 +184,14 @@ static bool take_items(struct packing *p, struct state *state, PyObject *objects
 		PyObject *item = item_bytes(state, i, PyTuple_GetItem(all, (Py_ssize_t)i));
 
 		taken = item && PyTuple_SetItem(p->objects, (Py_ssize_t)i, item) == 0;
-		if (taken)
-			p->items[i] =
-			    (struct source){(const uint8_t *)PyBytes_AsString(item), (uint64_t)PyBytes_Size(item)};
+		if (!taken)
+			break;
+		p->items[i] =
+		    (struct source){(const uint8_t *)PyBytes_AsString(item), (uint64_t)PyBytes_Size(item)};
+		p->nbytes += p->items[i].length;
 	}
 	Py_XDECREF(all);
 	return taken;
-}
-
-static uint64_t measure(const struct packing *p)
-{
-	uint64_t nbytes = 0;
-
-	for (uint64_t i = 0; i < p->count; i++)
-		nbytes += p->items[i].length;
-	return nbytes;
 }
 
 static void write_items(const struct packing *p, uint8_t *to, uint32_t *table)
@@ -222,17 +216,16 @@ PyObject *pack_items(PyObject *module, PyObject *items)
 	PyObject *table = NULL;
 
 	if (take_items(&p, PyModule_GetState(module), items)) {
-		uint64_t nbytes = measure(&p);
-		bool gathered = nbytes < p.count * LONG_ITEM || p.count == 0;
+		bool gathered = p.nbytes < p.count * LONG_ITEM || p.count == 0;
 
-		parts = gathered ? Py_BuildValue("[N]", PyBytes_FromStringAndSize(NULL, (Py_ssize_t)nbytes))
+		parts = gathered ? Py_BuildValue("[N]", PyBytes_FromStringAndSize(NULL, (Py_ssize_t)p.nbytes))
 				 : PySequence_List(p.objects);
 		table = parts ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)p.count * 8) : NULL;
 		if (table) {
 			uint8_t *to = gathered ? (uint8_t *)PyBytes_AsString(PyList_GetItem(parts, 0)) : NULL;
 			uint32_t *into = (uint32_t *)PyBytes_AsString(table);
 
-			if (nbytes < GIL_FREE_BYTES)
+			if (p.nbytes < GIL_FREE_BYTES)
 				write_items(&p, to, into);
 			else {
 				Py_BEGIN_ALLOW_THREADS write_items(&p, to, into);
