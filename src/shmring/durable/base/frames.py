@@ -33,7 +33,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer
@@ -69,9 +69,8 @@ class FileHeader:
     salt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The header of a frame, and its table."""
+class Frame(NamedTuple):
+    """The header of a frame at a place of its file, and its table."""
 
     place: int
     first: int
@@ -79,11 +78,17 @@ class Frame:
     synced: int
     payload_bytes: int
     payload_crc: int
-    entries: int
-    payload_offset: int
-    flags: int
-    own: int
-    table: bytes
+    entries: int = 0
+    payload_offset: int = HEADER_BYTES
+    flags: int = 0
+    own: int = 0
+    table: Buffer = b""
+
+    def encode(self, salt: int) -> bytes:
+        """Return the bytes of the header, which the table follows."""
+        header = _FRAME.pack(MAGIC, 0, *self[1:10])
+        crc = _frame_crc(salt, self.place, header, self.table)
+        return MAGIC + crc.to_bytes(4, "little") + header[8:]
 
     @property
     def payload(self) -> int:
@@ -159,55 +164,19 @@ class FileFormat:
         """Return the salt of a file with this header."""
         return int.from_bytes(header[8:12], "little")
 
-    @staticmethod
-    def encode_frame(
-        salt: int,
-        place: int,
-        *,
-        first: int,
-        end: int,
-        synced: int,
-        payload_bytes: int,
-        payload_crc: int,
-        table: Buffer = b"",
-        entries: int = 0,
-        payload_offset: int = HEADER_BYTES,
-        flags: int = 0,
-        own: int = 0,
-    ) -> bytes:
-        """Return the header of a frame that will be written at `place`, before its table."""
-        header = _FRAME.pack(
-            MAGIC,
-            0,
-            first,
-            end,
-            synced,
-            payload_bytes,
-            payload_crc,
-            entries,
-            payload_offset,
-            flags,
-            own,
-        )
-        return MAGIC + _frame_crc(salt, place, header, table).to_bytes(4, "little") + header[8:]
-
     def decode_frame(self, read: Read, place: int, size: int, salt: int) -> Frame | None:
         """Return the frame at a place of a file of this size, if its header and table are valid."""
         header = bytes(read(HEADER_BYTES, place))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
-        _, crc, first, end, synced, nbytes, payload_crc, entries, offset, flags, own = (
-            _FRAME.unpack(header)
-        )
-        table_bytes = entries * self._entry_bytes
-        if place + HEADER_BYTES + table_bytes > size or end < first:
+        _, crc, *fields = _FRAME.unpack(header)
+        frame = Frame(place, *fields)
+        table_bytes = frame.entries * self._entry_bytes
+        if place + HEADER_BYTES + table_bytes > size or frame.end < frame.first:
             return None
-        table = bytes(read(table_bytes, place + HEADER_BYTES)) if table_bytes else b""
-        if crc != _frame_crc(salt, place, header, table):
-            return None
-        return Frame(
-            place, first, end, synced, nbytes, payload_crc, entries, offset, flags, own, table
-        )
+        if table_bytes:
+            frame = frame._replace(table=bytes(read(table_bytes, place + HEADER_BYTES)))
+        return frame if crc == _frame_crc(salt, place, header, frame.table) else None
 
     def next_place(self, end: int) -> int:
         """Return the first place for a frame from `end` on."""

@@ -319,21 +319,20 @@ class JournalLog:
         payload_crc = 0
         for piece in slots:
             payload_crc = crc32c(piece, payload_crc)
-        header = FORMAT.encode_frame(
-            self._salt,
+        frame = Frame(
             place,
-            first=first,
-            end=end,
-            synced=self.durable,
-            payload_bytes=payload_bytes,
-            payload_crc=payload_crc,
-            table=entries,
+            first,
+            end,
+            self.durable,
+            payload_bytes,
+            payload_crc,
             entries=len(entries) // ENTRY.size,
             payload_offset=payload - place,
             own=self._clock.now(),
+            table=entries,
         )
         rest = -(payload + payload_bytes) % _ALIGN  # up to where the next one begins
-        parts = [header, entries, bytes(payload - behind), *slots, bytes(rest)]
+        parts = [frame.encode(self._salt), entries, bytes(payload - behind), *slots, bytes(rest)]
         self._offset = file.append(parts, place)
         self.end = end
         return self._offset - place

@@ -38,7 +38,7 @@ from shmring.durable.base.files import (
     SyncedAhead,
     write_file,
 )
-from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_frames
+from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, places_of_frames
 from shmring.durable.base.items import PLACE, Packing
 from shmring.errors import Damaged, NotARing, PositionNotFound
 
@@ -300,20 +300,19 @@ class AppendOnlyFile(SyncedAhead):
         state = _STATE.pack(
             front, front_count, back, back_count, self.item_bytes, self.commit.position
         )
-        header = _FORMAT.encode_frame(
-            self._salt,
+        frame = Frame(
             self._end,
-            first=self.base + self._region_start,
-            end=position,
-            synced=position if flags else 0,
-            payload_bytes=self._end - self._region_start,
-            payload_crc=self._region_crc,
-            table=state,
+            self.base + self._region_start,
+            position,
+            position if flags else 0,
+            self._end - self._region_start,
+            self._region_crc,
             entries=1,
             payload_offset=0,
             flags=flags,
+            table=state,
         )
-        self._append([header, state])
+        self._append([frame.encode(self._salt), state])
         self.sync()
         self._region_start = self._end
         self._region_crc = 0

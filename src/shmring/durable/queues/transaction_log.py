@@ -337,15 +337,8 @@ def _encode(
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
-    header = FORMAT.encode_frame(
-        salt,
-        place,
-        first=number,
-        end=number + 1,
-        synced=synced + 1,
-        payload_bytes=body.length,
-        payload_crc=crc,
-        entries=body.operations,
-        flags=DEFERRED if deferred else 0,
+    flags = DEFERRED if deferred else 0
+    frame = Frame(
+        place, number, number + 1, synced + 1, body.length, crc, body.operations, flags=flags
     )
-    return [header, *body.parts]
+    return [frame.encode(salt), *body.parts]
