@@ -2,7 +2,7 @@
 
     journal    queues                  neither imports the other
        |          |
-       +-- base --+                    files, locks, items, group commit
+       +-- base --+                    files, locks, items
 
 A name is imported at its first use.
 """

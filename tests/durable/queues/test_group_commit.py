@@ -15,8 +15,13 @@ from fixture_types import RunThread, Until
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
-from shmring.durable.base.group_commit import GroupCommit, Waiting
+from shmring.durable.base.items import Packing
+from shmring.durable.queues.session import GroupCommit, Transaction
 from shmring.errors import Closed
+
+
+def nothing() -> Transaction:
+    return Transaction([], Packing(), [])
 
 
 def test_those_who_come_while_a_group_is_committed_share_the_next(
@@ -25,7 +30,7 @@ def test_those_who_come_while_a_group_is_committed_share_the_next(
     groups: list[int] = []
     first, go_on = threading.Event(), threading.Event()
 
-    def commit(group: list[Waiting]) -> None:
+    def commit(group: list[Transaction]) -> None:
         groups.append(len(group))
         first.set()
         assert go_on.wait(120)
@@ -33,9 +38,9 @@ def test_those_who_come_while_a_group_is_committed_share_the_next(
             each.finish(None)
 
     shared = GroupCommit(commit)
-    threads = [thread(shared.commit, Waiting())]
+    threads = [thread(shared.commit, nothing())]
     assert first.wait(120)
-    threads += [thread(shared.commit, Waiting()) for _ in range(9)]
+    threads += [thread(shared.commit, nothing()) for _ in range(9)]
     until(lambda: len(shared._waiting) == 9)
     go_on.set()
     for each in threads:
@@ -44,13 +49,13 @@ def test_those_who_come_while_a_group_is_committed_share_the_next(
 
 
 def test_one_error_of_a_group_is_only_its_own(thread: RunThread) -> None:
-    def commit(group: list[Waiting]) -> None:
+    def commit(group: list[Transaction]) -> None:
         for each in group:
             each.finish(ValueError("mine") if each is bad else None)
 
-    bad = Waiting()
+    bad = nothing()
     shared = GroupCommit(commit)
-    others = [thread(shared.commit, Waiting()) for _ in range(5)]
+    others = [thread(shared.commit, nothing()) for _ in range(5)]
     failing = thread(shared.commit, bad)
     for other in others:
         other.outcome()

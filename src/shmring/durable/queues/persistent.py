@@ -34,13 +34,12 @@ from shmring._shmring import places_of
 from shmring.arguments import integer, seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk, check_names
-from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Span, in_order
 from shmring.durable.queues.recovery import Recovery
 from shmring.durable.queues.rewrite import rewrite
-from shmring.durable.queues.session import Extent, Session, Transaction
+from shmring.durable.queues.session import Extent, GroupCommit, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
 from shmring.forks import lineage

@@ -1,4 +1,7 @@
-"""A transaction on a persistent queue, and what it shares with an append-only queue."""
+"""Transactions on a persistent queue: a session is one, and those of several threads go as one.
+
+An append-only queue has its two ends from here, too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer
-from shmring.durable.base.group_commit import Waiting
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.line import Span
@@ -128,14 +130,106 @@ class Extent:
         return len(self.table) // TABLE_ENTRY_BYTES
 
 
-class Transaction(Waiting):
-    """The changes of one flush, and whether they were committed."""
+class Transaction:
+    """The changes of one flush; `error` is None once they are `done`, if they were committed."""
 
     def __init__(self, extents: list[Extent], inline: Packing, taken: list[Span]) -> None:
-        super().__init__()
         self.extents = extents
         self.inline = inline
         self.taken = taken
+        self.done = False
+        self.error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def finish(self, error: BaseException | None) -> None:
+        self.error = error
+        self.done = True
+        self.wake()
+
+    def wait(self) -> None:
+        """Return when it is committed, or when its thread is to lead the others."""
+        if not self.done:
+            self._turn.acquire()
+
+    def wake(self) -> None:
+        """Let wait() return."""
+        try:  # noqa: SIM105  suppress() takes three calls, in each flush
+            self._turn.release()
+        except RuntimeError:  # it is awake already
+            pass
+
+
+class GroupCommit:
+    """Lets threads that commit at the same time share one write and one sync.
+
+    One of the waiting threads leads: it commits for all of them, then wakes them and the next
+    leader.  So the threads that arrive during a sync share the next one.
+
+    Parameters
+    ----------
+    commit : commits a group, and finishes each of its members unless it is interrupted
+    """
+
+    def __init__(self, commit: Callable[[list[Transaction]], None]) -> None:
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._waiting: list[Transaction] = []
+        self._leader: Transaction | None = None
+
+    def commit(self, wanted: Transaction) -> None:
+        """Return when these changes are committed, or raise their error."""
+        try:
+            with self._lock:
+                self._waiting.append(wanted)
+                if self._leader is None:
+                    self._leader = wanted
+            if self._leader is not wanted:
+                wanted.wait()
+            if not wanted.done:
+                self._lead()
+                self._hand_on()
+        except BaseException:
+            self._withdraw(wanted)
+            raise
+        if wanted.error is not None:
+            raise wanted.error
+
+    def _lead(self) -> None:
+        group: list[Transaction] = []
+        try:
+            with self._lock:
+                group = self._waiting
+                self._waiting = []
+            if group:
+                self._commit(group)
+        finally:
+            # Interrupted between taking the group and writing it: the next leader commits it.
+            left = [each for each in group if not each.done]
+            if left:
+                with self._lock:
+                    self._waiting = left + [each for each in self._waiting if each not in left]
+
+    def _hand_on(self) -> None:
+        with self._lock:
+            following = self._waiting[0] if self._waiting else None
+            if following is not None:
+                # This comes first: an interrupt may then leave two leaders, but never none.
+                following.wake()
+            self._leader = following
+
+    def _withdraw(self, wanted: Transaction) -> None:
+        """Take it back after an interrupt, unless another thread commits it already."""
+        while True:
+            with self._lock:
+                waiting = wanted in self._waiting
+                if waiting:
+                    self._waiting.remove(wanted)
+            if waiting or wanted.done:
+                break
+            wanted.wait()
+        if self._leader is wanted:
+            self._hand_on()
 
 
 class Session(Ends):
