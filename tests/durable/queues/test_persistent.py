@@ -17,7 +17,7 @@ from fixture_types import RunThread, Until
 from shmring._shmring import runs_of
 from shmring.durable import PersistentQueue
 from shmring.durable.base.files import Disk, File, LockFile, process_start
-from shmring.durable.queues import rewrite, transaction_log
+from shmring.durable.queues import recovery, transaction_log
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
@@ -181,8 +181,9 @@ def test_item_that_is_taken_while_the_log_is_rewritten_stays_in_it(
     with PersistentQueue(tmp_path) as q, q.session() as s:
         put(q, b"0", b"1", b"2", b"3")
         s.dequeue()
-        monkeypatch.setattr(rewrite, "runs_of", take_one)
+        monkeypatch.setattr(recovery, "runs_of", take_one)
         q._rewrite_log()
+        monkeypatch.undo()
     with PersistentQueue(tmp_path) as q:
         assert contents(q) == [b"0", b"1", b"2", b"3"]
 

@@ -1,7 +1,7 @@
 """Queues that outlive their process and belong to one at a time; both are built on ``base``::
 
     persistent                              append_only
-    session     recovery     rewrite            |
+    session     recovery                    |
         line: the items in the queue            |
     transaction_log     data_files          append_only_file
 

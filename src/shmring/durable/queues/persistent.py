@@ -37,8 +37,7 @@ from shmring.durable.base.files import Disk, check_names
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Span, in_order
-from shmring.durable.queues.recovery import Recovery
-from shmring.durable.queues.rewrite import rewrite
+from shmring.durable.queues.recovery import Recovery, rewrite
 from shmring.durable.queues.session import Extent, GroupCommit, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
