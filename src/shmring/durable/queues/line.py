@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from shmring.durable.base.items import PLACE
 from shmring.durable.queues.data_files import DataFile
@@ -13,6 +14,8 @@ from shmring.durable.queues.transaction_log import TransactionLog
 Source = DataFile | TransactionLog
 # Runs of fewer items than this are joined.
 _LONG_RUN = 4096
+# The order of spans.
+by_number = attrgetter("number")
 
 
 @dataclass(slots=True, eq=False)
@@ -42,10 +45,6 @@ class Span:
 
     def __len__(self) -> int:
         return self.end - self.begin
-
-
-def _number(span: Span) -> int:
-    return span.number
 
 
 class Line:
@@ -103,7 +102,7 @@ class Line:
         """Put taken spans back to their old places, but those that clear() has removed."""
         for span in spans:
             if span in self.taken:
-                at, count = bisect_right(self.spans, span.number, key=_number), len(span)
+                at, count = bisect_right(self.spans, span.number, key=by_number), len(span)
                 self.taken -= {span}  # as in hand_over(), without a call between
                 self.spans[at:at] = [span]
                 self.count += count
@@ -111,7 +110,7 @@ class Line:
     def remove(self, first: int, count: int) -> int | None:
         """Take items out by their numbers; return the first number that is not there."""
         while count:
-            at = bisect_right(self.spans, first, key=_number) - 1
+            at = bisect_right(self.spans, first, key=by_number) - 1
             span = self.spans[at] if at >= 0 else None
             if span is None or first >= span.number + len(span):
                 return first
@@ -138,8 +137,3 @@ class Line:
         self.spans.clear()
         self.taken.clear()
         self.count = 0
-
-
-def in_order(spans: Iterable[Span]) -> list[Span]:
-    """Sort spans by their numbers."""
-    return sorted(spans, key=_number)

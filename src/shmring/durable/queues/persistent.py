@@ -36,7 +36,7 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Disk, check_names
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
-from shmring.durable.queues.line import Line, Run, Span, in_order
+from shmring.durable.queues.line import Line, Run, Span, by_number
 from shmring.durable.queues.recovery import Recovery, rewrite
 from shmring.durable.queues.session import Extent, GroupCommit, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
@@ -533,7 +533,7 @@ class PersistentQueue(Closing):
         with self._lock:
             self._adopt()
             # Copies: sessions go on to take items, and to give them back, while the log is written.
-            live = in_order(map(copy, (*self._line, *self._line.taken)))
+            live = sorted(map(copy, (*self._line, *self._line.taken)), key=by_number)
         try:
             with self._writing():
                 self._check_names()
