@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import shmring
 from shmring.arguments import integer
@@ -67,31 +67,17 @@ class Child:
     command
     leads : it leads a process group: signals reach what it has started too, and that ends with it.
         The caller must be a child subreaper, for else these processes are not its own to reap
-    stdout, descriptors, environment, before : of the process; the last one is called in it
+    options : as for subprocess.Popen
     """
 
     kind: ClassVar[str] = "process"
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        leads: bool,
-        stdout: int | None = None,
-        descriptors: Sequence[int] = (),
-        environment: Mapping[str, str] | None = None,
-        before: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, leads: bool, **options: Any) -> None:
         self._leads = leads
         self._buried = False
-        self._popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            pass_fds=descriptors,
-            env=environment,
-            process_group=0 if leads else None,
-            preexec_fn=before,
+        group = 0 if leads else None
+        self._popen: subprocess.Popen[Any] = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, process_group=group, **options
         )
         self.started = time.monotonic()
 
@@ -230,8 +216,8 @@ class _Worker(Child):
                 [*command, str(os.getpid()), str(ready), options],
                 leads=apart,
                 stdout=sys.stderr.fileno() if apart else own_stdout,
-                descriptors=(ready,),
-                environment={
+                pass_fds=(ready,),
+                env={
                     # As Spark does for its workers: processes share the cores, not threads.
                     "OMP_NUM_THREADS": "1",
                     **os.environ,

@@ -241,7 +241,7 @@ class _Command(_Sidecar):
 
     def _start(self) -> Child:
         stderr = sys.stderr.fileno()
-        return Child(self._command, leads=True, stdout=stderr, before=_die_with_parent)
+        return Child(self._command, leads=True, stdout=stderr, preexec_fn=_die_with_parent)
 
 
 class _Attendant:
