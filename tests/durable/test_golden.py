@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
 from shmring.durable.base.files import Disk
-from shmring.durable.journal.log import JournalLog, open_segment
+from shmring.durable.journal.log import JournalLog, Segment
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
 
@@ -44,10 +44,9 @@ def test_a_journal(tmp_path: Path) -> None:
     found = [(m.message_id, m.time, m.kind, bytes(m.data)) for m in replay(tmp_path / "j")]
     assert found == [(10, 1000, 0, b"first"), (12, 2000, 7, b"x" * 400), (14, 3000, 2, b"")]
     assert verify(tmp_path / "j").segments == 2
-    segment = open_segment(
-        Disk().open(str(tmp_path / "j" / f"{10:020d}.journal"), write=False), "golden"
-    )
+    segment = Segment(Disk(), str(tmp_path / "j" / f"{10:020d}.journal"))
     assert (segment.uuid, segment.schema) == (bytes(range(16)), b"schema")
+    segment.close()
     log = JournalLog(
         Disk(), str(tmp_path / "j"), uuid=bytes(range(16)), schema=b"", segment_bytes=1000
     )

@@ -12,7 +12,6 @@ from simulated_disk import SimulatedDisk
 from shmring.durable import replay, truncate, verify
 from shmring.durable.base.files import Disk, File
 from shmring.durable.journal import log as journal_log
-from shmring.durable.journal import reader
 from shmring.durable.journal.log import (
     ENTRY,
     JournalLog,
@@ -331,13 +330,14 @@ def test_a_segment_that_is_begun_while_it_is_opened_is_read(
 ) -> None:
     def begin(file: File) -> bool:
         newest.write_bytes(written)
-        return journal_log.was_begun(file)
+        return was_begun(file)
 
     expected = filled(tmp_path)
     newest = max(tmp_path.glob("*.journal"))
     written = newest.read_bytes()
     newest.write_bytes(b"")
-    monkeypatch.setattr(reader, "was_begun", begin)
+    was_begun = journal_log.was_begun
+    monkeypatch.setattr(journal_log, "was_begun", begin)
     assert contents(Disk(), str(tmp_path)) == expected
 
 

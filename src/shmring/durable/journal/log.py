@@ -37,7 +37,13 @@ from dataclasses import dataclass
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.durable.base.files import Buffer, Disk, File
-from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, Read, places_of_frames
+from shmring.durable.base.frames import (
+    HEADER_BYTES,
+    FileFormat,
+    FileHeader,
+    Frame,
+    places_of_frames,
+)
 from shmring.errors import Damaged
 
 _LOG = logging.getLogger("shmring.durable")
@@ -53,24 +59,6 @@ _ALIGN = 64
 FORMAT = FileFormat(
     b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size, align=_ALIGN
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The header of a segment, and the place where its records begin."""
-
-    path: str
-    uuid: bytes
-    first: int
-    created_ns: int
-    schema: bytes
-    records: int
-    salt: int
-
-
-def next_record(record: Frame) -> int:
-    """The place in the file where the next record begins."""
-    return FORMAT.next_place(record.payload_end)
 
 
 def segment_path(directory: str, first: int) -> str:
@@ -90,47 +78,89 @@ def encode_segment(uuid: bytes, first: int, created_ns: int, schema: bytes) -> b
     return data.ljust(FORMAT.next_place(len(data)), b"\0")
 
 
-def open_segment(file: File, path: str) -> Segment:
-    """Read and check a segment's header.
-
-    Raises
-    ------
-    Damaged : it is not a segment, or does not match its checksum
-    VersionMismatch : another version wrote it
-    """
-    header = FORMAT.decode_header(file.read, path)
-    uuid, first, created_ns, _ = header.fields
-    records = FORMAT.next_place(HEADER_BYTES + len(header.extra))
-    return Segment(path, uuid, first, created_ns, header.extra, records, header.salt)
-
-
 def was_begun(file: File) -> bool:
     """Whether a segment whose header is unreadable had records; a header is synced before them."""
     return any(place % _ALIGN == 0 for place in places_of_frames(file.read, 0, file.size()))
 
 
-def walk(read: Read, size: int, segment: Segment, *, last: bool) -> Iterator[Frame]:
-    """Yield the records of a segment of this size in order.
+class NotBegun(Damaged):
+    """The newest segment has no header yet, and so no records."""
+
+
+class Segment:
+    """A segment that is open; what was mapped of it stays valid when the journal forgets it.
 
     Parameters
     ----------
     last : whether it is the newest segment, whose end may be torn
 
+    Attributes
+    ----------
+    uuid, first, created_ns, schema, salt : as in its header
+    records : the place in the file where its records begin
+    place, end : where the last record ends that was found, and the sequence behind it
+
     Raises
     ------
-    Damaged : data that had been on disk is unreadable; the text says where
+    NotBegun : it is the newest, and being made, or its writer died before it was
+    Damaged : it is not a segment, or does not match its checksum
+    VersionMismatch : another version wrote it
     """
-    place, expected = segment.records, segment.first
-    for record in FORMAT.walk(read, place, size, segment.salt, expected):
-        yield record
-        place, expected = next_record(record), record.end
-    if place < size and (
-        not last or FORMAT.find_witness(read, place + 1, size, segment.salt, expected)
-    ):
-        raise Damaged(
-            f"{segment.path}: the record at byte {place} (sequence {expected}) is damaged; "
-            f"`shmring journal truncate` cuts the journal there and keeps a copy"
-        )
+
+    def __init__(self, disk: Disk, path: str, *, last: bool = False, write: bool = False) -> None:
+        self.path = path
+        self._last = last
+        self.file = disk.open(path, write=write)
+        self._map = memoryview(b"")
+        try:
+            header = self._header()
+        except BaseException:
+            self.close()
+            raise
+        self.uuid, self.first, self.created_ns, _ = header.fields
+        self.schema, self.salt = header.extra, header.salt
+        self.place = self.records = FORMAT.next_place(HEADER_BYTES + len(header.extra))
+        self.end: int = self.first
+
+    def _header(self) -> FileHeader:
+        try:
+            return FORMAT.decode_header(self.file.read, self.path)
+        except Damaged as error:
+            if self._last and not was_begun(self.file):
+                raise NotBegun(*error.args) from None
+        # A running journal has perhaps begun it between the two looks.
+        return FORMAT.decode_header(self.file.read, self.path)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def read_mapped(self, nbytes: int, offset: int) -> memoryview:
+        """Return the bytes without a copy."""
+        if offset + nbytes > len(self._map):
+            self._map = self.file.map()
+        return self._map[offset : offset + nbytes]
+
+    def walk(self, *, mapped: bool = False) -> Iterator[Frame]:
+        """Yield the records in order, once.
+
+        Raises
+        ------
+        Damaged : data that had been on disk is unreadable; the text says where
+        """
+        # The next writer cuts a torn end off, and mapped memory behind a file's end must not be
+        # touched: the newest segment is checked before it is mapped.
+        read = self.read_mapped if mapped and not self._last else self.file.read
+        size = self.file.size()
+        for record in FORMAT.walk(read, self.place, size, self.salt, self.first):
+            self.place, self.end = FORMAT.next_place(record.payload_end), record.end
+            yield record
+        if self.place < size and (
+            not self._last or FORMAT.find_witness(read, self.place + 1, size, self.salt, self.end)
+        ):
+            raise Damaged(
+                f"{self.path}: the record at byte {self.place} (sequence {self.end}) is damaged; "
+                f"`shmring journal truncate` cuts the journal there and keeps a copy"
+            )
 
 
 class _Clock:
@@ -240,36 +270,32 @@ class JournalLog:
     def _adopt(self, first: int) -> bool:
         """Continue after the last good record of the newest segment; False if it has no header."""
         path = segment_path(self.directory, first)
-        file = self._disk.open(path)
         try:
-            try:
-                segment = open_segment(file, path)
-            except Damaged:
-                if was_begun(file):
-                    raise
-                self.torn = f"{path}: was being made when the writer died, and was removed"
-                self._remove(path)
-                return False
-            return self._adopt_records(file, segment)
+            segment = Segment(self._disk, path, last=True, write=True)
+        except NotBegun:
+            self.torn = f"{path}: was being made when the writer died, and was removed"
+            self._remove(path)
+            return False
+        try:
+            return self._adopt_records(segment)
         finally:
-            if self._file is not file:
-                file.close()
+            if self._file is not segment.file:
+                segment.close()
 
     def _remove(self, path: str) -> None:
         self._disk.remove(path)
         self._disk.sync_directory(self.directory)
 
-    def _adopt_records(self, file: File, segment: Segment) -> bool:
+    def _adopt_records(self, segment: Segment) -> bool:
+        file = segment.file
         self.same_ring = segment.uuid == self._uuid
-        end, self._offset = segment.first, segment.records
         self._clock.start = segment.created_ns
-        for record in walk(file.read, file.size(), segment, last=True):
-            end, self._offset = record.end, next_record(record)
+        for record in segment.walk():
             self._clock.start = record.own
-        if end == segment.first and not self.same_ring:
+        if segment.end == segment.first and not self.same_ring:
             self._remove(segment.path)
             return False
-        self.end = end
+        self.end, self._offset = segment.end, segment.place
         if file.size() > self._offset:
             self.torn = (
                 f"{segment.path}: {file.size() - self._offset} bytes behind sequence {self.end} "
@@ -435,8 +461,8 @@ class JournalLog:
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path
-            with contextlib.closing(self._disk.open(behind, write=False)) as file:
-                oldest.ended_ns = open_segment(file, behind).created_ns
+            with contextlib.closing(Segment(self._disk, behind)) as segment:
+                oldest.ended_ns = segment.created_ns
         return oldest.ended_ns
 
     def close(self) -> None:

@@ -16,16 +16,7 @@ from shmring._shmring import KIND_END, SLOT_BYTES
 from shmring.arguments import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
-from shmring.durable.journal.log import (
-    ENTRY,
-    Segment,
-    next_record,
-    open_segment,
-    segment_names,
-    segment_path,
-    walk,
-    was_begun,
-)
+from shmring.durable.journal.log import ENTRY, NotBegun, Segment, segment_names, segment_path
 from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
 from shmring.extras import need_pyarrow, read_schema
 from shmring.names import path_text
@@ -91,59 +82,17 @@ class Verified:
     newest_ns: int = 0
 
 
-class _OpenSegment:
-    """One segment, open for reading; its mapping stays valid when the journal forgets it."""
-
-    def __init__(self, disk: Disk, path: str, *, last: bool) -> None:
-        self.last = last
-        self.file = disk.open(path, write=False)
-        self._map = memoryview(b"")
-        try:
-            self.segment = self._begun(path)
-        except BaseException:
-            self.file.close()
-            raise
-
-    def _begun(self, path: str) -> Segment:
-        try:
-            return open_segment(self.file, path)
-        except Damaged:
-            if self.last and not was_begun(self.file):
-                raise _NotBegun from None
-        # A running journal has perhaps begun it between the two looks.
-        return open_segment(self.file, path)
-
-    def close(self) -> None:
-        self.file.close()
-
-    def records(self) -> Iterator[Frame]:
-        # The next writer cuts a torn end off, and mapped memory behind a file's end must not be
-        # touched: the newest segment is checked before it is mapped.
-        read = self.file.read if self.last else self._read_mapped
-        return walk(read, self.file.size(), self.segment, last=self.last)
-
-    def _read_mapped(self, nbytes: int, offset: int) -> memoryview:
-        if offset + nbytes > len(self._map):
-            self._map = self.file.map()
-        return self._map[offset : offset + nbytes]
-
-    def messages(self, record: Frame) -> Iterator[Message]:
-        payload = self._read_mapped(record.payload_bytes, record.payload)
-        first, schema = record.first, self.segment.schema
-        for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(record.table):
-            begin = slot * SLOT_BYTES + shift
-            if begin + length > len(payload):
-                raise Damaged(
-                    f"{self.segment.path}: message {first + slot} reaches beyond its record"
-                )
-            yield Message(first + slot, time_ns, kind, payload[begin : begin + length], schema)
+def _messages(segment: Segment, record: Frame) -> Iterator[Message]:
+    payload = segment.read_mapped(record.payload_bytes, record.payload)
+    first, schema = record.first, segment.schema
+    for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(record.table):
+        begin = slot * SLOT_BYTES + shift
+        if begin + length > len(payload):
+            raise Damaged(f"{segment.path}: message {first + slot} reaches beyond its record")
+        yield Message(first + slot, time_ns, kind, payload[begin : begin + length], schema)
 
 
-class _NotBegun(Exception):
-    """The newest segment has no header yet, and so no records."""
-
-
-def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
+def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[Segment]:
     """The segments that reach beyond a sequence, in order; the oldest kept first for 0.
 
     Raises
@@ -165,15 +114,15 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
         at = max((first for first in names if first <= reached), default=names[0])
         last = at == names[-1]
         try:
-            opened = _OpenSegment(disk, segment_path(path, at), last=last)
+            segment = Segment(disk, segment_path(path, at), last=last)
         except FileNotFoundError as error:
             if at not in segment_names(disk, path):
                 continue  # the journal has forgotten it meanwhile
             raise Damaged(f"{error.filename}: this link leads to no file") from None
-        except _NotBegun:
+        except NotBegun:
             return
-        with contextlib.closing(opened):
-            yield opened
+        with contextlib.closing(segment):
+            yield segment
         if last:
             return
         reached = min(first for first in names if first > at)
@@ -207,13 +156,13 @@ def replay(
     JournalGap : the journal does not reach back to `from_`
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
-    for opened in _segments(disk or Disk(), path_text(path), from_):
-        for record in opened.records():
+    for segment in _segments(disk or Disk(), path_text(path), from_):
+        for record in segment.walk(mapped=True):
             if until is not None and record.first >= until:
                 return
             if record.end <= from_:
                 continue
-            for message in opened.messages(record):
+            for message in _messages(segment, record):
                 if until is not None and message.message_id >= until:
                     return
                 if message.message_id >= from_:
@@ -244,16 +193,15 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
     Damaged : the journal is damaged; the text says where
     """
     found = Verified()
-    for opened in _segments(disk or Disk(), path_text(path)):
-        segment = opened.segment
+    for segment in _segments(disk or Disk(), path_text(path)):
         if not found.segments:
             found.first = segment.first
         elif segment.first < found.end:
             raise Damaged(f"{segment.path} overlaps the segment before it (to {found.end})")
         found.segments += 1
-        found.nbytes += opened.file.size()
+        found.nbytes += segment.file.size()
         found.end = segment.first
-        for record in opened.records():
+        for record in segment.walk(mapped=True):
             found.end = record.end
             if record.entries:
                 found.oldest_ns = found.oldest_ns or ENTRY.unpack_from(record.table)[0]
@@ -281,8 +229,13 @@ def truncate(path: str | os.PathLike[str]) -> int:
         names = segment_names(disk, where)
         end = names[0]
         for i, first in enumerate(names):
-            offset, end, whole = _good_part(disk, segment_path(where, first), end)
-            if not whole:
+            offset = 0
+            try:
+                with contextlib.closing(Segment(disk, segment_path(where, first))) as segment:
+                    offset, end = segment.place, segment.end
+                    for _ in segment.walk():
+                        offset, end = segment.place, segment.end
+            except Damaged:
                 _cut(where, names[i:], offset)
                 break
         return end
@@ -295,20 +248,6 @@ def _lock(disk: Disk, path: str) -> LockFile:
     if not segment_names(disk, path):
         raise _no_journal(path)
     return disk.lock(os.path.join(path, "lock"), f"journal {path}", 0)
-
-
-def _good_part(disk: Disk, path: str, end: int) -> tuple[int, int, bool]:
-    """The end of the part of a segment that stays: offset, sequence, whether all of it stays."""
-    with contextlib.closing(disk.open(path, write=False)) as file:
-        offset = 0
-        try:
-            segment = open_segment(file, path)
-            offset, end = segment.records, segment.first
-            for record in walk(file.read, file.size(), segment, last=False):
-                offset, end = next_record(record), record.end
-        except Damaged:
-            return offset, end, False
-        return offset, end, True
 
 
 def _cut(directory: str, names: list[int], offset: int) -> None:
@@ -358,8 +297,8 @@ def restore(
         with contextlib.suppress(PermissionRefused):  # a copy, on a disk that is read-only
             stack.callback(_lock(disk, where).release)
         serialized = b""
-        for opened in _segments(disk, where):
-            serialized = opened.segment.schema
+        for segment in _segments(disk, where):
+            serialized = segment.schema
         schema = _read_schema(serialized) if serialized else None
         end = verify(path).end
         return create(name, path=ring_path, schema=schema, first_sequence=end, **options)
