@@ -253,18 +253,15 @@ class BatchEncoder:
 _METADATA_LENGTH = struct.Struct("<4xI")
 
 
-def metadata_bytes(message: pa.Buffer, offset: int = 0) -> int:
-    """Count the bytes of the encapsulated IPC message at `offset` before its body."""
-    return 8 + _METADATA_LENGTH.unpack_from(message, offset)[0]
+def metadata_bytes(message: pa.Buffer) -> int:
+    """Count the bytes of an encapsulated IPC message before its body."""
+    return 8 + _METADATA_LENGTH.unpack_from(message)[0]
 
 
 def _body_offset(stream: pa.Buffer) -> int:
-    """Return the offset of the body of an IPC stream's last message."""
-    body = end = 0
-    for message in pa.ipc.MessageReader.open_stream(stream):
-        body = end + metadata_bytes(stream, end)
-        end = body + (0 if message.body is None else message.body.size)
-    return body
+    """Return the offset of the body of an IPC stream's last message, with which it ends."""
+    *_, last = pa.ipc.MessageReader.open_stream(stream)
+    return stream.size - (0 if last.body is None else last.body.size)
 
 
 def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
