@@ -244,7 +244,16 @@ def rewrite(
                 if run.source is log:
                     moved.append(_move(log, files, run, list(spans)))
             files.sync({each.file for each in moved})
-            return log.write_anew(disk, name, _body(live, moved), next_item=next_item)
+            return TransactionLog.write_new(
+                disk,
+                name,
+                log.path,
+                _body(live, moved),
+                number=log.next_number,
+                next_item=next_item,
+                reserve=log.reserve,
+                replaces=log.allocated,
+            )
         except BaseException:
             # Only here: once the rename was tried, the log at the path may need what has moved.
             for each in moved:

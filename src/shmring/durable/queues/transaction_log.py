@@ -28,7 +28,6 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer, Disk, File, check_size, write_file
@@ -153,7 +152,7 @@ class TransactionLog:
 
     def __init__(self, disk: Disk, path: str, *, reserve: int, file: File | None = None) -> None:
         self.path = path
-        self._reserve = reserve
+        self.reserve = reserve
         self.file: File = file or disk.open(path)
         self.file.path = path
         self.raw = memoryview(self.file.read(self.file.size(), 0))
@@ -198,38 +197,24 @@ class TransactionLog:
         number: int,
         next_item: int,
         reserve: int,
-        reserved: bool = True,
+        replaces: int = 0,
     ) -> TransactionLog:
         """Write a log that holds a single transaction under a name, to be renamed to `path`.
 
-        `reserved`: whether it has the reserve from the start.
+        `replaces`: bytes of the log that it replaces.
         """
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
         parts: list[Buffer] = [header]
         if body.operations:
             parts += _encode(body, number, number - 1, HEADER_BYTES, FORMAT.salt_of(header))
-        parts.append(bytes(reserve + _CHUNK if reserve and reserved else 0))
-        return TransactionLog(disk, path, reserve=reserve, file=write_file(disk, name, parts))
-
-    def write_anew(self, disk: Disk, name: str, body: Body, *, next_item: int) -> TransactionLog:
-        """Write the log that follows this one under a name, to be renamed to the path."""
-        write = partial(
-            TransactionLog.write_new,
-            disk,
-            name,
-            self.path,
-            body,
-            number=self.next_number,
-            next_item=next_item,
-            reserve=self._reserve,
-        )
         try:
-            return write()
+            file = write_file(disk, name, [*parts, bytes(reserve + _CHUNK if reserve else 0)])
         except NoSpace:
-            if self.allocated < body.length + self._reserve + _SLACK_BYTES:
+            if replaces < body.length + reserve + _SLACK_BYTES:
                 raise
             # Removing the old log frees more than the reserve, for which there is no room beside.
-            return write(reserved=False)
+            file = write_file(disk, name, parts)
+        return TransactionLog(disk, path, reserve=reserve, file=file)
 
     def _read(self, nbytes: int, offset: int) -> memoryview:
         return self.raw[offset : offset + nbytes]
@@ -279,9 +264,9 @@ class TransactionLog:
         start = self.end + HEADER_BYTES
         end = start + body.length
         check_size(self.path, end)  # the file may be older than the limit
-        if end + self._reserve > self.allocated:
+        if end + self.reserve > self.allocated:
             try:
-                self._extend(end + self._reserve + _CHUNK)
+                self._extend(end + self.reserve + _CHUNK)
             except NoSpace:
                 if not may_use_reserve or end > self.allocated:
                     raise
@@ -304,8 +289,8 @@ class TransactionLog:
     def regain_reserve(self) -> None:
         """Make the reserve whole again, if there is space."""
         with suppress(NoSpace):
-            if self.end + self._reserve > self.allocated:
-                self._extend(self.end + self._reserve + _CHUNK)
+            if self.end + self.reserve > self.allocated:
+                self._extend(self.end + self.reserve + _CHUNK)
 
     def sync(self) -> None:
         """Return when every transaction so far is on disk."""
