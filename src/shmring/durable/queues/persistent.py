@@ -541,8 +541,8 @@ class PersistentQueue(Closing):
                 log, moved = rewrite(self._disk, self._log, self.files, live, self._next_item)
                 log.regain_reserve()
                 with self._lock:
-                    for run, file, places, _ in moved:
-                        run.source, run.places = file, places
+                    for run, where in moved.items():
+                        run.source, run.places = where
                     old, self._log = self._log, log
                 old.close()
                 self.files.discard_drained(self.files.drained())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 from shmring._shmring import places_of, runs_of
 from shmring.durable.base.files import Buffer, Disk, replace_file, set_aside
@@ -212,18 +211,13 @@ def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]
 # --- a shorter log --------------------------------------------------------------------------------
 
 
-class Moved(NamedTuple):
-    """A run that stood in the log, and the new places of its living items."""
-
-    run: Run
-    file: DataFile
-    places: bytearray
-    items: int
+# Runs that stood in the log, and the new places of their living items.
+Moved = dict[Run, tuple[DataFile, bytearray]]
 
 
 def rewrite(
     disk: Disk, log: TransactionLog, files: DataFiles, live: list[Span], next_item: int
-) -> tuple[TransactionLog, list[Moved]]:
+) -> tuple[TransactionLog, Moved]:
     """Replace the log by one transaction that puts the live items, in one step, durably.
 
     Items that stand in the log are copied to a data file first.
@@ -236,14 +230,14 @@ def rewrite(
     -------
     the new log, and what has moved
     """
-    moved: list[Moved] = []
+    moved: Moved = {}
 
     def make(name: str) -> TransactionLog:
         try:
             for run, spans in groupby(live, key=lambda span: span.run):
                 if run.source is log:
-                    moved.append(_move(log, files, run, list(spans)))
-            files.sync({each.file for each in moved})
+                    moved[run] = _move(log, files, run, list(spans))
+            files.sync({file for file, _ in moved.values()})
             return TransactionLog.write_new(
                 disk,
                 name,
@@ -256,14 +250,16 @@ def rewrite(
             )
         except BaseException:
             # Only here: once the rename was tried, the log at the path may need what has moved.
-            for each in moved:
-                files.release(each.file, each.items)
+            for run, (file, _) in moved.items():
+                files.release(file, sum(len(span) for span in live if span.run is run))
             raise
 
     return replace_file(disk, log.path, make), moved
 
 
-def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) -> Moved:
+def _move(
+    log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]
+) -> tuple[DataFile, bytearray]:
     """Copy the living items of a run to a data file, in one write."""
     parts: list[Buffer] = []
     tables: list[bytes] = []
@@ -271,8 +267,7 @@ def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) ->
         for offset, end, table in runs_of(run.places, span.begin, span.end):
             parts.append(log.read(end - offset, offset))
             tables.append(table)
-    count = sum(map(len, spans))
-    file, offset = files.write(parts, count)
+    file, offset = files.write(parts, sum(map(len, spans)))
     found = places_of(b"".join(tables), offset)
     places = bytearray(len(run.places))
     at = 0
@@ -280,19 +275,15 @@ def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) ->
         nbytes = len(span) * PLACE.size
         places[span.begin * PLACE.size : span.end * PLACE.size] = found[at : at + nbytes]
         at += nbytes
-    return Moved(run, file, places, count)
+    return file, places
 
 
-def _body(live: list[Span], moved: list[Moved]) -> Body:
+def _body(live: list[Span], moved: Moved) -> Body:
     body = Body()
-    new = {id(each.run): each for each in moved}
     for span in live:
-        run = span.run
-        where = new.get(id(run))
-        file = where.file if where is not None else run.source
+        file, places = moved.get(span.run, (span.run.source, span.run.places))
         assert isinstance(file, DataFile)
         number = span.number
-        places = where.places if where is not None else run.places
         for offset, _, table in runs_of(places, span.begin, span.end):
             body.put(number, file.number, offset, table)
             number += len(table) // TABLE_ENTRY_BYTES
