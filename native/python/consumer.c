@@ -79,8 +79,7 @@ static PyObject *consumer_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!self->handle.closed)
 		self->abandoned = true;
-	(void)handle_close(&self->handle);
-	Py_RETURN_NONE;
+	return handle_close_method(op, NULL);
 }
 
 /* --- the type ------------------------------------------------------------------------ */

@@ -6,16 +6,12 @@
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
 {
-	PyObject *class = ring_of(&self->handle)->state->not_durable;
+	const struct ring *ring = ring_of(&self->handle);
 	PyObject *text = PyUnicode_FromFormat(
-	    "ring \"%U\": message %llu is published, but %s; wait_durable() goes on waiting for it",
-	    ring_of(&self->handle)->label, (unsigned long long)message_id, why);
-	PyObject *error = text ? PyObject_CallFunction(class, "NK", text, (unsigned long long)message_id) : NULL;
+	    "ring \"%U\": message %llu is published, but %s; wait_durable() goes on waiting for it", ring->label,
+	    (unsigned long long)message_id, why);
 
-	if (error)
-		PyErr_SetObject(class, error);
-	Py_XDECREF(error);
-	return false;
+	return raise_with(ring->state->not_durable, Py_BuildValue("(NK)", text, (unsigned long long)message_id));
 }
 
 /* The number of a branch that was dropped may be another's by now; a branch that other consumers

@@ -77,6 +77,7 @@ int errors_load(struct state *state);
 PyObject *error_class(struct state *state, int status);
 PyObject *error_text(void);
 #define EXPLANATION_BYTES 512 /* for the core's text about the holder of a ring */
+PyObject *raise_with(PyObject *class, PyObject *arguments);
 PyObject *raise_error(struct state *state, int status);
 
 /* arguments.c */

@@ -74,12 +74,16 @@ PyObject *error_text(void)
 	return PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "backslashreplace");
 }
 
+/* Raises an exception with a text, or a tuple of arguments, whose reference it takes; NULL: one is set already. */
+PyObject *raise_with(PyObject *class, PyObject *arguments)
+{
+	if (arguments)
+		PyErr_SetObject(class, arguments);
+	Py_XDECREF(arguments);
+	return NULL;
+}
+
 PyObject *raise_error(struct state *state, int status)
 {
-	PyObject *text = error_text();
-
-	if (text)
-		PyErr_SetObject(error_class(state, status), text);
-	Py_XDECREF(text);
-	return NULL;
+	return raise_with(error_class(state, status), error_text());
 }

@@ -7,20 +7,12 @@
 
 void raise_overrun(struct consumer *self)
 {
-	struct state *state = ring_of(&self->handle)->state;
-	PyObject *text;
 	uint64_t first;
 	uint64_t end;
-	PyObject *error;
 
 	shmring_consumer_overrun(self->core, &first, &end);
-	text = error_text();
-	error = text ? PyObject_CallFunction(state->overrun, "NKK", text, (unsigned long long)first,
-					     (unsigned long long)(end - 1))
-		     : NULL;
-	if (error)
-		PyErr_SetObject(state->overrun, error);
-	Py_XDECREF(error);
+	raise_with(ring_of(&self->handle)->state->overrun,
+		   Py_BuildValue("(NKK)", error_text(), (unsigned long long)first, (unsigned long long)(end - 1)));
 }
 
 /* Raises for a message that was there when it was taken and cannot be read now. */
