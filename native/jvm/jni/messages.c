@@ -1,6 +1,7 @@
 /* Producers, whose claims are filled through addresses that Java bounds, and consumers. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -151,13 +152,15 @@ NATIVE(jlong, slotAddress, jlong ring, jlong sequence)
 NATIVE(void, fill, jlong producer, jlong at, jbyteArray path, jlong offset, jlong length)
 {
 	struct text text;
+	char said[sizeof text.chars + 256];
 	int fd;
 
 	if (!text_load(env, path, &text))
 		return;
 	fd = open(text.chars, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
-		throw_status(env, SHMRING_E_SYSTEM, strerror(errno));
+		(void)snprintf(said, sizeof said, "cannot open %s: %s", text.chars, strerror(errno));
+		throw_status(env, SHMRING_E_SYSTEM, said);
 		return;
 	}
 	(void)answer(env,
