@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fixture_types import Until
 from spark_start import SHORT_LIVED
 
 import shmring
@@ -98,7 +99,7 @@ def start_on_cluster(
 
 
 @pytest.fixture
-def allocated(spark: SparkSession) -> Callable[[], int]:
+def allocated(spark: SparkSession, until: Until) -> Callable[[], int]:
     """Bytes that Arrow's allocator in the JVM has given out since the test began.
 
     What stays from before is Spark's own: 133,120 bytes of each task of `mapInArrow` that a limit
@@ -106,6 +107,9 @@ def allocated(spark: SparkSession) -> Callable[[], int]:
     """
     jvm = spark._jvm
     assert jvm is not None
+    scheduler = spark.sparkContext._jsc.sc().taskScheduler()
+    # The tasks of a query that was stopped, in the last test, are killed later, and have memory.
+    until(lambda: not scheduler.isExecutorBusy("driver"), "the end of earlier tasks")
     root = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
     before = root.getAllocatedMemory()
     return lambda: root.getAllocatedMemory() - before
