@@ -233,7 +233,7 @@ static bool spins(const struct consumer *self)
 }
 
 /* For an event loop: a message, None, or Ellipsis: others are to have their turn first. */
-static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
+static PyObject *take_in_turn(struct consumer *self, uint64_t ends)
 {
 	struct wait_state waiting = {.timeout = 0};
 	struct shmring_lease lease;
@@ -243,7 +243,7 @@ static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
 
 	if (!consumer_usable(self))
 		return NULL;
-	if (knows && self->ends != ends)
+	if (self->ends != ends)
 		return check_ends(self, ends);
 	if (++self->handle.streak > STREAK) {
 		self->handle.streak = 0;
@@ -298,17 +298,14 @@ PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_
 PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);
-	bool knows = nargs == 2 && !Py_IsNone(args[1]);
-	uint64_t ends = 0;
+	struct consumer *self;
+	uint64_t ends;
 
 	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
 		return PyErr_Format(PyExc_TypeError, "take_now() takes a consumer and its ends");
-	if (knows) {
-		ends = PyLong_AsUnsignedLongLong(args[1]);
-		if (PyErr_Occurred())
-			return NULL;
-	}
-	return take_in_turn((struct consumer *)args[0], knows, ends);
+	self = (struct consumer *)args[0];
+	ends = Py_IsNone(args[1]) ? self->ends : PyLong_AsUnsignedLongLong(args[1]);
+	return ends == UINT64_MAX && PyErr_Occurred() ? NULL : take_in_turn(self, ends);
 }
 
 PyObject *consumer_iternext(PyObject *op)

@@ -57,6 +57,7 @@ struct list {
 	PyObject **handles;
 	struct shmring_wait *waits;
 	uint32_t count;
+	bool ended; /* of one of them, before the wait */
 };
 
 static bool is_consumer(const struct state *state, PyObject *op)
@@ -79,14 +80,6 @@ static bool pin(struct handle *handle)
 static bool has_ended(const struct list *list, uint32_t i)
 {
 	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;
-}
-
-static bool any_has_ended(const struct list *list)
-{
-	for (uint32_t i = 0; i < list->count; i++)
-		if (has_ended(list, i))
-			return true;
-	return false;
 }
 
 /* See consumer_ended(). Who closes the consumer calls, too, and goes on calling. */
@@ -129,9 +122,11 @@ static bool add(struct list *list, const struct state *state, PyObject *pair, Py
 	if (!pin((struct handle *)op))
 		return PyList_Append(ready, op) == 0;
 	list->handles[list->count] = Py_NewRef(op);
-	list->waits[list->count++] =
+	list->waits[list->count] =
 	    consumer ? (struct shmring_wait){.consumer = ((struct consumer *)op)->core, .slots = slots}
 		     : (struct shmring_wait){.producer = ((struct producer *)op)->core, .slots = slots};
+	list->ended |= has_ended(list, list->count);
+	list->count++;
 	return true;
 }
 
@@ -220,7 +215,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
 	if (done && list.count) { /* and if one is closed or has ended, those that have something now */
-		bool now = PyList_Size(ready) || any_has_ended(&list);
+		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
 				      (uint8_t)strategy, ready);
