@@ -175,20 +175,19 @@ def test_sidecar_ends_with_an_attendant_that_is_killed(served, name, until):
 
 def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path, until):
     marker = tmp_path / "marker"
-    attendant = attend(
-        sidecars={
-            "missing": {"command": "/no/such/program"},
-            "failing": {"command": "false"},
-            "torn": {"command": "false 'a word"},
-            "strange": ours("double", workers="none"),
-            "unloadable": ours("FailsToLoad"),
-            "working": {"command": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'"},
-        }
-    )
-    found = attendant.await_metrics(**{"sidecar.working.running": 1})
-    assert found["sidecar.missing.running"] == 0
+    of_kinds = {
+        "missing": {"command": "/no/such/program"},
+        "failing": {"command": "false"},
+        "torn": {"command": "false 'a word"},
+        "strange": ours("double", workers="none"),
+        "unloadable": ours("FailsToLoad"),
+        "working": {"command": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'"},
+    }
+    attendant = attend(sidecars={f"{name}-{kind}": of_kinds[kind] for kind in of_kinds})
+    found = attendant.await_metrics(**{f"sidecar.{name}-working.running": 1})
+    assert found[f"sidecar.{name}-missing.running"] == 0
     assert not [key for key in found if "torn" in key or "strange" in key]
-    while min(found[f"sidecar.{key}.restarts"] for key in ("failing", "unloadable")) < 2:
+    while min(found[f"sidecar.{name}-{kind}.restarts"] for kind in ("failing", "unloadable")) < 2:
         found = attendant.metrics()  # the second one may have been in the line above already
     until(lambda: marker.exists() and marker.read_text() == "a word\n", "the word")
     attendant.executor_dies()
