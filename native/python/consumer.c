@@ -108,14 +108,8 @@ static PyObject *get_position(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *get_hold(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct consumer *self = (struct consumer *)op;
-	uint64_t hold;
 
-	if (!consumer_usable(self))
-		return NULL;
-	hold = shmring_consumer_hold(self->core);
-	if (hold == UINT64_MAX)
-		Py_RETURN_NONE;
-	return PyLong_FromUnsignedLongLong(hold);
+	return consumer_usable(self) ? sequence_or_none(shmring_consumer_hold(self->core)) : NULL;
 }
 
 static PyObject *get_lag(PyObject *op, void *Py_UNUSED(closure))

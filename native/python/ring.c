@@ -267,12 +267,6 @@ static PyObject *flag(bool value)
 	return value ? Py_True : Py_False;
 }
 
-/* A sequence, or None for the core's UINT64_MAX. */
-static PyObject *sequence_or_none(uint64_t sequence)
-{
-	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
-}
-
 /* CHANGE: a new option of a ring */
 static PyObject *look_at_info(struct ring *ring)
 {

@@ -63,6 +63,12 @@ struct state {
 	 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,                                         \
 	 .slots = type_slots}
 
+/* For the core's UINT64_MAX, None. */
+static inline PyObject *sequence_or_none(uint64_t sequence)
+{
+	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
+}
+
 /* Frees an object of such a type, which has let go of everything. */
 static inline void object_free(PyObject *op)
 {
