@@ -12,6 +12,7 @@ from functions import numbers
 import shmring
 from shmring.sidecars import Sidecar, SidecarClient, rings
 from shmring.sidecars import client as client_module
+from shmring.sidecars import supervisor as supervisor_module
 from shmring.sidecars.supervisor import Supervisor
 from shmring.sidecars.wire import request_ring_name
 
@@ -250,6 +251,20 @@ def test_interrupt_while_the_thread_begins_that_looks_for_the_dead_leaves_nothin
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt), Sidecar("functions:identity", name=name):
         pass
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_stop_that_was_interrupted_ends_all_when_it_is_called_again(serve, name, monkeypatch):
+    def interrupted(worker, deadline):
+        monkeypatch.undo()
+        worker.end(deadline)
+        raise KeyboardInterrupt
+
+    sidecar = serve("identity", workers=2)
+    monkeypatch.setattr(supervisor_module._Worker, "end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sidecar.stop()
+    sidecar.stop()
     assert request_ring_name(name) not in shmring.rings()
 
 

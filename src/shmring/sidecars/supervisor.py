@@ -255,7 +255,9 @@ class _Worker(Child):
 
     def end(self, deadline: float) -> None:
         super().end(deadline)
-        os.close(self._pipe)
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:  # a signal may have ended an earlier call
+            os.close(pipe)
 
 
 # CHANGE: a new option of a sidecar
