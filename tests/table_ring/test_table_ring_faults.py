@@ -70,6 +70,19 @@ def test_server_gone_within_a_batch_leaves_it_whole_or_not_there(
         assert ring.push_many([b"x"] * 50) == ring.positions()[0] - 50
 
 
+@pytest.mark.parametrize("call", ["positions", "table"])
+def test_crash_that_another_call_meets_leaves_no_message_behind(
+    server: Postgres, url: str, call: str
+) -> None:
+    with TableRing(url, slots=100) as ring:
+        ring.push_many([b"%d" % n for n in range(100)])
+        assert ring.pop() == b"0"
+        server.kill()  # a sequence goes on some 30 numbers later
+        server.start()
+        refused(ring, call, sa.exc.OperationalError)
+        assert ring.pop() == b"1"
+
+
 @pytest.mark.parametrize(
     "opening",
     [

@@ -415,6 +415,7 @@ class Backend(ABC):
             if error.connection_invalidated and self._connected:
                 # SQLAlchemy connects again for the next statement; this one stays an error,
                 # because it may or may not have been committed.
+                self.connection.invalidate()
                 self.connection.rollback()
             self._refuse_dropped(error)
             ours = self._ours(error)

@@ -393,6 +393,9 @@ class PostgresRing(Backend):
         return self.code(error) in ("42P01", "42883", "3F000", "XX000")
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
+        if error.connection_invalidated:
+            # If the server has crashed, the sequences are ahead of the slots.
+            self._last = max(self._last, UNKNOWN)
         if not self.is_gone(error) or self._asking or not self._in_use:
             return
         if self._driver.closed or self._driver.info.transaction_status:
