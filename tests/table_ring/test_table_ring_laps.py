@@ -177,16 +177,29 @@ def test_pop_that_gave_up_gets_the_message_before_later_ones(
     assert ring.pop(timeout=0) == b"first"
     end = stalled(0)
     assert ring.push(b"next", timeout=0) == 2
-    ring._backend._run("SET lock_timeout = 1")
-    with pytest.raises(Contended):
-        ring.pop(timeout=0)
-    ring._backend._run("SET lock_timeout = 0")
     with connect(server) as watch:
         popping = thread(lambda: [ring.pop(timeout=0) for _ in range(2)])
         # It cannot know that the push will ever end, and waits for it as long as for any lock.
         until(lambda: watch.execute(STALLED % postgres_ring.PUSH).fetchone() == (1,))
         assert end() == 1
         assert popping.outcome() == [b"late", b"next"]
+
+
+def test_pop_after_looks_that_failed_gets_the_message_before_later_ones(
+    server: Postgres, ring: TableRing, stalled: Any
+) -> None:
+    end = stalled(0)
+    assert ring.push(b"next", timeout=0) == 1
+    ring._backend._run("SET lock_timeout = 1")
+    with pytest.raises(Contended):  # the push keeps its lock
+        ring.pop(timeout=0)
+    assert end() == 0
+    with connect(server, autocommit=False) as other:
+        key = postgres_ring.lock_key("public.shmring")
+        other.execute(b"SELECT pg_advisory_xact_lock_shared(%d, 0)" % key)
+        with pytest.raises(Contended):
+            ring.pop(timeout=0)
+    assert [ring.pop(timeout=0) for _ in range(2)] == [b"late", b"next"]
 
 
 @pytest.mark.parametrize("search", ["near", "whole"])

@@ -21,6 +21,7 @@ from shmring.table_ring.postgres_ring import (
     GIVEN_UP,
     IDLE,
     UNDONE,
+    UNKNOWN,
     PostgresRing,
     Rows,
     bytea_array,
@@ -296,9 +297,11 @@ class PostgresBackend(PostgresRing):
 
         def tidy_attempt() -> R | None:
             if self._last:
-                self.peek("push")
                 # Others may have passed over the number that an error undid.
-                self.peek("pop", whole=self._last == UNDONE)
+                whole = self._last == UNDONE
+                self._last = max(self._last, UNKNOWN)  # until both looks are through
+                self.peek("push")
+                self.peek("pop", whole=whole)
             self._last = UNDONE
             found = attempt()
             self._last = DONE if found is not None else GIVEN_UP
