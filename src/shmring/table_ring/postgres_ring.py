@@ -241,13 +241,14 @@ class PostgresRing(Backend):
             self._reconnect()
         try:
             return send(*parameters)
-        except psycopg.Error as error:
-            raise self._translate(error) from error
-        except BaseException:
-            # Ctrl-C came between the sending and the wait for the answer, which nobody reads now:
-            # the session takes no other statement. The next call connects again.
+        except BaseException as error:
+            # Ctrl-C came between the sending and the wait for the answer, or an alarm in a claim's
+            # own statement: nobody reads the answer now, and the session takes no other statement.
+            # The next call connects again.
             if self._driver.info.transaction_status == pq.TransactionStatus.ACTIVE:
                 self._driver.close()
+            if isinstance(error, psycopg.Error):
+                raise self._translate(error) from error
             raise
 
     def _reconnect(self) -> None:
