@@ -102,6 +102,15 @@ def test_session_that_is_terminated_while_a_pop_waits(
         assert waits.pop(timeout=60) == b"0"
 
 
+def test_end_of_a_session_that_only_its_notifications_meet(url: str) -> None:
+    with TableRing.create(named(url, "waits"), slots=8) as waits:
+        backend = waits._backend
+        terminate(url, "waits")
+        backend._driver.pgconn.consume_input()  # as a look may that reads the server's last words
+        with pytest.raises(sa.exc.OperationalError):
+            backend.told()
+
+
 def test_thread_that_waits_while_another_claims_leaves_no_lock(
     url: str, thread: RunThread, until: Until
 ) -> None:

@@ -16,7 +16,6 @@ docs/table-ring-design.md says how they use the sequences, and which locks they 
 
 from __future__ import annotations
 
-import contextlib
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -186,10 +185,9 @@ class PostgresRing(Backend):
     def _take_notifications(self) -> None:
         """Count the notifications that have arrived since the last answer."""
         session = self._driver.pgconn
-        with contextlib.suppress(psycopg.Error):
-            session.consume_input()
-            while session.notifies():
-                self._told += 1
+        session.consume_input()
+        while session.notifies():
+            self._told += 1
 
     def _send(self, sql: str, parameters: Sequence[bytes]) -> pq.abc.PGresult:
         """Run a statement, prepared in each session, with parameters and rows in binary form.

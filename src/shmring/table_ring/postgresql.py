@@ -215,8 +215,8 @@ class PostgresBackend(PostgresRing):
             self._run(f'UNLISTEN "{self.tables.name}"')
 
     def told(self) -> int:
-        # What has arrived by now is no news to the look.
-        self._take_notifications()
+        # What has arrived by now is no news to the look; it may be the connection's end.
+        self._sent(self._take_notifications)
         return self._told
 
     def sleep(self, seconds: float, told: int = 0) -> None:
