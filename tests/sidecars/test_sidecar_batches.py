@@ -150,12 +150,12 @@ def test_answers_to_a_joint_batch_may_be_larger_than_the_reply_ring(serve, ask):
         assert pa.Table.from_batches(answers) == pa.Table.from_batches(batches)
 
 
-def test_decorator_says_how_requests_are_joined(thread):
+def test_decorator_says_how_requests_are_joined(name, thread):
     def run(batch):
-        with SidecarClient("joined-by-the-decorator") as client:
+        with SidecarClient(name) as client:
             return next(client.map([batch]))["rows"][0].as_py()
 
-    with Sidecar("functions:joining", name="joined-by-the-decorator"):
+    with Sidecar("functions:joining", name=name):
         threads = [thread(run, numbers(i)) for i in range(2)]
         assert [each.outcome() for each in threads] == [20, 20]
 
