@@ -337,6 +337,23 @@ def test_children_of_a_shell_get_their_time_to_end(attend, name):
     assert not [ring for ring in shmring.rings() if name in ring]
 
 
+def test_rings_of_a_sidecar_that_has_to_be_killed_go_with_it(child, name, until):
+    code = """
+        from shmring.spark import attendant
+        attendant._GRACE = 0.0
+        attendant.main()
+    """
+    attendant = child(code)
+    sidecar = {"command": f"{command(name)} --workers 3", "shared": False}
+    attendant.say(json.dumps({"rings": {}, "sidecars": {name: sidecar}}))
+    until(lambda: len(workers(name)) == 3, "the workers")
+    for pid in (parent(workers(name)[0]), *workers(name)):
+        os.kill(pid, signal.SIGSTOP)
+    attendant.process.terminate()
+    assert attendant.process.wait(120) == 0
+    assert not [ring for ring in shmring.rings() if name in ring]
+
+
 # --- functions: workers of the attendant's own ---------------------------------------------------
 
 

@@ -123,9 +123,9 @@ class Child:
             self._popen.wait(max(0.0, deadline - time.monotonic()))
         while self.status is None or self._has_orphans():
             if time.monotonic() > deadline:
+                if self._buried:
+                    break
                 self.signal(signal.SIGKILL)
-                self._popen.wait()
-                break
             time.sleep(_PAUSE)
 
     def _has_orphans(self) -> bool:
