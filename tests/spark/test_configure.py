@@ -162,7 +162,7 @@ def test_what_spark_submit_was_given_stays(tmp_path):
 
 
 def test_packages_and_what_is_no_file_must_be_there_already(configured):
-    for function in ("shmring.spark.functions.udf:f", "shmring:f", "itertools:chain"):
+    for function in ("shmring.spark.functions:f", "shmring:f", "itertools:chain"):
         assert "spark.files" not in configured(sidecars={"a": function})
 
 

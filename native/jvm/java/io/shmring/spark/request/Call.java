@@ -103,7 +103,7 @@ public sealed interface Call extends Serializable {
       return JSON.createParser(at < 0 ? "" : text.substring(at + BEGINS.length()));
     }
 
-    /** The call that stands there: bridge.py's options, by their names. */
+    /** The call that stands there: functions.py's options, by their names. */
     public static SidecarCall read(JsonParser words) throws IOException {
       JsonNode call = JSON.readTree(words);
       if (call == null) {

@@ -18,7 +18,7 @@ import scala.collection.immutable.Seq;
  * @param names of the arguments, as the user gave them; none if he gave no names
  */
 record UdfCall(SidecarCall call, List<String> names) {
-  private static final String MODULE = "shmring.spark.functions.udf";
+  private static final String MODULE = "shmring.spark.functions";
 
   /** Of what was pickled: what is called stands there, and what only wraps such a UDF has it behind. */
   private static final int CLASS_WITHIN = 64;
