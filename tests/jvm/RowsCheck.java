@@ -19,13 +19,13 @@ public final class RowsCheck {
     try (RootAllocator allocator = new RootAllocator();
         VectorSchemaRoot root = VectorSchemaRoot.create(new Schema(List.of()), allocator)) {
       RootWriter writer = new RootWriter(root);
-      writer.copy(half, 0, HALF);
-      writer.copy(half, 0, HALF);
+      writer.copy(half, 0, HALF, 0);
+      writer.copy(half, 0, HALF, 0);
       writer.finish();
       System.out.println(root.getRowCount());
       for (int more : new int[] {1, HALF, Integer.MAX_VALUE}) {
         try {
-          writer.copy(half, 0, more);
+          writer.copy(half, 0, more, 0);
         } catch (RingException error) {
           System.out.println(error.getMessage());
         }

@@ -7,6 +7,7 @@ import java.util.Optional;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.ListVector;
+import org.apache.arrow.vector.complex.StructVector;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
 import org.apache.spark.sql.execution.arrow.ArrowWriter$;
@@ -15,16 +16,19 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** Puts rows, or columns of other batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
+
   /** The most rows of a batch: the next power of two is not an int. */
   public static final int MOST_ROWS = 1 << 30;
-
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
   private final long wholeBytes;
   private final boolean isStruct;
+  private final Optional<ListVector> list; // whose only value has the rows as its elements
   private int capacity;
   private int rows;
+  private long bytes; // of these in Spark's own format, or nearly, with what is kept of them
+  private long mostBytes = Long.MAX_VALUE;
 
   public RootWriter(VectorSchemaRoot root) {
     this(root, Long.MAX_VALUE, false, Optional.empty());
@@ -38,10 +42,30 @@ public final class RootWriter {
    */
   public RootWriter(
       VectorSchemaRoot root, long wholeBytes, boolean isStruct, Optional<RootWriter> like) {
+    this(root, wholeBytes, isStruct, Optional.empty(), like);
+  }
+
+  /** Writes the elements of the only value of a list, which are structs. */
+  public RootWriter(ListVector list, Optional<RootWriter> like) {
+    this(
+        new VectorSchemaRoot(list.getDataVector().getChildrenFromFields()),
+        Long.MAX_VALUE,
+        false,
+        Optional.of(list),
+        like);
+  }
+
+  private RootWriter(
+      VectorSchemaRoot root,
+      long wholeBytes,
+      boolean isStruct,
+      Optional<ListVector> list,
+      Optional<RootWriter> like) {
     this.root = root;
     this.capacity = like.map(other -> other.capacity).orElse(FIRST_ROWS);
     this.wholeBytes = wholeBytes;
     this.isStruct = isStruct;
+    this.list = list;
     List<FieldVector> vectors = root.getFieldVectors();
     this.columns = new Cells[vectors.size()];
     for (int i = 0; i < columns.length; i++) {
@@ -65,30 +89,47 @@ public final class RootWriter {
     return rows;
   }
 
+  /** Bytes of the rows, as those who wrote them said. */
+  public long bytes() {
+    return bytes;
+  }
+
+  /** Whether a row of so many bytes may be written: the first one may in any case. */
+  public boolean hasRoom(long rowBytes) {
+    return rows == 0 || rowBytes <= room();
+  }
+
+  /** Bytes of rows that may be written yet, save for the first one. */
+  public long room() {
+    return mostBytes - bytes;
+  }
+
   Cells cells(int column) {
     return columns[column];
   }
 
   /** One more, whose cells are written. */
-  void added() {
+  void added(long rowBytes) {
     rows++;
+    bytes += rowBytes;
   }
 
-  public void write(InternalRow row) {
+  public void write(InternalRow row, long rowBytes) {
     makeRoom(1);
     for (Cells column : columns) {
       column.write(row, rows);
     }
-    rows++;
+    added(rowBytes);
   }
 
   /** Writes some rows of a batch that has these columns. */
-  public void copy(ColumnarBatch batch, int from, int count) {
+  public void copy(ColumnarBatch batch, int from, int count, long rowBytes) {
     makeRoom(count);
     for (int i = 0; i < columns.length; i++) {
       columns[i].copy(batch, from, count, rows);
     }
     rows += count;
+    bytes += rowBytes;
   }
 
   /** Whether the cells lie elsewhere now. */
@@ -117,32 +158,46 @@ public final class RootWriter {
       column.finish(rows);
     }
     root.setRowCount(rows);
+    list.ifPresent(this::finish);
+  }
+
+  private void finish(ListVector list) {
+    StructVector structs = (StructVector) list.getDataVector();
+    for (int i = 0; i < rows; i++) {
+      structs.setIndexDefined(i);
+    }
+    list.startNewValue(0);
+    list.endValue(0, rows);
+  }
+
+  /** Whether Spark would write no further row: it looks at the bytes of its vectors after each. */
+  public boolean isWhole() {
+    return wholeBytes < Long.MAX_VALUE && mayBeWhole(0) && vectorBytes() >= wholeBytes;
+  }
+
+  /** Bytes of the rows in the vectors, as Spark counts them. */
+  public long vectorBytes() {
+    long vectorBytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
+    for (Cells column : columns) {
+      vectorBytes += column.bytes(rows);
+    }
+    return vectorBytes;
+  }
+
+  /** Whether it may be with so many bytes more: none takes three times as much in a vector as in a row. */
+  public boolean mayBeWhole(long more) {
+    return 3 * (bytes + more) >= wholeBytes - 64L * (columns.length + 1);
   }
 
   /**
-   * Whether Spark would write no further row: it looks at the bytes of its vectors after each.
+   * Begins the next batch, in the same memory.
    *
-   * @param rowBytes of the rows in Spark's own format, or nearly
+   * @param mostBytes of its rows, unless its first one has more
    */
-  public boolean isWhole(long rowBytes) {
-    if (wholeBytes == Long.MAX_VALUE || !mayBeWhole(rowBytes)) {
-      return false;
-    }
-    long bytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
-    for (Cells column : columns) {
-      bytes += column.bytes(rows);
-    }
-    return bytes >= wholeBytes;
-  }
-
-  /** No value takes three times as much in a vector as in a row. */
-  public boolean mayBeWhole(long rowBytes) {
-    return 3 * rowBytes >= wholeBytes - 64L * (columns.length + 1);
-  }
-
-  /** Begins the next batch, in the same memory. */
-  public void reset() {
+  public void reset(long mostBytes) {
+    this.mostBytes = mostBytes;
     rows = 0;
+    bytes = 0;
     for (Cells column : columns) {
       column.reset();
     }

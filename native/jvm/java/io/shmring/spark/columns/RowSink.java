@@ -13,18 +13,15 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 public final class RowSink extends GenericInternalRow {
   private final transient FlatCells[] flat; // null: Spark's writer takes the column
   private final transient long[] values;
-  private final transient Queue<Written> full = new ArrayDeque<>(); // oldest first
+  private final transient Queue<RootWriter> full = new ArrayDeque<>(); // oldest first
   private transient Supplier<RootWriter> next;
   private transient RootWriter writer; // null before its first row
   private int row;
+  private long rowBytes; // of that
   private int batchRows; // of a batch that is whole
   private int enough; // rows, after which the code is to stop
   private int mostRows; // of the writer
-  private long mostBytes;
-  private long bytes; // of the writer's rows
   private boolean whole; // the writer's batch
-
-  private record Written(RootWriter writer, long bytes) {}
 
   public RowSink(int columns) {
     super(new Object[columns]);
@@ -42,70 +39,54 @@ public final class RowSink extends GenericInternalRow {
     this.mostRows = batchRows;
   }
 
-  /** Where the oldest rows went that were not cut off; null if there are none. */
-  public RootWriter writer() {
-    return full.isEmpty() ? writer : full.element().writer();
+  /** The number of the oldest rows that were not cut off, which are in one writer. */
+  public int rows() {
+    RootWriter oldest = full.isEmpty() ? writer : full.element();
+    return oldest == null ? 0 : oldest.rows();
   }
 
-  /** Of the rows of {@link #writer}. */
-  public long bytes() {
-    return full.isEmpty() ? bytes : full.element().bytes();
-  }
-
-  /** Whether {@link #writer} takes no more rows, as the next one did not fit. */
+  /** Whether the writer of {@link #rows} takes no more, as the next one did not fit. */
   public boolean isFull() {
     return !full.isEmpty();
   }
 
-  /** What was written to {@link #writer} is taken; what follows goes to another one. */
+  /** These rows are taken; what follows goes to another writer. */
   public void cut() {
     if (full.poll() == null) {
       writer = null;
-      bytes = 0;
       whole = false;
     }
   }
 
   /**
-   * Lets {@link #end} say so when {@link #writer} has enough rows, or is full. The code may go on for a
+   * Lets {@link #end} say so when the oldest writer has enough rows, or is full. The code may go on for a
    * while, as where a row of a join has many partners, and fill several.
    *
-   * @param mostRows of {@link #writer}, a number of whole batches; those after it have one batch each
-   * @param mostBytes of a writer's rows, unless its first one has more
+   * @param mostRows of this writer, a number of whole batches; those after it have one batch each
    */
-  public void limit(int enough, int mostRows, long mostBytes) {
+  public void limit(int enough, int mostRows) {
     this.enough = enough;
     this.mostRows = full.isEmpty() ? mostRows : batchRows;
-    limit(mostBytes);
-  }
-
-  /** The same of the bytes alone. */
-  public void limit(long mostBytes) {
-    this.mostBytes = mostBytes;
   }
 
   /** The number of the next row, which has so many bytes. */
   public int begin(long rowBytes) {
-    if (writer == null
-        || whole
-        || writer.rows() >= mostRows
-        || bytes + rowBytes > mostBytes && writer.rows() > 0) {
+    if (writer == null || whole || writer.rows() >= mostRows || !writer.hasRoom(rowBytes)) {
       turn();
     }
     if (writer.makeRoom(1)) {
       locate();
     }
-    bytes += rowBytes;
+    this.rowBytes = rowBytes;
     row = writer.rows();
     return row;
   }
 
   private void turn() {
     if (writer != null) {
-      full.add(new Written(writer, bytes));
+      full.add(writer);
       mostRows = batchRows;
     }
-    bytes = 0;
     whole = false;
     writer = next.get();
     for (int i = 0; i < flat.length; i++) {
@@ -148,8 +129,8 @@ public final class RowSink extends GenericInternalRow {
 
   /** Ends the row; whether there are as many as were wanted. */
   public boolean end() {
-    writer.added();
-    whole = writer.isWhole(bytes);
+    writer.added(rowBytes);
+    whole = writer.isWhole();
     return isEnough();
   }
 

@@ -16,9 +16,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.memory.MemoryConsumer;
@@ -48,13 +50,16 @@ public final class Batches implements AutoCloseable {
   // Requests that are of one batch after the child has made such a batch wait.
   private static final int ALONE = 16;
 
+  // Of a frame, between two looks at its bytes.
+  private static final int FRAME_ROWS = 64;
+
   /** Of a cogroup, or of what is none. */
   private final class Side {
     private final Schema written;
     private final List<Integer> places; // of the columns that go
     private final byte[] schemaBytes; // of these
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-    private Optional<RootWriter> last = Optional.empty(); // that was made
+    private Optional<Vectors> last = Optional.empty(); // that were made
 
     Side(Signature.Side side, SparkTypes types) {
       this.written = types.schema(side.written());
@@ -65,14 +70,16 @@ public final class Batches implements AutoCloseable {
     }
 
     Vectors empty() {
-      if (free.isEmpty()) {
-        Vectors vectors = new Vectors(this, VectorSchemaRoot.create(written, allocator));
-        last = Optional.of(vectors.writer);
-        all.add(vectors);
-        return vectors;
-      }
-      Vectors vectors = free.pop();
-      vectors.writer.reset();
+      Vectors vectors = free.isEmpty() ? made() : free.pop();
+      long most = input.isJoined() ? mostBytes : UNLIMITED; // a frame is not cut
+      vectors.writers.forEach(writer -> writer.reset(most));
+      return vectors;
+    }
+
+    private Vectors made() {
+      Vectors vectors = new Vectors(this, VectorSchemaRoot.create(written, allocator));
+      last = Optional.of(vectors);
+      all.add(vectors);
       return vectors;
     }
   }
@@ -81,7 +88,7 @@ public final class Batches implements AutoCloseable {
   final class Vectors {
     private final Side side;
     private final VectorSchemaRoot root;
-    private final RootWriter writer;
+    private final List<RootWriter> writers; // of both sides of a cogroup, or one
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
     private boolean goesOn; // what they have a part of
@@ -90,7 +97,28 @@ public final class Batches implements AutoCloseable {
       this.side = side;
       this.root = root;
       this.part = root;
-      this.writer = new RootWriter(root, wholeBytes, call.isStruct(), side.last);
+      this.writers =
+          input.isOfLists()
+              ? IntStream.range(0, root.getFieldVectors().size()).mapToObj(this::ofList).toList()
+              : List.of(
+                  new RootWriter(
+                      root, wholeBytes, call.isStruct(), side.last.map(Vectors::writer)));
+    }
+
+    private RootWriter ofList(int place) {
+      return new RootWriter(
+          (ListVector) root.getVector(place), side.last.map(other -> other.writers.get(place)));
+    }
+
+    private RootWriter writer() {
+      return writers.get(0);
+    }
+
+    private void finish() {
+      writers.forEach(RootWriter::finish);
+      if (input.isOfLists()) {
+        root.setRowCount(1);
+      }
     }
 
     int rows() {
@@ -152,6 +180,7 @@ public final class Batches implements AutoCloseable {
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
   private boolean memoryIsShort;
+  private Optional<SidecarClient> client = Optional.empty();
 
   /**
    * @param call whose the batches are
@@ -182,7 +211,7 @@ public final class Batches implements AutoCloseable {
         () -> {
           met.run();
           ahead.add(sides.get(0).empty());
-          return ahead.getLast().writer;
+          return ahead.getLast().writer();
         },
         this.mostRows);
   }
@@ -193,8 +222,7 @@ public final class Batches implements AutoCloseable {
    * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
    */
   void begin(SidecarClient client, long bytes) {
-    input.begin(client);
-    input.limit(bytes);
+    this.client = Optional.of(client);
     mostBytes = bytes;
   }
 
@@ -215,36 +243,64 @@ public final class Batches implements AutoCloseable {
    */
   Vectors next(int most) {
     Vectors vectors = ahead.isEmpty() ? sides.get(input.side()).empty() : ahead.remove();
-    int joined = alone > 0 ? 1 : most;
-    alone = Math.max(0, alone - 1);
-    long begun = System.nanoTime();
-    long bytes = 0;
-    int batches = 0;
-    int filled = 0;
-    int more;
-    do {
-      more = input.fill(vectors.writer, rowsToCut(), mostBytes - bytes);
-      cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
-      filled += more;
-      bytes += input.bytes;
-      batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
-    } while (batches < joined
-        && input.isJoined()
-        && more == mostRows // all but the last are whole
-        && bytes + input.bytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
-        && System.nanoTime() - begun < READY_NANOS
-        && goesOn());
-    input.cut(vectors.writer);
-    vectors.filled = filled;
+    vectors.filled = input.isWhole() ? fillFrames(vectors) : fill(vectors.writer(), most);
     vectors.goesOn = input.goesOn();
-    metrics.add("numInputRows", filled);
-    metrics.add("batches", batches);
-    vectors.writer.finish();
+    metrics.add("numInputRows", vectors.filled);
+    vectors.finish();
     memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
     if (memoryIsShort && call.needsMemory()) {
       throw memory.refused();
     }
     return vectors;
+  }
+
+  /** Fills a batch, or several, as far as the writer has room; returns the number of rows. */
+  private int fill(RootWriter writer, int most) {
+    int joined = alone > 0 ? 1 : most;
+    alone = Math.max(0, alone - 1);
+    long begun = System.nanoTime();
+    long bytes = 0;
+    long moreBytes;
+    int batches = 0;
+    int filled = 0;
+    int more;
+    do {
+      more = input.fill(writer, rowsToCut());
+      moreBytes = writer.bytes() - bytes;
+      cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
+      filled += more;
+      bytes += moreBytes;
+      batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
+    } while (batches < joined
+        && input.isJoined()
+        && more == mostRows // all but the last are whole
+        && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
+        && System.nanoTime() - begun < READY_NANOS
+        && goesOn());
+    input.cut();
+    metrics.add("batches", batches);
+    return filled;
+  }
+
+  /** Writes a whole group, or cogroup. One that no request takes is counted, and not held. */
+  private int fillFrames(Vectors vectors) {
+    SidecarClient asked = client.orElseThrow();
+    long mostBytes = asked.requestRingBytes() / 2;
+    long rows = 0;
+    long bytes = 0;
+    for (RootWriter writer : vectors.writers) {
+      do {
+        if (writer.vectorBytes() > mostBytes) {
+          bytes += writer.vectorBytes();
+          writer.reset(UNLIMITED);
+        }
+        rows += input.fill(writer, FRAME_ROWS);
+      } while (input.goesOn());
+      bytes += writer.vectorBytes();
+    }
+    asked.checkSize(rows, bytes);
+    metrics.add("batches", 1);
+    return Math.toIntExact(rows);
   }
 
   private int rowsToCut() {
@@ -282,8 +338,6 @@ public final class Batches implements AutoCloseable {
 
   /** What a task's child gives, cut into batches. */
   public abstract static class Input {
-    long bytes; // of the rows that the last call of fill() wrote
-
     /** Makes it of what the partitions of the node's children hold. */
     public interface Kind<T> extends Serializable {
       Input of(List<Iterator<T>> children, AnswerHandler handler);
@@ -324,21 +378,15 @@ public final class Batches implements AutoCloseable {
     void writeTo(Supplier<RootWriter> next, int batchRows) {}
 
     /** The batch is made of what was written: what follows goes to another writer. */
-    void cut(RootWriter writer) {}
-
-    /** Says who sends the batches, before the first one is filled. */
-    void begin(SidecarClient client) {}
-
-    /** For an input that writes already: the most bytes of its batch, unless the first row has more. */
-    void limit(long mostBytes) {}
+    void cut() {}
 
     /**
-     * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
+     * Writes the next rows behind what was written, as far as the writer has room; {@link #hasNext} must
+     * say that there are some.
      *
-     * @param mostBytes of these with what is kept of them, unless the first one that is written has more
      * @return how many there were
      */
-    abstract int fill(RootWriter writer, int mostRows, long mostBytes);
+    abstract int fill(RootWriter writer, int mostRows);
 
     /** Which of a cogroup's sides the next rows are of: 0, or 1. */
     int side() {
@@ -354,6 +402,16 @@ public final class Batches implements AutoCloseable {
     boolean isJoined() {
       return true;
     }
+
+    /** Whether a sidecar gets each group, or cogroup, as one batch. */
+    boolean isWhole() {
+      return false;
+    }
+
+    /** Whether this batch has one row: a list of rows for each side of a cogroup. */
+    boolean isOfLists() {
+      return false;
+    }
   }
 
   /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
@@ -362,8 +420,6 @@ public final class Batches implements AutoCloseable {
     private final Iterator<InternalRow> stops; // of the code: the sink again and again
     private int batchRows;
     private int taken; // rows of the writer that fill() has told of
-    private long takenBytes;
-    private long mostBytes = UNLIMITED; // of a writer's rows
     private boolean ended;
 
     GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
@@ -378,26 +434,16 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    void limit(long mostBytes) {
-      this.mostBytes = mostBytes;
-      sink.limit(mostBytes);
-    }
-
-    @Override
     boolean hasNext() {
-      if (written() == taken) {
+      if (sink.rows() == taken) {
         write(taken + 1, taken + batchRows);
       }
-      return written() > taken || sink.isFull();
-    }
-
-    private int written() {
-      return sink.writer() == null ? 0 : sink.writer().rows();
+      return sink.rows() > taken || sink.isFull();
     }
 
     /** Lets the code run until the writer has enough rows, or is full, or all is written. */
     private void write(int enough, int mostRows) {
-      sink.limit(enough, mostRows, mostBytes);
+      sink.limit(enough, mostRows);
       while (!sink.isEnough() && !ended) {
         if (stops.hasNext()) {
           stops.next();
@@ -408,24 +454,19 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    int fill(RootWriter writer, int mostRows, long mostBytes) {
+    int fill(RootWriter writer, int mostRows) {
       int before = taken;
-      long bytesBefore = takenBytes;
-      this.mostBytes = takenBytes + mostBytes;
-      if (written() - taken < mostRows) {
+      if (sink.rows() - taken < mostRows) {
         write(taken + mostRows, taken + mostRows);
       }
-      taken = written();
-      takenBytes = sink.bytes();
-      bytes = takenBytes - bytesBefore;
+      taken = sink.rows();
       return taken - before;
     }
 
     @Override
-    void cut(RootWriter writer) {
+    void cut() {
       sink.cut();
       taken = 0;
-      takenBytes = 0;
     }
   }
 
@@ -452,22 +493,20 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    int fill(RootWriter writer, int mostRows, long mostBytes) {
-      bytes = 0;
+    int fill(RootWriter writer, int mostRows) {
       int written = 0;
-      while (written < mostRows && bytes < mostBytes && hasNext()) {
+      while (written < mostRows && writer.hasRoom(1) && hasNext()) {
         if (next == null) {
           send(rows.next());
         }
-        if (writer.rows() > 0 && bytes + rowBytes > mostBytes) {
+        if (!writer.hasRoom(rowBytes)) {
           next = next.copy();
           break;
         }
-        writer.write(next);
+        writer.write(next, rowBytes);
         next = null;
-        bytes += rowBytes;
         written++;
-        if (writer.isWhole(bytes)) {
+        if (writer.isWhole()) {
           break;
         }
       }
@@ -504,23 +543,21 @@ public final class Batches implements AutoCloseable {
     }
 
     @Override
-    int fill(RootWriter writer, int mostRows, long mostBytes) {
-      bytes = 0;
+    int fill(RootWriter writer, int mostRows) {
       int written = 0;
       while (written < mostRows && hasNext()) {
-        int fitting = sizes.fitting(position, mostRows - written, mostBytes - bytes);
+        int fitting = sizes.fitting(position, mostRows - written, writer.room());
         if (fitting == 0 && writer.rows() > 0) {
           break;
         }
         int count = Math.max(1, fitting); // a row that is too large goes alone
-        if (writer.mayBeWhole(bytes + sizes.bytes(position, count))) {
+        if (writer.mayBeWhole(sizes.bytes(position, count))) {
           count = 1;
         }
-        writer.copy(batch, position, count);
-        bytes += sizes.bytes(position, count);
+        writer.copy(batch, position, count, sizes.bytes(position, count));
         position += count;
         written += count;
-        if (writer.isWhole(bytes)) {
+        if (writer.isWhole()) {
           break;
         }
       }

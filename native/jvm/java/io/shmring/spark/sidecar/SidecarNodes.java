@@ -4,7 +4,6 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Call.SidecarCall;
-import io.shmring.spark.request.Groups.CogroupInput;
 import io.shmring.spark.request.Groups.FrameInput;
 import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.MapAnswers;
@@ -39,6 +38,7 @@ import org.apache.spark.sql.execution.python.ArrowWindowPythonExec;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.PandasGroupUtils;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -374,8 +374,7 @@ final class SidecarNodes {
           node.conf().pandasGroupedMapAssignColumnsByName()
               ? ColumnMapping.BY_NAME
               : ColumnMapping.BY_PLACE;
-      StructType input =
-          node.isOverOne() ? first : CogroupInput.columns(frames.get(0), frames.get(1));
+      StructType input = node.isOverOne() ? first : lists(first, frames.get(1).sent());
       Map<String, String> group = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
       return new Signature(
           List.of(Side.of(input, group)),
@@ -383,13 +382,18 @@ final class SidecarNodes {
           partition -> new MapAnswers("applyInArrow", mapping, output, input));
     }
 
+    /** A cogroup as a sidecar gets it: one row, with the rows of both sides. */
+    private static StructType lists(StructType left, StructType right) {
+      return new StructType()
+          .add("left", new ArrayType(left, false), false)
+          .add("right", new ArrayType(right, false), false);
+    }
+
     @Override
     public Input.Kind<InternalRow> rows(SidecarNode node) {
       List<FrameSide> frames = frames(node);
       boolean isOfSidecar = SidecarCall.of(function).isPresent();
-      return isOfSidecar && !node.isOverOne()
-          ? (rows, handler) -> new CogroupInput(rows, frames)
-          : (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, isOfSidecar);
+      return (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, isOfSidecar);
     }
 
     @Override

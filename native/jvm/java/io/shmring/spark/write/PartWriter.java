@@ -172,7 +172,6 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     private final BufferAllocator allocator;
     private final VectorSchemaRoot root;
     private final RootWriter writer;
-    private long bytes;
 
     ArrowRows(
         Path path, FileChannel file, Ring ring, RingSchema schema, WriteOptions options) {
@@ -187,9 +186,9 @@ abstract class PartWriter implements DataWriter<InternalRow> {
 
     @Override
     void encode(InternalRow row) throws IOException {
-      writer.write(row);
-      bytes += row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : 8L * row.numFields();
-      if (writer.rows() >= options.batchRows() || bytes >= options.batchBytes()) {
+      writer.write(
+          row, row instanceof UnsafeRow unsafe ? unsafe.getSizeInBytes() : 8L * row.numFields());
+      if (writer.rows() >= options.batchRows() || writer.bytes() >= options.batchBytes()) {
         flush();
       }
     }
@@ -206,8 +205,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
         add(
             checked(block.getMetadataLength() + block.getBodyLength()), block.getMetadataLength());
       }
-      writer.reset();
-      bytes = 0;
+      writer.reset(Long.MAX_VALUE);
     }
 
     private int checked(long length) {
