@@ -24,11 +24,15 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * @param sides of a cogroup; one of what is none
  * @param types of what goes
  * @param answers for each task
+ * @param input how the children's rows become batches
  */
-public record Signature(List<Side> sides, Types types, Answers answers) implements Serializable {
+public record Signature(
+    List<Side> sides, Types types, Answers answers, Batches.Input.Kind<InternalRow> input)
+    implements Serializable {
   /** All columns of such rows go. */
-  public static Signature of(StructType rows, Types types, Answers answers) {
-    return new Signature(List.of(Side.of(rows, Map.of())), types, answers);
+  public static Signature of(
+      StructType rows, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
+    return new Signature(List.of(Side.of(rows, Map.of())), types, answers, input);
   }
 
   /** Types of what goes in a task with these settings. */

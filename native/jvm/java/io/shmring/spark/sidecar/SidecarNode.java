@@ -63,11 +63,6 @@ public final class SidecarNode extends SparkPlan {
       return seq(List.of());
     }
 
-    /** How the children's rows become batches. */
-    default Input.Kind<InternalRow> rows(SidecarNode node) {
-      return sendsAllRows() ? Input::ofStage : Input::ofRows;
-    }
-
     /** Whether a child's columns are what is sent, so that they need not become rows. */
     default boolean sendsColumns(SidecarNode node) {
       return false;
@@ -288,11 +283,23 @@ public final class SidecarNode extends SparkPlan {
     return execute(AnsweredBatches::columns);
   }
 
+  /**
+   * @throws IllegalStateException if what waits beside the results is to be given as columns, and another
+   *     extension's rule has put rows below this node since
+   */
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
+    Signature signature = work.signature(this);
     if (takesColumns()) {
-      return mapped(child().executeColumnar(), task(Input::ofColumns, output));
+      return mapped(child().executeColumnar(), task(signature, Input::ofColumns, output));
     }
-    SidecarTask<InternalRow, R> task = task(work.rows(this), output);
+    if (givesColumns && !work.canGiveColumns(this)) {
+      throw new IllegalStateException(
+          String.format(
+              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                  + " replaced its child. Set %s=false, or leave that extension out",
+              nodeName(), child().nodeName(), FunctionStrategy.DIRECT));
+    }
+    SidecarTask<InternalRow, R> task = task(signature, signature.input(), output);
     return isOverOne()
         ? mapped(child().execute(), task)
         : child().execute()
@@ -315,8 +322,9 @@ public final class SidecarNode extends SparkPlan {
   }
 
   /** What each task is to do with what the children give. */
-  private <T, R> SidecarTask<T, R> task(Input.Kind<T> kind, SidecarTask.Output<R> output) {
-    return new SidecarTask<>(work.call(this), work.signature(this), kind, output, known());
+  private <T, R> SidecarTask<T, R> task(
+      Signature signature, Input.Kind<T> input, SidecarTask.Output<R> output) {
+    return new SidecarTask<>(work.call(this), signature, input, output, known());
   }
 
   private synchronized Metrics known() {

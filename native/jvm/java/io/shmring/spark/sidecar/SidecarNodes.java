@@ -82,7 +82,8 @@ final class SidecarNodes {
           Types.of(node.conf()),
           SidecarCall.of(function).isPresent()
               ? partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input)
-              : partition -> new MapAnswers.OfPython(output, input));
+              : partition -> new MapAnswers.OfPython(output, input),
+          Input::ofStage);
     }
 
     @Override
@@ -158,30 +159,15 @@ final class SidecarNodes {
           ? new Signature(
               List.of(new Side(UdfAnswers.types(input), places(node), sent, metadata)),
               types,
-              partition -> new UdfAnswers.OfColumns(rows, results, isOfSidecar))
+              partition -> new UdfAnswers.OfColumns(rows, results, isOfSidecar),
+              Input::ofRows)
           : new Signature(
               List.of(Side.of(sent, metadata)),
               types,
               partition ->
                   new UdfAnswers.OverRows(
-                      rows, arguments, input, results, isOfSidecar, lags, partition));
-    }
-
-    /**
-     * What waits beside the results is what came: rows cannot be given as columns.
-     *
-     * @throws IllegalStateException if another extension's rule has put rows below this node since
-     */
-    @Override
-    default Input.Kind<InternalRow> rows(SidecarNode node) {
-      if (node.givesColumns) {
-        throw new IllegalStateException(
-            String.format(
-                "%s is to give columns, and %s below it gives rows: a rule of another extension has"
-                    + " replaced its child. Set %s=false, or leave that extension out",
-                name(), node.child().nodeName(), FunctionStrategy.DIRECT));
-      }
-      return Work.super.rows(node);
+                      rows, arguments, input, results, isOfSidecar, lags, partition),
+              Input::ofRows);
     }
 
     /** Over rows it has rows: they wait for their results. */
@@ -299,7 +285,8 @@ final class SidecarNodes {
       return Signature.of(
           UdfAnswers.types(arguments),
           node.whenMade.types(),
-          partition -> new MapAnswers.OfUdtf(arguments, input, beside, output, partition));
+          partition -> new MapAnswers.OfUdtf(arguments, input, beside, output, partition),
+          Input::ofRows);
     }
   }
 
@@ -336,12 +323,6 @@ final class SidecarNodes {
       return FrameSide.of(by, output, columns);
     }
 
-    private List<FrameSide> frames(SidecarNode node) {
-      return IntStream.range(0, keys.size())
-          .mapToObj(i -> side(i, node.children().apply(i).output()))
-          .toList();
-    }
-
     @Override
     public Call call(SidecarNode node) {
       Optional<SidecarCall> sidecar = SidecarCall.of(function);
@@ -361,25 +342,30 @@ final class SidecarNodes {
 
     @Override
     public Signature signature(SidecarNode node) {
-      List<FrameSide> frames = frames(node);
+      List<FrameSide> frames =
+          IntStream.range(0, keys.size())
+              .mapToObj(i -> side(i, node.children().apply(i).output()))
+              .toList();
       StructType first = frames.get(0).sent();
       StructType output = node.schema();
       if (SidecarCall.of(function).isEmpty()) {
         return new Signature(
             frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
             node.whenMade.types(),
-            partition -> new MapAnswers.OfPython(output, first));
+            partition -> new MapAnswers.OfPython(output, first),
+            (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false));
       }
       ColumnMapping mapping =
           node.conf().pandasGroupedMapAssignColumnsByName()
               ? ColumnMapping.BY_NAME
               : ColumnMapping.BY_PLACE;
       StructType input = node.isOverOne() ? first : lists(first, frames.get(1).sent());
-      Map<String, String> group = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
+      Map<String, String> metadata = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
       return new Signature(
-          List.of(Side.of(input, group)),
+          List.of(Side.of(input, metadata)),
           Types.of(node.conf()),
-          partition -> new MapAnswers("applyInArrow", mapping, output, input));
+          partition -> new MapAnswers("applyInArrow", mapping, output, input),
+          (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true));
     }
 
     /** A cogroup as a sidecar gets it: one row, with the rows of both sides. */
@@ -387,13 +373,6 @@ final class SidecarNodes {
       return new StructType()
           .add("left", new ArrayType(left, false), false)
           .add("right", new ArrayType(right, false), false);
-    }
-
-    @Override
-    public Input.Kind<InternalRow> rows(SidecarNode node) {
-      List<FrameSide> frames = frames(node);
-      boolean isOfSidecar = SidecarCall.of(function).isPresent();
-      return (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, isOfSidecar);
     }
 
     @Override
@@ -450,34 +429,26 @@ final class SidecarNodes {
 
     @Override
     public Signature signature(SidecarNode node) {
-      FrameSide side = side(node);
-      StructType keys = UdfAnswers.types(side.keys());
+      Seq<Expression> arguments =
+          FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
+      Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
+      FrameSide side =
+          new FrameSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
+      StructType waiting = UdfAnswers.types(by);
       StructType results = UdfAnswers.types(SidecarNode.seq(answered()));
       return Signature.of(
           side.sent(),
           Types.of(node.conf()),
-          partition -> new UdfAnswers.OfAggregates(keys, results));
-    }
-
-    private FrameSide side(SidecarNode node) {
-      Seq<Expression> arguments =
-          FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
-      Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
-      return new FrameSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
-    }
-
-    @Override
-    public Input.Kind<InternalRow> rows(SidecarNode node) {
-      List<FrameSide> sides = List.of(side(node));
-      return (rows, handler) ->
-          new FrameInput(
-              rows,
-              sides,
-              (key, group) -> {
-                ((UdfAnswers.OfAggregates) handler).begun(key);
-                return group;
-              },
-              false);
+          partition -> new UdfAnswers.OfAggregates(waiting, results),
+          (rows, handler) ->
+              new FrameInput(
+                  rows,
+                  List.of(side),
+                  (key, group) -> {
+                    ((UdfAnswers.OfAggregates) handler).begun(key);
+                    return group;
+                  },
+                  false));
     }
 
     private List<Attribute> answered() {
@@ -542,9 +513,8 @@ final class SidecarNodes {
     }
 
     /** The bounds go before the arguments, from behind the columns of a row. */
-    private FrameSide side(SidecarNode node) {
+    private FrameSide side(SidecarNode node, int bounds) {
       int columns = node.child().output().size();
-      int bounds = 2 * frames(node).frames().size();
       List<Object> sent = new ArrayList<>();
       for (int i = 0; i < bounds; i++) {
         sent.add(new BoundReference(columns + i, DataTypes.IntegerType, false));
@@ -556,27 +526,23 @@ final class SidecarNodes {
 
     @Override
     public Signature signature(SidecarNode node) {
-      StructType rows = node.child().schema();
+      Windows frames = frames(node);
+      FrameSide side = side(node, 2 * frames.frames().size());
+      StructType waiting = node.child().schema();
       StructType results = UdfAnswers.types(results());
       return Signature.of(
-          side(node).sent(),
+          side.sent(),
           SparkTypes::of,
-          partition -> new UdfAnswers.OfAggregates(rows, results));
-    }
-
-    @Override
-    public Input.Kind<InternalRow> rows(SidecarNode node) {
-      List<FrameSide> sides = List.of(side(node));
-      Windows frames = frames(node);
-      return (rows, handler) -> {
-        var waiting = (UdfAnswers.OfAggregates) handler;
-        var begin = frames.begin();
-        return new FrameInput(
-            rows,
-            sides,
-            (key, group) -> begin.apply(group.map(waiting::begun)),
-            false);
-      };
+          partition -> new UdfAnswers.OfAggregates(waiting, results),
+          (rows, handler) -> {
+            var begin = frames.begin();
+            return new FrameInput(
+                rows,
+                List.of(side),
+                (key, group) ->
+                    begin.apply(group.map(((UdfAnswers.OfAggregates) handler)::begun)),
+                false);
+          });
     }
 
     @Override
