@@ -122,11 +122,40 @@ public abstract class UdfAnswers implements AnswerHandler {
     }
   }
 
+  /** Results of rows, or keys, which wait for them in order. */
+  public static class OfWaiting extends UdfAnswers {
+    private final UnsafeProjection results;
+    private final HybridRowQueue waiting;
+    private final UnsafeRowJoiner joiner;
+
+    /** Results of aggregates: each of a group, whose key waits, or of one of its rows. */
+    public OfWaiting(StructType rows, StructType results) {
+      this(rows, results, false, true);
+    }
+
+    private OfWaiting(StructType rows, StructType results, boolean isOfSidecar, boolean lags) {
+      super(results, isOfSidecar, lags);
+      this.results = UnsafeProjection.create(results);
+      this.waiting = waiting(rows.size());
+      this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
+    }
+
+    /** This one waits from now on. */
+    public final InternalRow add(InternalRow row) {
+      waiting.add((UnsafeRow) row);
+      return row;
+    }
+
+    @Override
+    public final Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
+      return row -> joiner.join(waiting.remove(), results.apply(row));
+    }
+  }
+
   /** UDFs over rows: the arguments are computed from these. */
-  public static final class OverRows extends UdfAnswers implements OfRows {
+  public static final class OverRows extends OfWaiting implements OfRows {
     private final OfRows unsafe;
     private final UnsafeProjection arguments;
-    private final JoinedRows joined;
     private int kept;
 
     /**
@@ -140,16 +169,15 @@ public abstract class UdfAnswers implements AnswerHandler {
         boolean isOfSidecar,
         boolean lags,
         int partition) {
-      super(results, isOfSidecar, lags);
+      super(rows, results, isOfSidecar, lags);
       this.unsafe = OfRows.unsafe(rows);
       this.arguments = projection(arguments, input, partition);
-      this.joined = new JoinedRows(rows, results);
     }
 
     @Override
     public UnsafeRow send(InternalRow row) {
       UnsafeRow ready = unsafe.send(row);
-      joined.add(ready);
+      add(ready);
       kept = ready.getSizeInBytes();
       return arguments.apply(ready);
     }
@@ -157,63 +185,6 @@ public abstract class UdfAnswers implements AnswerHandler {
     @Override
     public int kept() {
       return kept;
-    }
-
-    @Override
-    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
-      return joined::withResults;
-    }
-  }
-
-  /** Results of aggregates: each stands beside what waits for it, a group's key, or one of its rows. */
-  public static final class OfAggregates implements AnswerHandler {
-    private final StructType results;
-    private final JoinedRows joined;
-
-    /**
-     * @param rows what waits
-     */
-    public OfAggregates(StructType rows, StructType results) {
-      this.results = results;
-      this.joined = new JoinedRows(rows, results);
-    }
-
-    /** A group follows, or a row of one. */
-    public InternalRow begun(InternalRow row) {
-      joined.add((UnsafeRow) row);
-      return row;
-    }
-
-    @Override
-    public Optional<String> objection(Schema got) {
-      return ResultSchema.difference(got, results);
-    }
-
-    @Override
-    public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
-      return joined::withResults;
-    }
-  }
-
-  /** Rows that wait, each with a row of results behind its columns. */
-  private static final class JoinedRows {
-    private final UnsafeProjection results;
-    private final HybridRowQueue waiting;
-    private final UnsafeRowJoiner joiner;
-
-    JoinedRows(StructType rows, StructType results) {
-      this.results = UnsafeProjection.create(results);
-      this.waiting = waiting(rows.size());
-      this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
-    }
-
-    void add(UnsafeRow row) {
-      waiting.add(row);
-    }
-
-    /** The oldest row, with these. */
-    UnsafeRow withResults(InternalRow row) {
-      return joiner.join(waiting.remove(), results.apply(row));
     }
   }
 

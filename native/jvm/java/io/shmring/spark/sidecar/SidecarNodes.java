@@ -439,13 +439,13 @@ final class SidecarNodes {
       return Signature.of(
           side.sent(),
           Types.of(node.conf()),
-          partition -> new UdfAnswers.OfAggregates(waiting, results),
+          partition -> new UdfAnswers.OfWaiting(waiting, results),
           (rows, handler) ->
               new FrameInput(
                   rows,
                   List.of(side),
                   (key, group) -> {
-                    ((UdfAnswers.OfAggregates) handler).begun(key);
+                    ((UdfAnswers.OfWaiting) handler).add(key);
                     return group;
                   },
                   false));
@@ -533,14 +533,14 @@ final class SidecarNodes {
       return Signature.of(
           side.sent(),
           SparkTypes::of,
-          partition -> new UdfAnswers.OfAggregates(waiting, results),
+          partition -> new UdfAnswers.OfWaiting(waiting, results),
           (rows, handler) -> {
             var begin = frames.begin();
             return new FrameInput(
                 rows,
                 List.of(side),
                 (key, group) ->
-                    begin.apply(group.map(((UdfAnswers.OfAggregates) handler)::begun)),
+                    begin.apply(group.map(((UdfAnswers.OfWaiting) handler)::add)),
                 false);
           });
     }
