@@ -17,10 +17,11 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.PythonWorker;
 
 /**
- * The clients of this executor that no task uses just now. One is kept from task to task, as its reply
- * ring costs up to 10 ms and 20 MB of fresh pages; there are never more than tasks at one time. A
- * client whose sidecar has gone, or that nobody has wanted for a while, goes too; where memory is
- * wanted, of whichever sidecar, the one that has waited longest goes first.
+ * The clients of this executor that no task uses just now, and the rings of its Python workers. One
+ * client is kept from task to task, as its reply ring costs up to 10 ms and 20 MB of fresh pages; there
+ * are never more than tasks at one time. A client whose sidecar has gone, or that nobody has wanted for
+ * a while, goes too; where memory is wanted, of whichever sidecar, the one that has waited longest goes
+ * first.
  */
 final class Clients {
   private static final long LOOK_MILLIS = 500;
@@ -33,9 +34,21 @@ final class Clients {
   }
 
   private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // the last that came first
+  private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
 
   static {
-    Sweeper.begin(Clients::closeUnwanted, () -> closeAll(idle -> true));
+    ScheduledExecutorService sweeper =
+        Executors.newSingleThreadScheduledExecutor(
+            work -> {
+              Thread thread = new Thread(work, "shmring-sweeper");
+              thread.setDaemon(true);
+              return thread;
+            });
+    for (Runnable sweep : List.<Runnable>of(Clients::closeUnwanted, Clients::closeUnusedRings)) {
+      sweeper.scheduleWithFixedDelay(sweep, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
+    }
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> closeAll(idle -> true)));
+    Runtime.getRuntime().addShutdownHook(new Thread(Clients::closeAllRings));
   }
 
   private Clients() {}
@@ -100,42 +113,15 @@ final class Clients {
     closed.forEach(idle -> idle.client.close());
   }
 
-  /** The thread that looks after what is kept from task to task, for as long as the JVM lives. */
-  private static final class Sweeper {
-    private static final ScheduledExecutorService THREAD =
-        Executors.newSingleThreadScheduledExecutor(
-            work -> {
-              Thread thread = new Thread(work, "shmring-sweeper");
-              thread.setDaemon(true);
-              return thread;
-            });
+  // --- rings of this executor's Python workers, which Spark uses for task after task ------------
 
-    /**
-     * @param closeUnused what nobody uses
-     * @param closeAll for the JVM's end
-     */
-    static void begin(Runnable closeUnused, Runnable closeAll) {
-      THREAD.scheduleWithFixedDelay(closeUnused, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
-      Runtime.getRuntime().addShutdownHook(new Thread(closeAll));
-    }
-  }
-
-  /** The rings of this executor's Python workers, which Spark uses for task after task. */
-  static final class PythonRings {
-    private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
-
-    static {
-      Sweeper.begin(PythonRings::closeUnused, PythonRings::closeAll);
-    }
-
-    private PythonRings() {}
-
-    /**
-     * Those of a worker, new ones if it has none or they are small.
-     *
-     * @param bytes of a request
-     */
-    static synchronized WorkerRings of(PythonWorker worker, long bytes) {
+  /**
+   * Those of a worker, new ones if it has none or they are small.
+   *
+   * @param bytes of a request
+   */
+  static WorkerRings ringsOf(PythonWorker worker, long bytes) {
+    synchronized (RINGS) {
       WorkerRings rings = RINGS.get(worker);
       if (rings == null || !rings.fits(bytes)) {
         if (rings != null) {
@@ -147,22 +133,21 @@ final class Clients {
       }
       return rings;
     }
+  }
 
-    /** Those whose worker Spark has given up. */
-    private static synchronized void closeUnused() {
-      RINGS
-          .entrySet()
-          .removeIf(
-              each -> {
-                boolean unused = !each.getKey().channel().isOpen();
-                if (unused) {
-                  each.getValue().close();
-                }
-                return unused;
-              });
+  /** Those whose worker Spark has given up. */
+  private static void closeUnusedRings() {
+    synchronized (RINGS) {
+      for (PythonWorker worker : List.copyOf(RINGS.keySet())) {
+        if (!worker.channel().isOpen()) {
+          RINGS.remove(worker).close();
+        }
+      }
     }
+  }
 
-    private static synchronized void closeAll() {
+  private static void closeAllRings() {
+    synchronized (RINGS) {
       RINGS.values().forEach(WorkerRings::close);
       RINGS.clear();
     }

@@ -237,7 +237,7 @@ final class PythonRun implements WorkerClient.Control {
         int partition,
         TaskContext context) {
       PythonRun.this.worker = worker;
-      rings = Clients.PythonRings.of(worker, bytes);
+      rings = Clients.ringsOf(worker, bytes);
       return new Announcement(env, worker, input, partition, context);
     }
 
