@@ -61,7 +61,7 @@ def test_batches_that_are_too_large_for_the_task_fail_it_in_words(
     until(lambda: held() == 0, "the end of the task")
 
 
-def test_cogroup_that_no_request_takes_is_counted_and_not_held(spark, serve, name, held, until):
+def test_group_that_no_request_takes_is_counted_and_not_held(spark, serve, name, held, until):
     serve("left_side", slots=1024)
     columns = "1 k", "array(repeat('x', 1000)) s"
     left = spark.range(COUNT, numPartitions=1).selectExpr(*columns)
@@ -70,6 +70,8 @@ def test_cogroup_that_no_request_takes_is_counted_and_not_held(spark, serve, nam
     result = groups.applyInArrow(through(name), left.schema)
     with pytest.raises(Exception, match=r"40030 rows need at least \d+ bytes.*make it larger"):
         result.collect()
+    with pytest.raises(Exception, match=r"40000 rows need at least \d+ bytes"):
+        left.groupBy("k").applyInArrow(through(name), left.schema).collect()
     until(lambda: held() == 0, "the end of the task")
     few = left.limit(100).groupBy("k").cogroup(right.where("false").groupBy("k"))
     assert few.applyInArrow(through(name), left.schema).count() == 100
