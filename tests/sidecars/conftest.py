@@ -38,6 +38,17 @@ def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
         each.close()
 
 
+@pytest.fixture
+def map_all(name: str) -> Callable[..., list[pa.RecordBatch]]:
+    """Sends batches by a client of their own, and gives all answers."""
+
+    def map_all(*batches: pa.RecordBatch, **options: object) -> list[pa.RecordBatch]:
+        with SidecarClient(name, **options) as client:
+            return list(client.map(batches))
+
+    return map_all
+
+
 @dataclass
 class Answer:
     """All pieces of it."""

@@ -10,7 +10,6 @@ import pytest
 from functions import for_udfs, numbers
 
 from shmring.errors import Damaged, SchemaMismatch
-from shmring.sidecars import SidecarClient
 from shmring.sidecars.calls import MOST, Calls
 
 LONG, TEXT = pa.int64(), pa.string()
@@ -159,23 +158,21 @@ def test_results_that_come_row_by_row_and_of_a_joining_sidecar_are_the_same(serv
     assert answer.column("_1") == [f"{i}" for i in range(25)]
 
 
-def test_requests_with_the_same_calls_are_worked_on_together(serve, name):
+def test_requests_with_the_same_calls_are_worked_on_together(serve, map_all):
     serve("identity", max_batch_rows=20, max_wait_ms=3_600_000.0)
     request = for_udfs(numbers(0), [X, [["y", 0]]], LONG, LONG)
     other = for_udfs(numbers(10), [X, [["y", 0]]], LONG, LONG)
-    with SidecarClient(name) as client:
-        first, last = client.map([request, other])
+    first, last = map_all(request, other)
     assert first.column(0) == first.column(1) == numbers(0).column(0)
     assert last.column(0) == last.column(1) == numbers(10).column(0)
 
 
-def test_requests_for_other_calls_are_worked_on_apart(serve, name):
+def test_requests_for_other_calls_are_worked_on_apart(serve, map_all):
     serve("identity", max_batch_rows=20, max_wait_ms=3_600_000.0)
     small = pa.int32()
     kinds = ((0, LONG), (10, small), (20, small))
     requests = [for_udfs(numbers(i), [X], kind) for i, kind in kinds]
-    with SidecarClient(name) as client:
-        answers = list(client.map(requests))
+    answers = map_all(*requests)
     assert [answer.schema.field(0).type for answer in answers] == [LONG, small, small]
     assert [answer.column(0)[0].as_py() for answer in answers] == [0, 10, 20]
 

@@ -43,20 +43,18 @@ def test_group_waits_for_no_other_requests(serve, name):
         assert [batch["rows"].to_pylist() for batch in joined] == [[20] * 10] * 2
 
 
-def test_requests_that_wait_for_others_are_answered_before_a_group(serve, name):
+def test_requests_that_wait_for_others_are_answered_before_a_group(serve, map_all):
     serve("with_rows", max_batch_rows=20, max_wait_ms=3_600_000.0)
-    with SidecarClient(name) as client:
-        answers = client.map([numbers(0), group_of(numbers(10))])
-        assert [batch["rows"].to_pylist() for batch in answers] == [[10] * 10] * 2
+    answers = map_all(numbers(0), group_of(numbers(10)))
+    assert [batch["rows"].to_pylist() for batch in answers] == [[10] * 10] * 2
 
 
-def test_metadata_goes_and_comes_with_each_batch(serve, name):
+def test_metadata_goes_and_comes_with_each_batch(serve, map_all):
     serve("twice")
     batches = [
         numbers(0).replace_schema_metadata(metadata)
         for metadata in ({"unit": "mm"}, None, {"unit": "km"})
     ]
-    with SidecarClient(name) as client:
-        seen = [batch.schema.metadata for batch in client.map(batches)]
+    seen = [batch.schema.metadata for batch in map_all(*batches)]
     mm, km = {b"unit": b"mm"}, {b"unit": b"km"}
     assert seen == [mm, mm, None, None, km, km]

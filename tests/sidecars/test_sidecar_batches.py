@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -23,15 +24,12 @@ HOUR = 3_600_000.0  # ms
 
 
 @pytest.fixture
-def ask(name, thread):
+def ask(map_all, thread):
     """Clients that ask at one time; the answers, or the errors, of each."""
 
     def ask_all(*requests, **options):
-        def run(batches):
-            with SidecarClient(name, connect_timeout=60, **options) as client:
-                return list(client.map(batches))
-
-        threads = [thread(run, batches) for batches in requests]
+        run = partial(map_all, connect_timeout=60, **options)
+        threads = [thread(run, *batches) for batches in requests]
         return [_outcome(each) for each in threads]
 
     return ask_all
@@ -161,15 +159,10 @@ def test_decorator_says_how_requests_are_joined(name, thread):
 
 
 def test_requests_that_wait_are_answered_by_a_worker_that_is_told_to_end(
-    serve, name, thread, until
+    serve, map_all, name, thread, until
 ):
     (pid,) = serve("identity", max_batch_rows=1000, max_wait_ms=HOUR).pids
-
-    def run():
-        with SidecarClient(name) as client:
-            return list(client.map([numbers(1)]))
-
-    asking = thread(run)
+    asking = thread(map_all, numbers(1))
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
         until(lambda: any(s["hold"] is not None for s in ring.participants() if s["pid"] == pid))
     os.kill(pid, signal.SIGTERM)

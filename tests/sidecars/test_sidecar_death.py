@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -76,12 +74,12 @@ def reply_rings(name: str) -> list[str]:
     ("function", "pieces", "workers"), [("die_once", 1, 1), ("die_between_pieces_once", 3, 3)]
 )
 def test_requests_of_a_killed_worker_go_to_another_one(
-    serve, name, until, function, pieces, workers
+    serve, map_all, until, function, pieces, workers
 ):
     sidecar = serve(function, workers=workers)
     batches = [numbers(i) for i in range(50)]
-    with SidecarClient(name, connect_timeout=60) as client:
-        assert list(client.map(batches)) == [b for b in batches for _ in range(pieces)]
+    answers = map_all(*batches, connect_timeout=60)
+    assert answers == [b for b in batches for _ in range(pieces)]
     until(lambda: sidecar.restarts == 1, "the restart")
     assert len(set(sidecar.pids)) == workers
 
@@ -118,15 +116,14 @@ def test_batch_that_kills_every_worker_fails_its_client_only(serve, name):
     [(signal.SIGTERM, "status 0"), (signal.SIGKILL, "SIGKILL (out of memory?)")],
 )
 def test_worker_that_ends_is_replaced_and_said_to_have_ended(
-    serve, name, until, capfd, number, ending
+    serve, map_all, until, capfd, number, ending
 ):
     sidecar = serve("identity")
     (pid,) = sidecar.pids
     os.kill(pid, number)
     until(lambda: sidecar.restarts == 1, "the restart")
     assert f"worker {pid} has ended with {ending}" in capfd.readouterr().err
-    with SidecarClient(name, connect_timeout=0) as client:  # the next one is loading
-        assert list(client.map([numbers(0)])) == [numbers(0)]
+    assert map_all(numbers(0), connect_timeout=0) == [numbers(0)]  # the next one is loading
 
 
 def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name, until):
@@ -216,7 +213,9 @@ def test_workers_of_a_killed_supervisor_remove_the_ring_that_nobody_uses(supervi
 
 
 @pytest.mark.long
-def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(serve, name, until):
+def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(
+    serve, map_all, name, until
+):
     sidecar = serve("identity")
     sidecar._supervisor.target = "functions:FailsToLoad"
     os.kill(sidecar.pids[0], signal.SIGKILL)
@@ -226,8 +225,7 @@ def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(ser
         assert sidecar.restarts >= 3
         sidecar._supervisor.target = "functions:identity"
         until(lambda: serving(name), "a worker that loads")
-    with SidecarClient(name) as client:
-        assert list(client.map([numbers(0)])) == [numbers(0)]
+    assert map_all(numbers(0)) == [numbers(0)]
 
 
 def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
@@ -256,16 +254,14 @@ def test_ctrl_c_ends_sidecar_and_workers_and_leaves_nothing(supervisor, name, un
     assert request_ring_name(name) not in shmring.rings()
 
 
-def test_command_that_is_interrupted_twice_ends_as_after_once(name, until):
-    command = [sys.executable, "-m", "shmring", "sidecar", "functions:identity", "--name", name]
-    with subprocess.Popen(
-        [*command, "--workers", "1", "--json"], stdout=subprocess.PIPE
-    ) as process:
-        (pid,) = json.loads(process.stdout.readline())["pids"]
-        process.send_signal(signal.SIGINT)
-        until(lambda: not is_running(pid), "the worker's end")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0
+def test_command_that_is_interrupted_twice_ends_as_after_once(command, name, until):
+    options = ("--name", name, "--workers", 1, "--json")
+    process = command("sidecar", "functions:identity", *options)
+    (pid,) = json.loads(process.stdout.readline())["pids"]
+    process.send_signal(signal.SIGINT)
+    until(lambda: not is_running(pid), "the worker's end")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 0
     assert request_ring_name(name) not in shmring.rings()
 
 
@@ -282,7 +278,7 @@ def test_sidecar_that_is_never_stopped_ends_with_its_process(child, name, until)
     until(lambda: request_ring_name(name) not in shmring.rings(), "the end of the ring")
 
 
-def test_forked_child_does_not_stop_the_parents_sidecar(serve, name):
+def test_forked_child_does_not_stop_the_parents_sidecar(serve, map_all):
     sidecar = serve("identity")
     pid = os.fork()
     if pid == 0:
@@ -291,27 +287,25 @@ def test_forked_child_does_not_stop_the_parents_sidecar(serve, name):
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
-    with SidecarClient(name) as client:
-        assert list(client.map([numbers(0)])) == [numbers(0)]
+    assert map_all(numbers(0)) == [numbers(0)]
     assert sidecar.restarts == 0
 
 
 # --- clients ------------------------------------------------------------------------------------
 
 
-def test_what_a_killed_client_leaves_is_swept(serve, name, child, until):
+def test_what_a_killed_client_leaves_is_swept(serve, map_all, name, child, until):
     """The worker is in the middle of writing to the dead client's ring."""
     sidecar = serve("many")
     process = child(CLIENT, name)
     assert process.line() == "running"
     process.kill()
     until(lambda: not reply_rings(name), "the sweep")
-    with SidecarClient(name) as client:
-        assert list(client.map([numbers(0)]))
+    assert map_all(numbers(0))
     assert sidecar.restarts == 0
 
 
-def test_killed_clients_leave_no_holes_in_the_request_ring(serve, name, child, until):
+def test_killed_clients_leave_no_holes_in_the_request_ring(serve, map_all, name, child, until):
     serve("identity")
     for _ in range(2):
         processes = [child(CLIENT, name) for _ in range(3)]
@@ -319,9 +313,8 @@ def test_killed_clients_leave_no_holes_in_the_request_ring(serve, name, child, u
             assert process.line() == "running"
             process.kill()
     until(lambda: not reply_rings(name), "the sweep")
-    with SidecarClient(name) as client:
-        batches = [numbers(i, 1000) for i in range(100)]
-        assert list(client.map(batches)) == batches
+    batches = [numbers(i, 1000) for i in range(100)]
+    assert map_all(*batches) == batches
 
 
 def test_reply_ring_that_nobody_is_attached_to_is_swept(serve, name):

@@ -150,6 +150,5 @@ def test_answer_that_is_too_large_names_the_clients_slots(served, name):
         list(client.map([ROW]))
 
 
-def test_slots_that_the_errors_name_are_enough(served, name):
-    with SidecarClient(name, reply_slots=2048) as client:
-        assert list(client.map([ROW])) == [ROW]
+def test_slots_that_the_errors_name_are_enough(served, map_all):
+    assert map_all(ROW, reply_slots=2048) == [ROW]

@@ -27,18 +27,14 @@ def test_no_sidecar_is_said_within_the_patience(client):
     assert "waited 0 s, connect_timeout=..." in str(caught.value)
 
 
-def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name):
-    def run():
-        with client(connect_timeout=20) as it:
-            return list(it.map([numbers(1)]))
-
-    waiting = thread(run)
+def test_client_waits_for_a_sidecar_that_comes_later(serve, map_all, thread):
+    waiting = thread(lambda: map_all(numbers(1), connect_timeout=20))
     serve("identity")
     assert waiting.outcome() == [numbers(1)]
 
 
 def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
-    serve, client, thread, until, monkeypatch, marker
+    serve, map_all, thread, until, monkeypatch, marker
 ):
     starting = thread(serve, "LoadedWithMarker")
     until(marker.with_suffix(".begun").exists)
@@ -48,12 +44,7 @@ def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
     monkeypatch.setattr(
         client_module.SidecarClient, "_look", lambda it: looks.append(it) or look(it)
     )
-
-    def ask():
-        with client(connect_timeout=0) as it:
-            return list(it.map([numbers(1)]))
-
-    asking = thread(ask)
+    asking = thread(lambda: map_all(numbers(1), connect_timeout=0))
     until(lambda: len(looks) > 5 or asking.error, "some looks")
     marker.touch()
     assert asking.outcome() == [numbers(1)]
@@ -129,7 +120,7 @@ def test_sidecar_whose_name_another_function_has_is_told_so(serve, name, capfd):
 
 
 def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
-    serve, client, thread, until, marker
+    serve, map_all, thread, until, marker
 ):
     first = serve("identity")
     second = thread(serve, "LoadedWithMarker")
@@ -137,8 +128,7 @@ def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
     first.stop()
     marker.touch()
     second.outcome()
-    with client() as it:
-        assert list(it.map([numbers(1)])) == [numbers(1)]
+    assert map_all(numbers(1)) == [numbers(1)]
 
 
 SUPERVISOR = """
@@ -231,15 +221,14 @@ def supervisor(name):
     return Supervisor("functions:identity", name, workers=1, slots=1024)
 
 
-def test_sidecar_can_be_started_again_after_stop(serve, client):
+def test_sidecar_can_be_started_again_after_stop(serve, map_all):
     sidecar = serve("identity")
     sidecar.stop()
     sidecar.stop()
     sidecar.start()
     with pytest.raises(RuntimeError, match="started already"):
         sidecar.start()
-    with client() as it:
-        assert list(it.map([numbers(1)])) == [numbers(1)]
+    assert map_all(numbers(1)) == [numbers(1)]
 
 
 def test_interrupt_while_the_thread_begins_that_looks_for_the_dead_leaves_nothing(
@@ -303,32 +292,24 @@ def refused(monkeypatch):
     return times
 
 
-def test_client_without_a_seat_says_who_has_them_and_waits(crowded, client, thread, until, refused):
+def test_client_without_a_seat_says_who_has_them_and_waits(
+    crowded, map_all, thread, until, refused
+):
     sidecar, clients, text = crowded
     assert len(clients) > 100
     assert f'sidecar "{sidecar.name}" has had no room for another client for 0 s' in text
     assert f"`shmring stat sidecar.{sidecar.name}` shows who takes part" in text
-
-    def ask():
-        with client(reply_slots=1024) as it:
-            return list(it.map([numbers(1)]))
-
-    asking = thread(ask)
+    asking = thread(lambda: map_all(numbers(1), reply_slots=1024))
     until(lambda: refused, "the wait")
     clients[50].close()
     assert asking.outcome() == [numbers(1)]
 
 
 def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
-    crowded, client, thread, until, refused
+    crowded, map_all, thread, until, refused
 ):
     sidecar, clients, _ = crowded
-
-    def ask():
-        with client(reply_slots=1024) as it:
-            return list(it.map([numbers(1)]))
-
-    asking = [thread(ask) for _ in range(5)]
+    asking = [thread(lambda: map_all(numbers(1), reply_slots=1024)) for _ in range(5)]
     until(lambda: len(refused) > 5, "the wait")
     os.kill(sidecar.pids[0], signal.SIGKILL)
     until(lambda: sidecar.restarts == 1, "the restart")

@@ -35,16 +35,15 @@ def test_worker_holds_no_request_that_it_has_answered(serve, client, name, until
             until(lambda: ring.branches()[0]["released"] == ring.claimed, "the release of all")
 
 
-def test_functions_that_return_several_batches_take_turns_with_those_of_one(serve, client):
+def test_functions_that_return_several_batches_take_turns_with_those_of_one(serve, map_all):
     serve("one_or_several")
-    with client() as it:
-        answers = list(it.map([numbers(i, 2) for i in range(6)]))
+    answers = map_all(*(numbers(i, 2) for i in range(6)))
     assert pa.Table.from_batches(answers).column("x").to_pylist() == [
         x for i in range(6) for x in (i, i + 1)
     ]
 
 
-def test_requests_of_any_schema_may_follow_each_other(serve, client):
+def test_requests_of_any_schema_may_follow_each_other(serve, map_all):
     serve("identity")
     kinds = [
         numbers(0, 3),
@@ -56,8 +55,7 @@ def test_requests_of_any_schema_may_follow_each_other(serve, client):
         numbers(0, 3).replace_schema_metadata({"k": "v"}),
     ]
     batches = [batch for kind in kinds for batch in (kind, kind)] + kinds
-    with client() as it:
-        answers = list(it.map(batches))
+    answers = map_all(*batches)
     for answer, batch in zip(answers, batches, strict=True):
         assert answer.schema.equals(batch.schema, check_metadata=True)
         assert answer.equals(batch)
