@@ -312,7 +312,10 @@ def ring(name: str, request: pytest.FixtureRequest) -> Iterator[shmring.Ring]:
     """A ring of 1,024 slots, or with the options of the mark `ring`."""
     mark = request.node.get_closest_marker("ring")
     options = {"slots": 1024, "temporary": True, **(mark.kwargs if mark else {})}
+    branch = options.pop("branch", None)
     with shmring.create(name, **options) as ring:
+        if branch is not None:
+            ring.subscribe(branch, start="earliest")
         yield ring
 
 

@@ -8,6 +8,7 @@ import struct
 
 import numpy as np
 import pytest
+from damage import overwrite
 
 import shmring
 
@@ -23,12 +24,6 @@ def file(tmp_path):
     with shmring.create(path=path, slots=1024) as ring, ring.producer() as out:
         out.push(b"x")
     return path
-
-
-def overwrite(path, offset, data):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(data)
 
 
 # --- files that are no rings ------------------------------------------------------------------

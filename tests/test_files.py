@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from companion import place
+from damage import overwrite
 
 import shmring
 from shmring import names
@@ -90,9 +91,7 @@ def test_ring_that_is_used_is_not_removed(named, tmp_path, has_name):
 def test_ring_that_nobody_can_join_any_more_is_removed(named):
     """Else who serves it could not be started again: its file would stand in the way."""
     with shmring.create(named, slots=1024) as ring:
-        with open(ring.path, "r+b") as file:
-            file.seek(VERSION)
-            file.write(b"\xff")
+        overwrite(ring.path, VERSION, b"\xff")
         with pytest.raises(shmring.NotARing):
             shmring.attach(named)
         assert names.remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=bool)

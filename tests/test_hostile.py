@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
-
 import pytest
+from damage import overwrite
 
 import shmring
 
@@ -189,10 +188,9 @@ def test_a_batch_whose_messages_are_gone_is_damaged(ring, out, inp):
     for _ in range(3):
         out.push(b"x")
     batch = inp.lease_many(3)
-    with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        control = len(memory) - ring.slots * 332
-        for slot in range(3):
-            memory[control + slot * 32 + 29] = 1  # aborted
+    control = ring.info.file_bytes - ring.slots * 332
+    for slot in range(3):
+        overwrite(ring.path, control + slot * 32 + 29, b"\1")  # aborted
     with pytest.raises(shmring.Damaged, match="was there when it was taken"):
         _ = batch.lengths
     batch.release()

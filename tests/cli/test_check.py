@@ -15,6 +15,7 @@ import checking
 import pytest
 from checking import ENVIRONMENT, check, commands, mend, says, shell, stop
 from companion import place
+from damage import overwrite
 from fixture_types import RunChild
 from programs import ended
 
@@ -119,11 +120,8 @@ def test_link_that_leads_nowhere_is_no_ring_that_is_well(name: str, tmp_path: Pa
 def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:
     ring.subscribe("billing")
     with fill(ring) as out:
-        status, said = check(name)
-        assert status == 2
-        assert f'stuck: ring "{name}": branch "billing" has no consumer, and holds the pro' in said
-        assert commands(said) == [f"shmring drop-branch {name} billing"]
-        mend(said)
+        stuck = f'stuck: ring "{name}": branch "billing" has no consumer, and holds the pro'
+        mend(says(name, 2, f"shmring drop-branch {name} billing", stuck))
         out.push(b"goes on")
         assert check(name)[0] == 0
 
@@ -161,10 +159,8 @@ def test_producer_that_is_stopped_in_a_claim(
         feed = child(code, name)
         feed.line()
         stop(feed.pid)
-        status, said = check(name)
-        assert status == 2
-        assert f'producer "feed" (pid {feed.pid}) is stopped and has an open claim at' in said
-        mend(said)
+        stopped = f'producer "feed" (pid {feed.pid}) is stopped and has an open claim at'
+        mend(says(name, 2, f"kill -CONT {feed.pid}", stopped))
         feed.say()
         assert [inp.pop(timeout=60), inp.pop(timeout=60)] == [b"hello", b"hello"]
         assert check(name)[0] == 0
@@ -177,12 +173,10 @@ def test_consumer_that_is_stopped_with_a_lease(
     reader = child(CONSUMER, name)
     reader.line()
     stop(reader.pid)
-    status, said = check(name)
-    assert status == 1
-    assert f'consumer "reader" (pid {reader.pid}) is stopped and holds messages from' in said
+    stopped = f'consumer "reader" (pid {reader.pid}) is stopped and holds messages from'
+    says(name, 1, f"kill -CONT {reader.pid}", stopped)
     with fill(ring):
-        assert check(name)[0] == 2
-        assert commands(check(name)[1]) == [f"kill -CONT {reader.pid}"]
+        said = says(name, 2, f"kill -CONT {reader.pid}")
     mend(said)
     reader.say()
     reader.end()
@@ -219,10 +213,8 @@ def test_consumers_that_take_nothing(ring: shmring.Ring, name: str, child: RunCh
         reader = child(code, name)
         reader.line()
         out.push(b"x")
-        status, said = check(name, "--age", 0)
-        assert status == 1
-        assert f'branch "b": consumer "reader" (pid {reader.pid}) takes nothing, and 1 of' in said
-        assert commands(said) == [f"kill -9 {reader.pid}"]
+        idle = f'branch "b": consumer "reader" (pid {reader.pid}) takes nothing, and 1 of'
+        says(f"{name} --age 0", 1, f"kill -9 {reader.pid}", idle)
         reader.say()
         reader.line()
         assert "takes nothing" not in check(name, "--age", 0)[1]
@@ -265,9 +257,7 @@ def test_claim_that_stays_open(ring: shmring.Ring, name: str) -> None:
     with ring.producer("feed") as out, ring.producer() as other, ring.consumer("b"):
         with out.claim(1) as claim:
             other.push(b"x")
-            status, said = check(name)
-            assert status == 1
-            assert "keeps a claim open, for which all that is behind waits" in said
+            says(name, 1, "", "keeps a claim open, for which all that is behind waits")
             claim.commit()
         assert check(name)[0] == 0
 
@@ -291,9 +281,7 @@ def test_ring_whose_participants_have_died(name: str, child: RunChild) -> None:
 
 def test_check_and_gc_say_the_same_of_rubbish_behind_a_header(name: str) -> None:
     shmring.create(name, slots=1024).close()
-    with open(f"/dev/shm/shmring.{name}", "r+b") as file:
-        file.seek(4096)
-        file.write(b"rubbish!" * 65_536)
+    overwrite(f"/dev/shm/shmring.{name}", 4096, b"rubbish!" * 65_536)
     said = says(
         name,
         2,
@@ -353,11 +341,10 @@ def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunC
     reader = child(CONSUMER, name)
     reader.line()
     reader.kill()
-    status, said = check(name)
-    assert status == 1
-    assert 'branch "b": messages of 1 consumers, which died or handed them back, wait' in said
-    assert commands(said) == [f"shmring consume {name} --branch b --until empty"]
-    assert shell(commands(said)[0]).stdout == "x\n"
+    waiting = 'branch "b": messages of 1 consumers, which died or handed them back, wait'
+    consume = f"shmring consume {name} --branch b --until empty"
+    says(name, 1, consume, waiting)
+    assert shell(consume).stdout == "x\n"
     assert check(name)[0] == 0
 
 
@@ -392,28 +379,19 @@ def test_participants_are_used_up_by_the_dead(name: str, child: RunChild) -> Non
     with shmring.create(name, slots=1024, participants=32, temporary=True) as ring:
         crowd = child(code, name, 29)
         crowd.line()
-        status, said = check(name)
-        assert status == 1
-        assert "30 of 32 participants are used, 0 of them by the dead" in said
+        says(name, 1, "", "30 of 32 participants are used, 0 of them by the dead")
         crowd.kill()
-        status, said = check(name)
-        assert "30 of 32 participants are used, 29 of them by the dead" in said
-        assert commands(said) == [f"shmring recover {name}"]
-        mend(said)
+        used = "30 of 32 participants are used, 29 of them by the dead"
+        mend(says(name, 1, f"shmring recover {name}", used))
         assert len(ring.participants()) == 1
         assert check(name)[0] == 0
 
 
 def test_ring_of_another_layout(name: str) -> None:
     shmring.create(name, slots=1024).close()
-    with open(f"/dev/shm/shmring.{name}", "r+b") as file:
-        head = file.read(16)
-        major = struct.unpack_from("<I", head, 8)[0]
-        file.seek(8)
-        file.write(struct.pack("<I", major + 1))
-    status, said = check(name)
-    assert (status, commands(said)) == (2, [])
-    assert "layout" in said
+    (major,) = struct.unpack_from("<I", Path(f"/dev/shm/shmring.{name}").read_bytes(), 8)
+    overwrite(f"/dev/shm/shmring.{name}", 8, struct.pack("<I", major + 1))
+    says(name, 2, "", "layout")
     shmring.unlink(name)
 
 

@@ -227,12 +227,11 @@ def test_wrong_usage_is_status_2_and_makes_nothing(arguments: list[str]) -> None
     assert "x" not in shmring.rings()
 
 
-def test_create_with_exist_ok_leaves_a_ring_that_is_there(name: str) -> None:
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        assert run("create", name, "--slots", "2048").exit_code == 1
-        found = run("create", name, "--slots", "2048", "--exist-ok", "--json")
-        assert found.exit_code == 0
-        assert json.loads(found.stdout)["uuid"] == ring.info.uuid
+def test_create_with_exist_ok_leaves_a_ring_that_is_there(ring: shmring.Ring, name: str) -> None:
+    assert run("create", name, "--slots", "2048").exit_code == 1
+    found = run("create", name, "--slots", "2048", "--exist-ok", "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["uuid"] == ring.info.uuid
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from damage import flip
 from programs import ended
 
 import shmring
@@ -193,9 +194,7 @@ def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: P
     assert "Sequences 0 to 20, 20 messages" in call("verify", tmp_path).stdout
 
     (segment,) = tmp_path.glob("*.journal")
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 1
-    segment.write_bytes(data)
+    flip(segment)
     bad = call("verify", tmp_path)
     assert bad.returncode == 1
     assert "is damaged; `shmring journal truncate`" in bad.stderr

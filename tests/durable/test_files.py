@@ -193,30 +193,29 @@ REFUSALS = {
 @pytest.mark.parametrize("number", REFUSALS, ids=lambda n: errno.errorcode[n])
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
 def test_what_the_file_system_refuses_is_said_with_the_queue_and_what_to_do(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, number: int, there: bool
+    ring: shmring.Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, there: bool
 ) -> None:
     kind, text = REFUSALS[number]
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        uses: dict[str, Callable[[Path], Any]] = {
-            "p": PersistentQueue,
-            "a": AppendOnlyQueue,
-            "j": ring.journal,
-        }
-        for folder, use in uses.items() if there else ():
-            use(tmp_path / folder).close()
+    uses: dict[str, Callable[[Path], Any]] = {
+        "p": PersistentQueue,
+        "a": AppendOnlyQueue,
+        "j": ring.journal,
+    }
+    for folder, use in uses.items() if there else ():
+        use(tmp_path / folder).close()
+    if there:
+        (tmp_path / "j" / f"{0:020d}.journal").touch()
+    with AppendOnlyQueue(tmp_path / "open") as stack, monkeypatch.context() as patch:
+        _refuse(patch, number)
+        for folder, use in uses.items():
+            with pytest.raises(kind, match=rf"{text}.*{tmp_path / folder}"):
+                use(tmp_path / folder)
+        for rewrite in stack.compact, stack.reset:
+            with pytest.raises(kind, match=rf"{text}.*{tmp_path}/open"):
+                rewrite()
         if there:
-            (tmp_path / "j" / f"{0:020d}.journal").touch()
-        with AppendOnlyQueue(tmp_path / "open") as stack, monkeypatch.context() as patch:
-            _refuse(patch, number)
-            for folder, use in uses.items():
-                with pytest.raises(kind, match=rf"{text}.*{tmp_path / folder}"):
-                    use(tmp_path / folder)
-            for rewrite in stack.compact, stack.reset:
-                with pytest.raises(kind, match=rf"{text}.*{tmp_path}/open"):
-                    rewrite()
-            if there:
-                with pytest.raises(kind, match=rf"{text}.*{tmp_path}/j"):
-                    truncate(tmp_path / "j")
+            with pytest.raises(kind, match=rf"{text}.*{tmp_path}/j"):
+                truncate(tmp_path / "j")
 
 
 @pytest.mark.parametrize("number", REFUSALS, ids=lambda n: errno.errorcode[n])

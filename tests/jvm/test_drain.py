@@ -9,22 +9,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from damage import overwrite
 from java_programs import Java, beside, check, message
 
 import shmring
 
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=1024, checksum=True, temporary=True) as ring:
-        ring.subscribe("drained", start="earliest")
-        yield ring
-
-
-@pytest.fixture
-def out(ring: shmring.Ring) -> Iterator[shmring.Producer]:
-    with ring.producer() as out:
-        yield out
+pytestmark = pytest.mark.ring(checksum=True, branch="drained")
 
 
 @pytest.fixture
@@ -106,9 +96,7 @@ def test_who_closes_waits_for_the_handler(
 
 def damage(ring: shmring.Ring, slot: int) -> None:
     """Change a byte of the message in this slot."""
-    with open(ring.path, "r+b") as file:
-        file.seek(ring.info.file_bytes - (ring.slots - slot) * 300)
-        file.write(b"x")
+    overwrite(ring.path, ring.info.file_bytes - (ring.slots - slot) * 300, b"x")
 
 
 def test_a_damaged_message_is_told_of_and_stepped_over(
@@ -124,11 +112,9 @@ def test_messages_that_are_aborted_when_they_are_read_are_not_held(
 ) -> None:
     aborted = 1
     out.push_many([message(i) for i in range(3)])
-    with open(ring.path, "r+b") as file:
-        control = ring.info.file_bytes - ring.slots * (300 + 32)
-        for i in range(3):  # the first entry goes on saying that three messages follow
-            file.seek(control + 32 * i + 29)
-            file.write(bytes([aborted]))
+    control = ring.info.file_bytes - ring.slots * (300 + 32)
+    for i in range(3):  # the first entry goes on saying that three messages follow
+        overwrite(ring.path, control + 32 * i + 29, bytes([aborted]))
     check(java("DrainCheck", "aborted", name, 0))
 
 

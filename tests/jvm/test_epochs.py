@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,13 +20,7 @@ import shmring
 from shmring.names import SINK
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
-
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
-        ring.subscribe("keep", start="earliest")
-        yield ring
+pytestmark = pytest.mark.ring(slots=4096, schema=SCHEMA, branch="keep")
 
 
 def rows(ring: shmring.Ring) -> list[int]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from damage import overwrite
 from java_programs import Java, check, message
 
 import shmring
 from shmring.arguments import WAITS
 
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=1 << 14, checksum=True, temporary=True) as ring:
-        ring.subscribe("polled", start="earliest")
-        yield ring
+pytestmark = pytest.mark.ring(slots=1 << 14, checksum=True, branch="polled")
 
 
 @pytest.fixture
@@ -74,9 +70,7 @@ def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
     java: Java, ring: shmring.Ring, push: Callable[[int], None]
 ) -> None:
     push(3)
-    with open(ring.path, "r+b") as file:
-        file.seek(ring.info.file_bytes - ring.slots * 300)
-        file.write(b"x")
+    overwrite(ring.path, ring.info.file_bytes - ring.slots * 300, b"x")
     run(java, "damaged", ring, 0)
     assert ring.branches()[0]["released"] == ring.claimed
 

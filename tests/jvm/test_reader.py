@@ -18,6 +18,7 @@ from sessions import failure
 import shmring
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("half", pa.float64())])
+pytestmark = pytest.mark.ring(slots=4096, schema=SCHEMA)
 
 
 def batch(k: int, rows: int = 100) -> pa.RecordBatch:
@@ -45,12 +46,6 @@ def read(spark: SparkSession, allocated: Callable[[], int]) -> Callable[..., Dat
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
     return read
-
-
-@pytest.fixture
-def ring(name: str) -> shmring.Ring:
-    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
-        yield ring
 
 
 @pytest.fixture

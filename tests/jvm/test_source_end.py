@@ -15,13 +15,7 @@ from sessions import PATIENCE
 import shmring
 
 SCHEMA = pa.schema([("number", pa.int64())])
-
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
-        ring.subscribe("b", start="earliest")
-        yield ring
+pytestmark = pytest.mark.ring(slots=4096, schema=SCHEMA, branch="b")
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import shmring
 from shmring.durable import restore
 
 SCHEMA = pa.schema([("number", pa.int64())])
+pytestmark = pytest.mark.ring(slots=4096, schema=SCHEMA)
 ROWS = 100
 
 
@@ -28,12 +29,6 @@ def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) 
         for k in batches:
             numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
             writer.write(pa.record_batch([numbers], schema=SCHEMA), timeout=timeout)
-
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
-        yield ring
 
 
 class Stream:

@@ -21,6 +21,7 @@ import shmring
 from shmring.names import STAGING
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+pytestmark = pytest.mark.ring(slots=65536, schema=SCHEMA)
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +34,6 @@ def _nothing_stays(allocated: Callable[[], int], name: str, until: Until) -> Ite
 def beside(ring: str, files: str = "") -> list[str]:
     """What a write keeps beside its ring while it runs: its folder, or the files in it."""
     return glob.glob(f"/dev/shm/.shmring-staging-shmring.{ring}-*{files}")
-
-
-@pytest.fixture
-def ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
-        yield ring
 
 
 def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from damage import flip
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
@@ -200,15 +201,13 @@ def test_truncate_cuts_at_the_damage_and_keeps_a_copy(tmp_path: Path) -> None:
     written = filled(tmp_path, records=20)
     names = sorted(tmp_path.glob("*.journal"))
     assert len(names) >= 3
-    data = bytearray(names[1].read_bytes())
-    data[len(data) // 2] ^= 1
-    names[1].write_bytes(data)
+    damaged = flip(names[1])
     with pytest.raises(Damaged, match=names[1].name):
         verify(tmp_path)
     good = [m for m in written if m[0] < truncate(tmp_path)]
     assert [(m.message_id, bytes(m.data)) for m in replay(tmp_path)] == good
     assert verify(tmp_path).messages == len(good)
-    assert bytes(data) == names[1].with_name(names[1].name + ".broken").read_bytes()
+    assert damaged == names[1].with_name(names[1].name + ".broken").read_bytes()
     assert names[2].with_name(names[2].name + ".broken").exists()
     open_log(Disk(), str(tmp_path)).close()
 
@@ -217,11 +216,7 @@ def test_truncating_again_keeps_the_earlier_copies(tmp_path: Path) -> None:
     filled(tmp_path)
     before: list[bytes] = []
     for _ in range(2):
-        newest = max(tmp_path.glob("*.journal"))
-        data = bytearray(newest.read_bytes())
-        data[len(data) // 2] ^= 1
-        newest.write_bytes(data)
-        before.append(bytes(data))
+        before.append(flip(max(tmp_path.glob("*.journal"))))
         truncate(tmp_path)
     kept = [path.read_bytes() for path in tmp_path.glob("*.broken")]
     assert all(data in kept for data in before)
@@ -272,10 +267,8 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
     log.append(0, 1, ENTRY.pack(0, 0, len(inside), 0, 0), [inside.ljust(300, b"\0")], 0)
     log.close()
     (segment,) = tmp_path.glob("*.journal")
-    data = bytearray(segment.read_bytes())
-    assert data.index(inside) % 64 == 0
-    data[begun + 8] ^= 1  # the record around it is torn
-    segment.write_bytes(data)
+    assert segment.read_bytes().index(inside) % 64 == 0
+    flip(segment, begun + 8)  # the record around it is torn
     log = open_log(Disk(), str(tmp_path))
     assert (log.end, log.torn is None) == (0, False)
     log.close()

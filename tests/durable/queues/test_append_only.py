@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from damage import flip
 from fixture_types import Until
 from simulated_disk import SimulatedDisk
 
@@ -248,16 +249,13 @@ def test_damaged_item_and_node_are_reported_where_they_are(tmp_path: Path) -> No
         q.enqueue(b"first" * 400_000)
         q.enqueue(b"second")
         q.flush()
-    raw = bytearray(path.read_bytes())
-    raw[70] ^= 1
-    path.write_bytes(raw)
+    flip(path, 70)
     with AppendOnlyQueue(path) as q:
         for _ in range(2):
             with pytest.raises(Damaged, match="position 64"):
                 q.dequeue()
-    raw[70] ^= 1
-    raw[64 + 2_000_000 + 3] ^= 1
-    path.write_bytes(raw)
+    flip(path, 70)
+    flip(path, 64 + 2_000_000 + 3)
     with AppendOnlyQueue(path) as q, pytest.raises(Damaged, match="node at position"):
         drain(q)
 

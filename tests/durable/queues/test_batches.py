@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damage import flip
 from simulated_disk import SimulatedDisk
 
 from shmring import _shmring
@@ -161,9 +162,7 @@ def test_a_damaged_item_ends_the_batch_before_it(tmp_path: Path, cut: bool) -> N
         s.enqueue_many([*items, bytes(40_000)])
         s.flush()
     (data,) = tmp_path.glob("data.*")
-    raw = bytearray(data.read_bytes())
-    raw[5 * 300] ^= 1
-    data.write_bytes(raw)
+    flip(data, 5 * 300)
     with PersistentQueue(tmp_path, damage="cut" if cut else "refuse") as q, q.session() as s:
         assert s.dequeue_many(100) == items[:5]
         if cut:
@@ -182,9 +181,7 @@ def test_a_damaged_item_of_the_append_only_queue_ends_the_batch(tmp_path: Path) 
     with AppendOnlyQueue(path) as q:
         q.enqueue_many([*items, bytes(2_000_000)])
         q.flush()
-    raw = bytearray(path.read_bytes())
-    raw[64 + 5 * 300] ^= 1
-    path.write_bytes(raw)
+    flip(path, 64 + 5 * 300)
     with AppendOnlyQueue(path) as q:
         assert q.dequeue_many(100) == items[:5]
         for _ in range(2):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import flip
 from fixture_types import RunThread, Until
 
 from shmring._shmring import runs_of
@@ -372,9 +373,8 @@ def damaged_log(tmp_path: Path) -> Path:
     log = tmp_path / "transaction.log"
     copy = log.read_bytes()
     q.close()
-    raw = bytearray(copy)
-    raw[raw.index(b"item 2")] ^= 1
-    log.write_bytes(raw)
+    log.write_bytes(copy)
+    flip(log, copy.index(b"item 2"))
     for data in tmp_path.glob("data.*"):
         data.unlink()
     return log
@@ -405,9 +405,7 @@ def test_damaged_item_is_refused_or_passed_over_and_set_aside(tmp_path: Path) ->
     with PersistentQueue(tmp_path) as q:
         put(q, b"a" * 50_000, b"b" * 50_000)
     (data,) = tmp_path.glob("data.*")
-    raw = bytearray(data.read_bytes())
-    raw[100] ^= 1
-    data.write_bytes(raw)
+    raw = flip(data, 100)
     with PersistentQueue(tmp_path) as q, q.session() as s:
         with pytest.raises(Damaged, match="50000 bytes at 0"):
             s.dequeue()
