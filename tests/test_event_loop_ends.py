@@ -44,7 +44,9 @@ with ring.producer() as out:
 
 
 @pytest.mark.parametrize("consumers", [1, 3])
-def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(ring, run, child, consumers):
+async def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(
+    ring, run, child, consumers
+):
     """Of each task it is known whether it got a message: what it got counts, and nothing else."""
     count = 3000 if consumers == 1 else 1500
     found = []
@@ -75,26 +77,19 @@ def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(ring, run,
             else:
                 found.append(task.result())
 
-    async def main():
-        inputs = [ring.consumer("a") for _ in range(consumers)]
-        process = child(PUSHES, ring.name, count)
-        await asyncio.gather(*(consume(inp) for inp in inputs))
-        while cancelled < 10_000:  # the rest of them where nothing comes
-            task = asyncio.create_task(inputs[0].get())
-            await asyncio.sleep(random.random() * 1e-4)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            await _count()
-        process.end()
-        for inp in inputs:
-            inp.close()
-
-    async def _count():
-        nonlocal cancelled
+    inputs = [ring.consumer("a") for _ in range(consumers)]
+    process = child(PUSHES, ring.name, count)
+    await asyncio.gather(*(consume(inp) for inp in inputs))
+    while cancelled < 10_000:  # the rest of them where nothing comes
+        task = asyncio.create_task(inputs[0].get())
+        await asyncio.sleep(random.random() * 1e-4)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
         cancelled += 1
-
-    run(main())
+    process.end()
+    for inp in inputs:
+        inp.close()
     assert cancelled >= 10_000
     assert sorted(map(int, found)) == list(range(count))
 
@@ -174,15 +169,14 @@ def test_a_loop_may_close_while_tasks_wait(ring, until):
         del left
 
 
-async def test_a_child_has_loops_of_its_own(ring, run):
-    with ring.consumer("a") as inp:
-        reader = asyncio.create_task(inp.get())
-        await waits(reader)
-        child = os.fork()
-        if child == 0:
-            os._exit(_in_child(ring, inp))
-        assert await reader == b"from the child"
-        assert os.waitpid(child, 0)[1] == 0
+async def test_a_child_has_loops_of_its_own(ring, inp, run):
+    reader = asyncio.create_task(inp.get())
+    await waits(reader)
+    child = os.fork()
+    if child == 0:
+        os._exit(_in_child(ring, inp))
+    assert await reader == b"from the child"
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def _in_child(ring, inp):

@@ -53,7 +53,7 @@ def stand_in(gpu):
 
 
 @pytest.fixture
-def pinned(gpu, name):
+def ring(gpu, name):
     with shmring.create(name, slots=SLOTS, temporary=True) as ring, ring.pin():
         yield ring
 
@@ -82,14 +82,14 @@ def test_a_ring_is_pinned_once_until_it_is_unpinned(gpu, name):
         ring.pin()
 
 
-def test_it_is_one_region_over_both_mappings(stand_in, pinned):
+def test_it_is_one_region_over_both_mappings(stand_in, ring):
     assert stand_in.calls.count_regions() == 1
     assert stand_in.calls.last_bytes() == 2 * SLOTS * 300
     assert stand_in.calls.last_flags() == 1
 
 
-def test_a_ring_that_is_read_only_is_pinned_so(stand_in, pinned):
-    with shmring.attach(pinned.name, read_only=True) as ring, ring.pin():
+def test_a_ring_that_is_read_only_is_pinned_so(stand_in, ring):
+    with shmring.attach(ring.name, read_only=True) as looker, looker.pin():
         assert stand_in.calls.last_flags() == 9
 
 
@@ -130,14 +130,14 @@ def test_a_refusal_is_told_and_leaves_no_error(stand_in, name):
         assert stand_in.last_error() == 0
 
 
-def test_a_forked_child_has_it_unpinned_and_does_not_unpin_the_parents(gpu, pinned, in_child):
+def test_a_forked_child_has_it_unpinned_and_does_not_unpin_the_parents(gpu, ring, in_child):
     def child():
-        assert not pinned._handle.pinned
-        pinned.close()
+        assert not ring._handle.pinned
+        ring.close()
         assert gpu.is_real or gpu.calls.count_regions() == 1
 
     in_child(child)
-    assert pinned.pinned
+    assert ring.pinned
 
 
 SCRIPT = """
@@ -190,8 +190,7 @@ def test_gpu_check_without_a_gpu_says_so(stand_in):
 # --- copies ---------------------------------------------------------------------------------------
 
 
-def test_a_copy_on_the_device_has_the_bytes(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_a_copy_on_the_device_has_the_bytes(gpu, out, inp):
     for length in (0, 1, 300, 40_000):
         message = os.urandom(length)
         out.push(message)
@@ -199,8 +198,7 @@ def test_a_copy_on_the_device_has_the_bytes(gpu, pinned):
             assert bytes(host(lease.to_device())) == message
 
 
-def test_a_message_over_the_end_of_the_ring_is_one_copy(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_a_message_over_the_end_of_the_ring_is_one_copy(gpu, out, inp):
     for _ in range(5):  # of 300 slots each: the fourth lies over the end
         message = os.urandom(90_000)
         out.push(message)
@@ -209,8 +207,7 @@ def test_a_message_over_the_end_of_the_ring_is_one_copy(gpu, pinned):
         assert bytes(host(copy)) == message
 
 
-def test_rows_of_a_batch_become_one_tensor(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_rows_of_a_batch_become_one_tensor(gpu, out, inp):
     rows = np.random.default_rng(1).integers(0, 256, (64, 300), dtype=np.uint8)
     out.push_many(rows)
     with inp.lease_many(64) as batch:
@@ -218,8 +215,7 @@ def test_rows_of_a_batch_become_one_tensor(gpu, pinned):
     assert np.array_equal(host(copy), rows)
 
 
-def test_a_released_lease_holds_its_slots_until_the_copy_is_done(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_a_released_lease_holds_its_slots_until_the_copy_is_done(gpu, out, inp):
     message = os.urandom(SLOTS * 300 // 2)
     gpu.hold()
     out.push(message)
@@ -236,8 +232,7 @@ def test_a_released_lease_holds_its_slots_until_the_copy_is_done(gpu, pinned):
     assert bytes(host(copy)) == message
 
 
-def test_one_thread_waits_for_all_copies(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_one_thread_waits_for_all_copies(gpu, out, inp):
     gpu.hold()
     out.push_many([bytes([i]) * 100 for i in range(20)])
     copies = []
@@ -250,22 +245,23 @@ def test_one_thread_waits_for_all_copies(gpu, pinned):
         assert bytes(host(copy)) == bytes([i]) * 100
 
 
-def test_unpin_waits_for_copies(gpu, pinned, thread):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_unpin_waits_for_copies(gpu, ring, out, inp, thread):
     gpu.hold()
     out.push(KB)
     with inp.lease() as lease:
         copy = lease.to_device()
-    unpinning = thread(pinned.unpin)
+    unpinning = thread(ring.unpin)
     if not gpu.is_real:
-        assert pinned.pinned
+        assert ring.pinned
     gpu.finish()
     unpinning.outcome()
-    assert not pinned.pinned
+    assert not ring.pinned
     assert bytes(host(copy)) == KB
 
 
-def test_unpin_waits_for_no_copy_that_is_begun_later(stand_in, pinned, name, thread, patience):
+def test_unpin_waits_for_no_copy_that_is_begun_later(
+    stand_in, ring, out, inp, name, thread, patience
+):
     done = threading.Event()
     copies = []
 
@@ -278,14 +274,13 @@ def test_unpin_waits_for_no_copy_that_is_begun_later(stand_in, pinned, name, thr
                     copies.append(lease.to_device())
                 stand_in.calls.finish_all_but_the_last()
 
-    inp = pinned.consumer("a")
-    pinned.producer().push(KB)
+    out.push(KB)
     stand_in.hold()
     with inp.lease() as lease:
         copy = lease.to_device()
     others = thread(always_one_under_way)
     try:
-        thread(pinned.unpin).outcome()
+        thread(ring.unpin).outcome()
     finally:
         done.set()
         others.outcome()
@@ -293,23 +288,23 @@ def test_unpin_waits_for_no_copy_that_is_begun_later(stand_in, pinned, name, thr
     assert bytes(host(copy)) == KB
 
 
-def test_a_copy_after_which_no_thread_starts_is_let_go_by_unpin(gpu, pinned, thread, monkeypatch):
+def test_a_copy_after_which_no_thread_starts_is_let_go_by_unpin(
+    gpu, ring, out, inp, thread, monkeypatch
+):
     def refuse(_):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(shmring.gpu, "_copies", shmring.gpu._Copies())
-    inp = pinned.consumer("a")
-    pinned.producer().push(KB)
+    out.push(KB)
     with inp.lease() as lease, monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             lease.to_device()
-    thread(pinned.unpin).outcome()
-    assert not pinned.pinned
+    thread(ring.unpin).outcome()
+    assert not ring.pinned
 
 
-def test_a_copy_that_is_refused_is_told_and_the_lease_let_go(stand_in, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_a_copy_that_is_refused_is_told_and_the_lease_let_go(stand_in, out, inp):
     out.push(KB)
     lease = inp.lease()
     stand_in.calls.refuse_next()
@@ -331,11 +326,10 @@ def test_a_ring_that_is_not_pinned_is_copied_too(gpu, name):
             assert bytes(host(lease.to_device())) == KB
 
 
-def test_torch_says_that_a_lease_is_pinned(gpu, pinned):
+def test_torch_says_that_a_lease_is_pinned(gpu, out, inp):
     if not gpu.is_real:
         pytest.skip("of a real GPU")
-    inp = pinned.consumer("a")
-    pinned.producer().push(KB)
+    out.push(KB)
     with inp.lease() as lease:
         with pytest.warns(UserWarning, match="not writable"):
             tensor = gpu.torch.frombuffer(lease.data, dtype=gpu.torch.uint8)
@@ -347,8 +341,7 @@ def test_torch_says_that_a_lease_is_pinned(gpu, pinned):
 # --- DLPack -----------------------------------------------------------------------------------
 
 
-def test_dlpack_gives_the_ring_memory_read_only_and_holds_the_lease(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_dlpack_gives_the_ring_memory_read_only_and_holds_the_lease(gpu, out, inp):
     out.push(KB)
     with inp.lease() as lease:
         assert lease.__dlpack_device__() == (1, 0)
@@ -361,17 +354,15 @@ def test_dlpack_gives_the_ring_memory_read_only_and_holds_the_lease(gpu, pinned)
     out.push(bytes(SLOTS * 300 - 300), timeout=0)
 
 
-def test_dlpack_of_a_batch_has_its_rows(gpu, pinned):
-    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+def test_dlpack_of_a_batch_has_its_rows(gpu, out, inp):
     rows = np.random.default_rng(2).integers(0, 256, (7, 300), dtype=np.uint8)
     out.push_many(rows)
     with inp.lease_many(7) as batch:
         assert np.array_equal(np.from_dlpack(batch), rows)
 
 
-def test_dlpack_refuses_what_it_cannot_promise(gpu, pinned):
-    inp = pinned.consumer("a")
-    pinned.producer().push(KB)
+def test_dlpack_refuses_what_it_cannot_promise(gpu, out, inp):
+    out.push(KB)
     with inp.lease() as lease:
         for device in (1, 3):  # a capsule that nobody takes
             assert lease.__dlpack__(max_version=(1, 1), dl_device=(device, 0))
@@ -393,11 +384,11 @@ COLUMNS = {
 LISTS = pa.ListArray.from_arrays(pa.array(range(0, 4001, 4), pa.int32()), pa.array(np.arange(4e3)))
 
 
-def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, pinned):
+def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, ring):
     batch = pa.record_batch(COLUMNS)
     gpu.hold()
     before = 0 if gpu.is_real else gpu.calls.count_copies()
-    with pinned.arrow_reader("a") as reader, pinned.arrow_writer(batch.schema) as writer:
+    with ring.arrow_reader("a") as reader, ring.arrow_writer(batch.schema) as writer:
         writer.write(batch)
         tensors = to_torch(next(iter(reader)))
     gpu.finish()

@@ -16,12 +16,6 @@ class Boom(BaseException):
     pass
 
 
-@pytest.fixture
-def out(ring):
-    with ring.producer() as out:
-        yield out
-
-
 def pop_all(consumer):
     found = []
     while True:
@@ -51,40 +45,38 @@ def test_leaving_a_lease_with_an_exception_hands_the_message_back(ring, out, err
         assert pop_all(inp) == []
 
 
-def test_leaving_a_lease_by_return_or_break_releases_the_message(ring, out):
-    with ring.consumer("a") as inp:
-        for message in (b"one", b"two"):
-            out.push(message)
+def test_leaving_a_lease_by_return_or_break_releases_the_message(inp, out):
+    for message in (b"one", b"two"):
+        out.push(message)
 
-        def first():
-            with inp.lease() as m:
-                return bytes(m.data)
-
-        assert first() == b"one"
-        for _ in range(1):
-            with inp.lease():
-                break
-        assert pop_all(inp) == []
-
-
-def test_nack_in_words(ring, out):
-    with ring.consumer("a") as inp:
-        out.push(b"one")
+    def first():
         with inp.lease() as m:
+            return bytes(m.data)
+
+    assert first() == b"one"
+    for _ in range(1):
+        with inp.lease():
+            break
+    assert pop_all(inp) == []
+
+
+def test_nack_in_words(inp, out):
+    out.push(b"one")
+    with inp.lease() as m:
+        m.nack()
+        with pytest.raises(shmring.Closed):
             m.nack()
-            with pytest.raises(shmring.Closed):
-                m.nack()
-            with pytest.raises(shmring.Closed):
-                _ = m.data
-        with inp.lease() as m:
-            assert m.redelivered
-            view = m.data
-            m.nack()
-            with pytest.raises(shmring.Empty):
-                inp.pop(timeout=0)  # a view keeps it
-            assert view == b"one"
-            del view
-        assert pop_all(inp) == [(b"one", True)]
+        with pytest.raises(shmring.Closed):
+            _ = m.data
+    with inp.lease() as m:
+        assert m.redelivered
+        view = m.data
+        m.nack()
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0)  # a view keeps it
+        assert view == b"one"
+        del view
+    assert pop_all(inp) == [(b"one", True)]
 
 
 def test_a_batch_left_with_an_exception_goes_back_as_a_whole(ring, out):

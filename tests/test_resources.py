@@ -17,7 +17,7 @@ AS_ROOT = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 # --- memory -----------------------------------------------------------------------------------
 
 
-def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, child):
+def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(ring, name, child):
     code = """
         import os, resource, sys
         import shmring
@@ -36,10 +36,9 @@ def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, chi
         shmring.attach(sys.argv[1]).close()
         assert count() == before
     """
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        lines = child(code, name).end().splitlines()
-        assert lines == ["True", "True"]
-        assert len(ring.participants()) == 1
+    lines = child(code, name).end().splitlines()
+    assert lines == ["True", "True"]
+    assert len(ring.participants()) == 1
 
 
 def test_without_addresses_create_is_an_error_and_nothing_stays(tmp_path, child):
@@ -295,18 +294,17 @@ IN_OTHER_PID_NAMESPACE = """
 """
 
 
-def test_death_is_seen_across_pid_namespaces_and_life_too(name, child, until):
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("a")
-        with ring.producer() as out:
-            out.push(b"held")
-            process = child(IN_OTHER_PID_NAMESPACE, name, HOLD_AND_CLAIM, *AS_ROOT)
-            assert process.line() == "pid 1"  # its number says nothing here
-            out.push(b"behind")
-            for _ in range(100):
-                assert ring.recover() == 0  # it lives, and is waited for
-            process.kill()
-            with ring.consumer("a") as inp:
-                assert inp.pop(timeout=120) == b"held"
-                assert inp.pop(timeout=120) == b"behind"
-            until(lambda: len(ring.participants()) == 1, "only the living have seats")
+def test_death_is_seen_across_pid_namespaces_and_life_too(ring, name, child, until):
+    ring.subscribe("a")
+    with ring.producer() as out:
+        out.push(b"held")
+        process = child(IN_OTHER_PID_NAMESPACE, name, HOLD_AND_CLAIM, *AS_ROOT)
+        assert process.line() == "pid 1"  # its number says nothing here
+        out.push(b"behind")
+        for _ in range(100):
+            assert ring.recover() == 0  # it lives, and is waited for
+        process.kill()
+        with ring.consumer("a") as inp:
+            assert inp.pop(timeout=120) == b"held"
+            assert inp.pop(timeout=120) == b"behind"
+        until(lambda: len(ring.participants()) == 1, "only the living have seats")

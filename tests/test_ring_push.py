@@ -263,16 +263,15 @@ def test_views_of_a_claim_stay_mapped_after_everything_was_closed(name):
     assert (view == 7).all()
 
 
-def test_closed_producer_aborts_its_claim(ring):
-    with ring.consumer("a") as inp:
-        out = ring.producer()
-        slot = out.claim(10)
-        out.close()
-        with pytest.raises(shmring.Closed):
-            slot.commit()
-        with ring.producer() as other:
-            other.push(b"next")
-        assert inp.pop(timeout=0) == b"next"
+def test_closed_producer_aborts_its_claim(ring, inp):
+    out = ring.producer()
+    slot = out.claim(10)
+    out.close()
+    with pytest.raises(shmring.Closed):
+        slot.commit()
+    with ring.producer() as other:
+        other.push(b"next")
+    assert inp.pop(timeout=0) == b"next"
 
 
 # --- the end ----------------------------------------------------------------------------------

@@ -116,16 +116,15 @@ def test_closing_or_dropping_ends_a_consumers_waits(ring, thread, until, partici
             popper.outcome()
 
 
-def test_closing_the_producer_ends_its_waits(ring, thread, until, participant):
-    with ring.consumer("a"):
-        out = ring.producer("p")
-        fill(ring)
-        pushers = [thread(out.push, b"x") for _ in range(3)]
-        until(waits(ring, "p", "full_waits", participant, 2))
-        out.close()
-        for pusher in pushers:
-            with pytest.raises(shmring.Closed):
-                pusher.outcome()
+def test_closing_the_producer_ends_its_waits(ring, inp, thread, until, participant):
+    out = ring.producer("p")
+    fill(ring)
+    pushers = [thread(out.push, b"x") for _ in range(3)]
+    until(waits(ring, "p", "full_waits", participant, 2))
+    out.close()
+    for pusher in pushers:
+        with pytest.raises(shmring.Closed):
+            pusher.outcome()
 
 
 def test_dropping_the_branch_frees_the_producer(ring, thread, until, participant):

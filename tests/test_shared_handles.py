@@ -94,22 +94,21 @@ def take_in_each_way(inp, wanted):
         batch.release()
 
 
-def test_one_producer_and_one_consumer_of_many_threads(name, thread):
+def test_one_producer_and_one_consumer_of_many_threads(ring, thread):
     each = 10_000
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        out, inp = ring.producer(), ring.consumer("a")
-        done = threading.Barrier(THREADS)
+    out, inp = ring.producer(), ring.consumer("a")
+    done = threading.Barrier(THREADS)
 
-        def produce(number):
-            push_in_each_way(Patient(out), number, each)
-            if done.wait() == 0:
-                for _ in range(THREADS):
-                    out.push(b"")
+    def produce(number):
+        push_in_each_way(Patient(out), number, each)
+        if done.wait() == 0:
+            for _ in range(THREADS):
+                out.push(b"")
 
-        writers = [partial(produce, n) for n in range(THREADS)]
-        readers = [partial(take_in_each_way, inp, n) for n in range(THREADS)]
-        taken = Counter(w for ws in together(thread, writers + readers) for w in ws or ())
-        assert taken == Counter(b"%d %d" % (n, i) for n in range(THREADS) for i in range(each))
+    writers = [partial(produce, n) for n in range(THREADS)]
+    readers = [partial(take_in_each_way, inp, n) for n in range(THREADS)]
+    taken = Counter(w for ws in together(thread, writers + readers) for w in ws or ())
+    assert taken == Counter(b"%d %d" % (n, i) for n in range(THREADS) for i in range(each))
 
 
 # --- closed in the middle of things ---------------------------------------------------------------

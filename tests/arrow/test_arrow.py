@@ -161,13 +161,9 @@ def test_schema_keeps_its_metadata(name):
         assert got[0].schema.equals(schema, check_metadata=True)
 
 
-def test_table_is_written_batch_by_batch(name):
+def test_table_is_written_batch_by_batch(both_ends):
     table = pa.table({"x": pa.chunked_array([[1, 2], [], [3]])})
-    with (
-        shmring.create(name, slots=1024, schema=table.schema, temporary=True) as ring,
-        ring.arrow_reader("r", until="empty") as reader,
-        ring.arrow_writer() as writer,
-    ):
+    with both_ends(table.schema, until="empty") as (ring, writer, reader):
         last = writer.write(table)
         assert last == ring.rows()[-1][1]
         assert pa.Table.from_batches(reader) == table
@@ -254,13 +250,9 @@ def written(ring):
 
 @pytest.mark.parametrize("column", SLICED.values(), ids=SLICED.keys())
 @pytest.mark.parametrize("rows", [slice(0, 10), slice(101, 111), slice(0, 0), slice(3, 4)])
-def test_slice_of_views_takes_the_room_of_its_own_rows(name, column, rows):
+def test_slice_of_views_takes_the_room_of_its_own_rows(both_ends, column, rows):
     batch = batch_of(column[rows])
-    with (
-        shmring.create(name, slots=4096, schema=batch.schema, temporary=True) as ring,
-        ring.arrow_reader("r") as reader,
-        ring.arrow_writer() as writer,
-    ):
+    with both_ends(batch.schema, slots=4096) as (ring, writer, reader):
         writer.write(batch, timeout=0)
         assert 0 < written(ring) < 30_000
         got = reader.read(timeout=0)
@@ -313,15 +305,14 @@ def test_batches_of_as_many_rows_may_have_any_size(name, length, thread):
     assert pa.Table.from_batches(got) == pa.Table.from_batches(batches)
 
 
-def test_reader_may_hold_a_piece_while_the_next_is_written(name):
+def test_reader_may_hold_a_piece_while_the_next_is_written(ring):
     batch = batch_of(LARGE["numbers"])
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        rows = ring.slots * 300 // 2 // 8 - 200
-        with ring.arrow_reader("r") as reader, ring.arrow_writer(batch.schema) as writer:
-            writer.write(batch.slice(0, rows), timeout=0)
-            held = reader.read(timeout=0)
-            writer.write(batch.slice(rows, rows), timeout=0)
-            assert held == batch.slice(0, rows)
+    rows = ring.slots * 300 // 2 // 8 - 200
+    with ring.arrow_reader("r") as reader, ring.arrow_writer(batch.schema) as writer:
+        writer.write(batch.slice(0, rows), timeout=0)
+        held = reader.read(timeout=0)
+        writer.write(batch.slice(rows, rows), timeout=0)
+        assert held == batch.slice(0, rows)
 
 
 def test_row_that_cannot_fit_is_refused_and_publishes_nothing(name):
@@ -332,13 +323,9 @@ def test_row_that_cannot_fit_is_refused_and_publishes_nothing(name):
         assert ring.claimed == 0
 
 
-def test_full_ring_gives_full_in_time_and_the_next_write_goes_on(name):
+def test_full_ring_gives_full_in_time_and_the_next_write_goes_on(both_ends):
     batch = batch_of(pa.array(np.arange(15_000)))
-    with (
-        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
-        ring.arrow_reader("r") as reader,
-        ring.arrow_writer() as writer,
-    ):
+    with both_ends(batch.schema) as (_, writer, reader):
         writer.write(batch, timeout=0)
         writer.write(batch, timeout=0)
         with pytest.raises(shmring.Full):
@@ -373,7 +360,7 @@ def test_what_is_no_arrow_data_is_refused_by_its_type(ring):
         writer.write([1, 2, 3])
 
 
-def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
+def test_layouts_of_strings_and_lists_are_cast_to_the_schema(both_ends):
     schema = pa.schema(
         [
             ("s", pa.string()),
@@ -386,11 +373,7 @@ def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
     given = pa.schema(
         [("s", pa.string_view()), ("b", pa.binary_view()), ("l", pa.large_list(inner))]
     )
-    with (
-        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
-        ring.arrow_reader("r") as reader,
-        ring.arrow_writer() as writer,
-    ):
+    with both_ends(schema) as (_, writer, reader):
         writer.write(plain.cast(given))
         assert reader.read(timeout=0) == plain
 
@@ -408,7 +391,7 @@ def test_until_is_end_or_empty(ring):
         ring.arrow_reader("b", until="never")
 
 
-def test_inner_map_without_offsets_goes_beside_dictionaries(name):
+def test_inner_map_without_offsets_goes_beside_dictionaries(ring, name):
     """As Arrow Java before 19 has one of no rows: pyarrow's nbytes reads what lies there."""
     kind = pa.map_(pa.string(), pa.int32())
     entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
@@ -418,9 +401,8 @@ def test_inner_map_without_offsets_goes_beside_dictionaries(name):
         pa.list_(kind), 2, [None, pa.py_buffer(bytes(12))], children=[maps]
     )
     batch = pa.record_batch([lists, pa.array(["a", "b"]).dictionary_encode()], ["maps", "words"])
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("r")
-        with ring.producer() as producer:
-            encoder = BatchEncoder(batch.schema)
-            (piece,) = encoder.pieces(batch, ring.slots, ring=name)
-            encoder.push(producer, *piece)
+    ring.subscribe("r")
+    with ring.producer() as producer:
+        encoder = BatchEncoder(batch.schema)
+        (piece,) = encoder.pieces(batch, ring.slots, ring=name)
+        encoder.push(producer, *piece)

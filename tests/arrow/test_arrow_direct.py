@@ -128,14 +128,10 @@ def test_what_is_written_is_what_pyarrow_reads(name, examples):
         check()
 
 
-def test_a_struct_that_begins_anywhere_is_a_batch(name):
+def test_a_struct_that_begins_anywhere_is_a_batch(both_ends):
     whole = pa.array([{"x": i, "s": "x" * i, "b": i % 3 == 0} for i in range(30)])
     schema = pa.schema(list(whole.type))
-    with (
-        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
-        ring.arrow_writer() as writer,
-        ring.arrow_reader("r") as reader,
-    ):
+    with both_ends(schema) as (_, writer, reader):
         for first in range(20):
             part = whole.slice(first, 9)
             writer.write(Foreign(part))
@@ -155,7 +151,7 @@ def test_a_struct_with_nulls_is_no_batch(name):
 
 
 @pytest.mark.parametrize("rows", [1_000, 200_000], ids=["with the GIL", "without the GIL"])
-def test_batches_of_any_size_are_one_copy_away(name, rows, monkeypatch):
+def test_batches_of_any_size_are_one_copy_away(both_ends, rows, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("pyarrow was to write this")
 
@@ -163,11 +159,7 @@ def test_batches_of_any_size_are_one_copy_away(name, rows, monkeypatch):
     batch = pa.record_batch(
         {"x": np.arange(rows), "s": pa.array(["text", None] * (rows // 2)), "b": [True] * rows}
     )
-    with (
-        shmring.create(name, slots=65_536, schema=batch.schema, temporary=True) as ring,
-        ring.arrow_writer() as writer,
-        ring.arrow_reader("r") as reader,
-    ):
+    with both_ends(batch.schema, slots=65_536) as (ring, writer, reader):
         for _ in range(5):
             message_id = writer.write(batch)
             assert ring.rows(message_id % ring.slots)[0][5] == KIND_ARROW_BATCH
@@ -220,12 +212,8 @@ def test_batches_of_another_schema_are_refused(name, fields):
         assert ring.claimed == 0
 
 
-def test_metadata_of_fields_and_schemas_may_differ(name):
-    with (
-        shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring,
-        ring.arrow_writer() as writer,
-        ring.arrow_reader("r") as reader,
-    ):
+def test_metadata_of_fields_and_schemas_may_differ(both_ends):
+    with both_ends(SCHEMA) as (_, writer, reader):
         for schema in (SCHEMA.remove_metadata(), SCHEMA.with_metadata({"a": "b"})):
             writer.write(pa.record_batch([[1]], schema=schema))
             assert reader.read(timeout=0).equals(

@@ -94,27 +94,26 @@ async def test_a_cancelled_task_has_taken_no_batch(ring, run):
                 assert task.result()["n"][0].as_py() == i
 
 
-async def test_a_reader_that_keeps_what_fills_the_ring_is_told(name, run, thread, until):
-    with shmring.create(name, slots=1024, temporary=True) as ring:
-        ring.subscribe("a")
-        with ring.arrow_writer(SCHEMA) as out:
+async def test_a_reader_that_keeps_what_fills_the_ring_is_told(ring, run, thread, until):
+    ring.subscribe("a")
+    with ring.arrow_writer(SCHEMA) as out:
 
-            def fill():
-                while True:
-                    out.write(batch(0))
+        def fill():
+            while True:
+                out.write(batch(0))
 
-            kept = []
+        kept = []
 
-            async def keep():
-                with ring.arrow_reader("a") as reader:
-                    async for found in reader.aiter():
-                        kept.append(found)
+        async def keep():
+            with ring.arrow_reader("a") as reader:
+                async for found in reader.aiter():
+                    kept.append(found)
 
-            writer = thread(fill)
-            with pytest.raises(shmring.TooManyLeases, match="copy=True"):
-                await keep()
-            kept.clear()
-            ring.drop_branch("a")
-            out.close()
-            with pytest.raises(shmring.ShmringError):
-                writer.outcome()
+        writer = thread(fill)
+        with pytest.raises(shmring.TooManyLeases, match="copy=True"):
+            await keep()
+        kept.clear()
+        ring.drop_branch("a")
+        out.close()
+        with pytest.raises(shmring.ShmringError):
+            writer.outcome()

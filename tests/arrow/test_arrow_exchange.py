@@ -55,14 +55,10 @@ def test_whatever_speaks_arrow_can_be_written(table_ring, source):
         assert pa.Table.from_batches(reader) == TABLE
 
 
-def test_pandas_frame_can_be_written(name):
+def test_pandas_frame_can_be_written(both_ends):
     frame = pd.DataFrame({"x": np.arange(5), "s": list("abcde")})
     schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
-    with (
-        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
-        ring.arrow_reader("r", until="empty") as reader,
-        ring.arrow_writer() as writer,
-    ):
+    with both_ends(schema, until="empty") as (_, writer, reader):
         writer.write(frame)
         pd.testing.assert_frame_equal(
             pa.Table.from_batches(reader).to_pandas(), frame, check_dtype=False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 from batches import BATCH, is_released
+from damage import overwrite
 
 import shmring
 from shmring._shmring import ArrowLayout, Lease, arrow_layout, map_batch
@@ -127,29 +129,19 @@ def test_offsets_that_lead_outside_are_refused(lease_of):
 def test_what_is_validated_is_what_is_used(arrow_ring, lease_of):
     """Offsets that a peer changes after they have been checked."""
     batch = pa.record_batch({"s": ["abc", "def", "ghi"]})
-    with (
-        lease_of(batch.serialize()) as lease,
-        open(arrow_ring.path, "r+b") as file,
-    ):
+    with lease_of(batch.serialize()) as lease:
         safe = mapped(lease, batch.schema, every_offset=True)
         assert safe
-        data = file.read()
         offsets = np.array([0, 3, 6, 9], np.int32).tobytes()
-        at = data.index(offsets)
-        file.seek(at + 8)
-        file.write((2**31 - 1).to_bytes(4, "little"))
-        file.flush()
+        at = Path(arrow_ring.path).read_bytes().index(offsets)
+        overwrite(arrow_ring.path, at + 8, (2**31 - 1).to_bytes(4, "little"))
         assert safe.column(0).to_pylist() == ["abc", "def", "ghi"]
         del safe
 
 
-def test_what_pyarrow_decodes_for_a_reader_that_validates_is_a_copy(name):
+def test_what_pyarrow_decodes_for_a_reader_that_validates_is_a_copy(both_ends):
     batch = pa.record_batch({"v": pa.array(["a text that a view refers to"], pa.string_view())})
-    with (
-        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
-        ring.arrow_reader("r", validate=True) as reader,
-        ring.arrow_writer() as out,
-    ):
+    with both_ends(batch.schema, validate=True) as (ring, out, reader):
         out.write(batch)
         got = reader.read(timeout=0)
         assert is_released(ring)
@@ -201,13 +193,9 @@ def test_arrays_outlive_consumer_and_ring(name):
     assert batch == BATCH
 
 
-def test_other_threads_drop_arrays_while_this_one_reads_on(name, thread):
+def test_other_threads_drop_arrays_while_this_one_reads_on(both_ends, thread):
     count = 300
-    with (
-        shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring,
-        ring.arrow_writer() as out,
-        ring.arrow_reader("r") as reader,
-    ):
+    with both_ends(BATCH.schema) as (ring, out, reader):
         piles: list[list[pa.RecordBatch]] = [[] for _ in range(3)]
         for i in range(count):
             out.write(BATCH)
