@@ -7,19 +7,17 @@ import json
 import os
 import re
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_types import RunChild
-from programs import ended
+from programs import cli
 
 import shmring
 from shmring.errors import NotDurable
 
-SHMRING = os.path.join(os.path.dirname(sys.executable), "shmring")
 ME = f"pid {os.getpid()}"
 
 
@@ -143,9 +141,7 @@ def test_holder_is_nobody_on_a_ring_that_nobody_holds(ring: shmring.Ring) -> Non
     assert ring.holder() is None
 
 
-def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(
-    ring: shmring.Ring, shmring_cli: Callable[..., str]
-) -> None:
+def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(ring: shmring.Ring) -> None:
     with ring.producer() as out:
         ring.subscribe("slow")
         out.push(b"1")
@@ -155,19 +151,12 @@ def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(
     assert [b["name"] for b in stats["branches"]] == ["slow", "quick"]
     assert stats["holder"]["branch"] == "slow"
     assert stats["holder"]["kind"] == "no consumer"
-    text = shmring_cli("stat", ring.name)
+    text = cli("stat", ring.name, check=True).stdout
     assert re.search(r"^> +slow", text, re.MULTILINE)
     assert not re.search(r"^> +quick", text, re.MULTILINE)
     assert '> branch "slow" has no consumer' in text
-    assert json.loads(shmring_cli("stat", ring.name, "--json"))["holder"]["sequence"] == 0
-
-
-@pytest.fixture
-def shmring_cli() -> Callable[..., str]:
-    def run(*arguments: object) -> str:
-        return ended(SHMRING, *arguments, check=True).stdout
-
-    return run
+    told = cli("stat", ring.name, "--json", check=True).stdout
+    assert json.loads(told)["holder"]["sequence"] == 0
 
 
 # --- stopped by SIGSTOP ------------------------------------------------------------------------
@@ -208,7 +197,7 @@ def test_full_says_that_the_consumer_in_the_way_is_stopped(
     holder = ring.holder()
     assert holder is not None
     assert holder["stopped"]
-    said = ended(SHMRING, "stat", ring.name, check=True)
+    said = cli("stat", ring.name, check=True)
     assert re.search(r"billing.*\bstopped\b", said.stdout)
     process.process.send_signal(signal.SIGCONT)
     process.process.wait()
@@ -224,7 +213,7 @@ def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(
         inp.pop(timeout=0)
         with pytest.raises(shmring.Empty, match=re.escape(said)):
             inp.pop(timeout=0.01)
-    consumed = ended(SHMRING, "consume", ring.name, "--branch", "audit", "--timeout", "0.3")
+    consumed = cli("consume", ring.name, "--branch", "audit", "--timeout", "0.3")
     assert f"no message within 0.3 s: {said}" in consumed.stderr
 
 
@@ -264,5 +253,5 @@ def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
     process.kill()
     with pytest.raises(shmring.RingExists, match=re.escape(f"`shmring gc {path}` removes it")):
         shmring.create(path=path, slots=1024)
-    ended(SHMRING, "gc", path, check=True)
+    cli("gc", path, check=True)
     assert not path.exists()
