@@ -390,11 +390,12 @@ public final class WorkerClient implements Client {
     if (head.stream != stream) { // of a task that was given up
       return false;
     }
-    if (head.number < unneeded || head.number > number) {
+    if (head.number > number) {
       throw damaged(
           String.format("%d of %d requests are no longer needed", head.number, number));
     }
-    unneeded = head.number;
+    // One of a function's threads may have read on before what another one says is in the ring.
+    unneeded = Math.max(unneeded, head.number);
     ended |= head.has(END);
     if (!head.has(BATCH)) {
       return false;
