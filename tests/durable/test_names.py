@@ -17,7 +17,7 @@ from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base import files
 from shmring.durable.base.files import LockFile
 from shmring.durable.journal import restore, truncate, verify
-from shmring.errors import Closed, Damaged, Locked, NotDurable
+from shmring.errors import Closed, Damaged, Locked, NotARing, NotDurable
 
 
 def _lock(path: Path) -> Path:
@@ -221,3 +221,20 @@ def test_links_to_a_folder_are_one_queue_and_a_link_that_moves_stops_it(tmp_path
             session.flush()
     with pytest.raises(Closed):
         queue.close()
+
+
+def test_links_that_bear_the_names_of_a_queues_other_files_lose_nothing(tmp_path: Path) -> None:
+    kept, lock, draft = (tmp_path / name for name in ("kept", "queue.lock", "queue.tmp"))
+    kept.write_text("precious")
+    mode = kept.stat().st_mode
+    lock.symlink_to(kept)
+    with pytest.raises(NotARing, match=f"{lock} is a symbolic link"):
+        AppendOnlyQueue(tmp_path / "queue")
+    lock.unlink()
+    for _ in range(2):  # made, and made anew
+        draft.symlink_to(kept)
+        with AppendOnlyQueue(tmp_path / "queue") as queue:
+            draft.symlink_to(kept)
+            queue.compact()
+        (tmp_path / "queue").unlink()
+    assert (kept.read_text(), kept.stat().st_mode) == ("precious", mode)

@@ -66,7 +66,10 @@ def _in_words(what: str) -> Generator[None]:
         if is_full(error):
             raise _no_space(error, what) from error
         if error.errno == errno.ELOOP:
-            raise NotARing(f"{what}: its links lead to each other: use another path") from error
+            raise NotARing(
+                f"{what}: {error.filename} is a symbolic link, where a file has to be, or its "
+                f"links lead to each other: use another path"
+            ) from error
         if error.errno == errno.EROFS:
             reason = "the file system is mounted read-only: mount it for writing, or use"
         elif isinstance(error, PermissionError):
@@ -268,7 +271,8 @@ class LockFile(File):
     def __init__(self, path: str, what: str, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            super().__init__(path, os.O_RDWR | os.O_CREAT, 0o666)
+            # In a folder of all users anybody may put a link there, which leads to a file of ours.
+            super().__init__(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self.has_name():
@@ -344,16 +348,20 @@ class Disk:
         self._mode = mode
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; ``create`` makes it, or empties an existing one."""
+        """Open a file; ``create`` makes it, or empties an existing one, but not a link's."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        return File(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
+        made = os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW if create else 0
+        return File(path, flags | made, self._mode)
 
     def copy_mode(self, source: str, target: str) -> None:
         """Make an empty file with the mode of another one, if there is that one."""
         with _in_words(target), suppress(FileNotFoundError):
             mode = stat.S_IMODE(os.stat(source).st_mode)
-            File(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600).close()
-            os.chmod(target, mode)
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.fchmod(fd, mode)
+            finally:
+                os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""
@@ -512,6 +520,7 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
         new one
     """
     temporary = path + ".tmp"
+    disk.remove(temporary)  # in a folder of all users it may be another user's file, or a link
     try:
         disk.copy_mode(path, temporary)
         made = make(temporary)
