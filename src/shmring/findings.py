@@ -98,13 +98,11 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         yield from findings_of_sidecar(sidecar, participants)
         yield from _hanging_workers(sidecar, ring.seen, before, age)
     elif ring.abandoned and participants:
-        words = f"all {len(participants)} participants have died"
+        words = f"all {len(participants)} participants have died{_would_go(ring.seen)}"
         yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
         return
     elif not participants:
-        waiting = max((branch["waiting"] for branch in ring.seen.stats["branches"]), default=0)
-        words = "nobody is attached to it"
-        words += f"; {waiting:,} messages that wait in it would go with it" if waiting else ""
+        words = f"nobody is attached to it{_would_go(ring.seen)}"
         yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
     if sidecar is None and not ring.is_reply:
         yield from _stopped(ring.name, ring.seen)
@@ -113,6 +111,11 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         for branch in ring.seen.stats["branches"]:
             yield from _of_branch(ring.name, branch, ring.seen, before, age)
     yield from _crowded(ring.name, ring.seen)
+
+
+def _would_go(seen: Seen) -> str:
+    waiting = max((branch["waiting"] for branch in seen.stats["branches"]), default=0)
+    return f"; {waiting:,} messages that wait in it would go with it" if waiting else ""
 
 
 def _unseen(ring: RingLook, name: str) -> Finding:
@@ -238,7 +241,10 @@ def _of_branch(
             yield Finding(status, "orphans", ring, None, words, f"{command} --until empty")
         elif not branch["drop_oldest"] and lag and (2 * lag >= seen.stats["slots"] or waited > age):
             holds = "holds" if seen.is_full else "will hold"
-            words = f"{of} has no consumer, and {holds} the producers; {behind}"
+            words = (
+                f"{of} has no consumer, and {holds} the producers; {behind}. Start its reader, or "
+                f"let the command drop the branch with its messages"
+            )
             yield Finding(status, "no-consumer", ring, None, words, drop)
         return
     # A consumer that is stopped, or holds something, is told of by itself.
