@@ -492,9 +492,16 @@ def test_executors_of_a_host_share_a_sidecar_that_ends_with_the_last_of_them(two
     assert not turns(name)
 
 
-def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, tmp_path):
+@pytest.mark.parametrize("link", [True, False])
+def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, tmp_path, link):
     planted = Path(f"/dev/shm/.shmring-turn-{request_ring_name(name)}")
-    planted.symlink_to(tmp_path / "precious")
+    if link:
+        planted.symlink_to(tmp_path / "precious")
+    elif os.getuid() == 0:
+        planted.touch()
+        os.chown(planted, 54321, -1)
+    else:
+        pytest.skip("wants a file of another user")
     sidecar = {"command": "sleep 1000", "shared": True}
     with attend(stderr=subprocess.PIPE, sidecars={name: sidecar}).process.stderr as said:
         assert planted.name in next(line for line in said if "cannot be started" in line)

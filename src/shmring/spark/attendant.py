@@ -19,6 +19,7 @@ user's is imported here, and each has pauses of its own.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -75,6 +76,8 @@ class _Turn:
     def _lock(self) -> int | None:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
+            if os.fstat(file).st_uid != os.geteuid():  # who could keep the lock for ever
+                raise PermissionError(errno.EPERM, "it is another user's", self._path)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file), os.stat(self._path)):
                 return file
