@@ -89,12 +89,16 @@ def test_gc_takes_what_rings_have_left_that_are_gone(name, keep):
 
 @pytest.mark.alone
 @pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
-def test_gc_leaves_what_another_user_has_left(name, keep):
+def test_gc_leaves_what_another_user_has_left_unless_root_calls_it(name, keep, monkeypatch):
     record, staged = keep(f"/dev/shm/shmring.{name}")
-    os.chown(record, 54321, -1)
-    assert record not in map(Path, names.sweep(None, None, dry_run=False).files)
+    os.chown(staged.parent, 54321, -1)
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: 54321)
+        assert str(record) not in names.sweep(None, None, dry_run=False).files
+    assert record.exists()
     assert not staged.exists()
-    record.unlink()
+    os.chown(record, 54321, -1)
+    shmring.gc()
 
 
 @pytest.mark.alone

@@ -350,14 +350,14 @@ def _companions_of(ring: str) -> list[_Kept]:
 
 
 def _all_kept(folder: str) -> list[_Kept]:
-    """The companion files of this user; anybody may give a file such a name."""
+    """The companion files that this user may remove; anybody may give a file such a name."""
     found = ((os.path.join(folder, name), _NAME.fullmatch(name)) for name in _listed(folder))
     return [_Kept(path, m[1], m[2], m[3]) for path, m in found if m and _is_ours(path)]
 
 
 def _is_ours(path: str) -> bool:
     with suppress(OSError):
-        return os.lstat(path).st_uid == os.geteuid()
+        return os.geteuid() in (0, os.lstat(path).st_uid)
     return False
 
 
