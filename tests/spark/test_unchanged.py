@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, Window, functions
 from unchanged import ADAPTIVE, arrays, arrays_iterator, outcome, series
 
 import shmring
+from shmring.sidecars.batches import Unchanged
 
 
 @pytest.fixture
@@ -111,6 +112,32 @@ def test_thread_that_a_task_leaves_takes_no_batch_of_the_next_one(frame, set_opt
     frame = frame.coalesce(1)
     assert frame.mapInArrow(leaves, frame.schema).count() == 50
     assert frame.mapInArrow(lambda batches: batches, frame.schema).count() == 3503
+
+
+def test_columns_that_are_passed_on_are_those_of_their_own_batch(spark, set_option):
+    def reads_on(batches):
+        first, rest = next(batches), []
+        reader = threading.Thread(target=lambda: rest.extend(batches))
+        compared = Unchanged.without
+
+        def without(*sides):
+            own = compared(*sides)
+            if reader.ident is None:
+                reader.start()
+                reader.join(0.5)  # it has read on, or waits until the answer has gone
+            return own
+
+        Unchanged.without = without
+        yield first
+        Unchanged.without = compared
+        reader.join()
+        yield from rest
+
+    set_option(ROWS, 10_000)
+    set_option(FUNCTIONS, "on")
+    frame = spark.range(30_000, numPartitions=1)
+    rows = frame.mapInArrow(reads_on, frame.schema).collect()
+    assert [row.id for row in rows] == list(range(30_000))
 
 
 def test_answers_that_spark_makes_of_values_come_together(frame, set_option):

@@ -121,6 +121,8 @@ class _Exchange:
         self._sending = threading.Lock()  # by whoever sends what is held: any thread that reads
         self._unchanged = Unchanged()
         self._left = 0  # requests that the function has left behind
+        # An answer that refers to a request goes before any thread leaves that request behind.
+        self._leaving = threading.Lock()
         self._said = 0  # those that the task knows of
         self._request: pa.RecordBatch | None = None  # that the function is at, if that is worth it
         self._poll = select.poll()
@@ -147,8 +149,10 @@ class _Exchange:
         while batch is not None:
             is_last = self._is_grouped and not self._flags & _GOES_ON
             yield batch
-            batch = self._request = None
-            self._left += 1
+            batch = None
+            with self._leaving:
+                self._request = None
+                self._left += 1
             if not is_last:
                 batch = self._next()
 
@@ -283,13 +287,14 @@ class _Exchange:
         batch = self._unwrapped(batch)
         if batch is None:
             return
-        flags = _BATCH
-        if self._request is not None and batch.num_rows == self._request.num_rows:
-            own = self._unchanged.without(self._request, batch)
-            if own is not None:
-                batch, flags = own, _BATCH | _REFERS
-        if self._push_batch(batch, flags) is None:
-            self._answer_in_parts(batch, flags)
+        with self._leaving:
+            request, flags = self._request, _BATCH
+            if request is not None and batch.num_rows == request.num_rows:
+                own = self._unchanged.without(request, batch)
+                if own is not None:
+                    batch, flags = own, _BATCH | _REFERS
+            if self._push_batch(batch, flags) is None:
+                self._answer_in_parts(batch, flags)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
         """Send a batch, which may be several of so many `rows`, as one message.
