@@ -131,3 +131,16 @@ def test_other_users_rings_are_left_out_unless_asked_for(foreign: str, name: str
     assert look.foreign == 0
     (found,) = findings(Observer([name]).look())
     assert found.command == f"sudo -u '#54321' shmring unlink {name}"
+
+
+def test_journal_that_is_behind_and_goes_on_is_not_to_be_killed(
+    ring: shmring.Ring, name: str
+) -> None:
+    with ring.consumer("journal") as inp, ring.producer() as out, Observer([name]) as observer:
+        out.push_many([b"x", b"y", b"z"])
+        before = observer.look()
+        (hangs,) = findings(observer.look(), before, age=-0.5)
+        inp.pop()
+        (goes_on,) = findings(observer.look(), before, age=-0.5)
+    assert (hangs.kind, hangs.command) == ("journal", f"kill -9 {os.getpid()}")
+    assert (goes_on.kind, goes_on.command) == ("journal", "")

@@ -20,8 +20,8 @@ from shmring.sidecars.rings import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds
 # CHANGE: a new finding of check
-# These are told by what has not moved between two looks.
-MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
+# These, or their commands, are told by what has not moved between two looks.
+MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs"})
 
 _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
@@ -253,7 +253,8 @@ def _of_branch(
     moved = not was or was[0]["position"] != branch["position"]
     if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
         words = f"its journal is {waited:,.0f} s behind; {behind}"
-        yield Finding(status, "journal", ring, None, words, _kill(consumers, seen))
+        command = "" if moved else _kill(consumers, seen)  # one that writes would only lose time
+        yield Finding(status, "journal", ring, None, words, command)
     elif lag and waited >= age and idle and not moved:
         others = f" and {len(consumers) - 1} more take" if len(consumers) > 1 else " takes"
         oldest = f"the oldest {waited:,.0f} s"
