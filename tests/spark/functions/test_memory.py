@@ -70,8 +70,12 @@ def test_group_that_no_request_takes_is_counted_and_not_held(spark, serve, name,
     result = groups.applyInArrow(through(name), left.schema)
     with pytest.raises(Exception, match=r"40030 rows need at least \d+ bytes.*make it larger"):
         result.collect()
-    with pytest.raises(Exception, match=r"40000 rows need at least \d+ bytes"):
-        left.groupBy("k").applyInArrow(through(name), left.schema).collect()
+    root = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    before = root.getPeakMemoryAllocation()
+    wide = spark.range(64, numPartitions=1).selectExpr("1 k", "array(repeat('x', 2000000)) s")
+    with pytest.raises(Exception, match=r"64 rows need at least \d+ bytes"):
+        wide.groupBy("k").applyInArrow(through(name), wide.schema).collect()
+    assert root.getPeakMemoryAllocation() <= max(before, 32 << 20)
     until(lambda: held() == 0, "the end of the task")
     few = left.limit(100).groupBy("k").cogroup(right.where("false").groupBy("k"))
     assert few.applyInArrow(through(name), left.schema).count() == 100

@@ -29,6 +29,7 @@ public final class RootWriter {
   private int rows;
   private long bytes; // of these in Spark's own format, or nearly, with what is kept of them
   private long mostBytes = Long.MAX_VALUE;
+  private int limited; // rows when that was set
 
   public RootWriter(VectorSchemaRoot root) {
     this(root, Long.MAX_VALUE, false, Optional.empty());
@@ -94,9 +95,15 @@ public final class RootWriter {
     return bytes;
   }
 
-  /** Whether a row of so many bytes may be written: the first one may in any case. */
+  /** Lets so many bytes of rows follow. */
+  public void limit(long moreBytes) {
+    mostBytes = bytes + moreBytes;
+    limited = rows;
+  }
+
+  /** Whether a row of so many bytes may be written: the first one since the limit may in any case. */
   public boolean hasRoom(long rowBytes) {
-    return rows == 0 || rowBytes <= room();
+    return rows == limited || rowBytes <= room();
   }
 
   /** Bytes of rows that may be written yet, save for the first one. */
@@ -195,9 +202,9 @@ public final class RootWriter {
    * @param mostBytes of its rows, unless its first one has more
    */
   public void reset(long mostBytes) {
-    this.mostBytes = mostBytes;
     rows = 0;
     bytes = 0;
+    limit(mostBytes);
     for (Cells column : columns) {
       column.reset();
     }

@@ -50,9 +50,6 @@ public final class Batches implements AutoCloseable {
   // Requests that are of one batch after the child has made such a batch wait.
   private static final int ALONE = 16;
 
-  // Of a frame, between two looks at its bytes.
-  private static final int FRAME_ROWS = 64;
-
   /** Of a cogroup, or of what is none. */
   private final class Side {
     private final Schema written;
@@ -71,8 +68,7 @@ public final class Batches implements AutoCloseable {
 
     Vectors empty() {
       Vectors vectors = free.isEmpty() ? made() : free.pop();
-      long most = input.isJoined() ? mostBytes : UNLIMITED; // a frame is not cut
-      vectors.writers.forEach(writer -> writer.reset(most));
+      vectors.writers.forEach(writer -> writer.reset(mostBytes));
       return vectors;
     }
 
@@ -292,9 +288,10 @@ public final class Batches implements AutoCloseable {
       do {
         if (writer.vectorBytes() > mostBytes) {
           bytes += writer.vectorBytes();
-          writer.reset(UNLIMITED);
+          writer.reset(mostBytes);
         }
-        rows += input.fill(writer, FRAME_ROWS);
+        writer.limit(mostBytes); // until the next look
+        rows += input.fill(writer, Integer.MAX_VALUE);
       } while (input.goesOn());
       bytes += writer.vectorBytes();
     }
