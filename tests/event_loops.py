@@ -28,6 +28,19 @@ def run(request, patience):
     return run
 
 
+class Others:
+    """A task that counts its turns while others have theirs."""
+
+    def __init__(self):
+        self.turns = 0
+        self.task = asyncio.create_task(self.count())
+
+    async def count(self):
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+
 def threads():
     return [t for t in threading.enumerate() if t.name.startswith("shmring waits for")]
 

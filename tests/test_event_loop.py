@@ -220,23 +220,15 @@ async def test_an_end_is_not_told_again_to_who_comes_later(out, inp, run):
 
 
 async def test_a_busy_consumer_lets_other_tasks_run(out, inp, run):
-    turns = 0
-
-    async def others():
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
+    others = event_loops.Others()
     for _ in range(1000):
         await out.put(b"x")
-    before = turns
+    before = others.turns
     assert before >= 3
     for _ in range(1000):
         await inp.get()
-    assert turns >= before + 3
-    other.cancel()
+    assert others.turns >= before + 3
+    others.task.cancel()
 
 
 def test_one_thread_waits_for_all_rings_and_ends(name, run, until):

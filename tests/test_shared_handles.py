@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pytest
@@ -162,6 +162,15 @@ def everything(ring, out, inp):
     ]
 
 
+@contextmanager
+def kept(name):
+    """A ring, of which another handle alone is left."""
+    with shmring.create(name, slots=1024, temporary=True) as ring, shmring.attach(name) as keeper:
+        yield ring
+        ring.close()
+        assert taking_part(keeper) == ["attached"]
+
+
 def close_soon(ring, *handles):
     """Close them in the middle of what others do."""
     for _ in range(20):
@@ -173,45 +182,35 @@ def close_soon(ring, *handles):
 @pytest.mark.parametrize("what", ["ring", "handles"])
 def test_closed_while_other_threads_use_it(name, thread, what):
     for _ in range(ROUNDS // 4):
-        ring = shmring.create(name, slots=1024, temporary=True)
-        keeper = shmring.attach(name)
-        out, inp = ring.producer(), ring.consumer("a")
-        uses = everything(ring, out, inp)
-        if what == "ring":
-            close = partial(close_soon, ring)
-        else:
-            close = partial(close_soon, ring, inp, out)
-            uses = uses[:-3]
-        together(thread, [close, *(partial(use_until_closed, use) for use in uses)])
-        del uses, close
-        assert out.closed
-        assert inp.closed
-        ring.close()
-        assert taking_part(keeper) == ["attached"]
-        keeper.close()
+        with kept(name) as ring:
+            out, inp = ring.producer(), ring.consumer("a")
+            uses = everything(ring, out, inp)
+            if what == "ring":
+                close = partial(close_soon, ring)
+            else:
+                close = partial(close_soon, ring, inp, out)
+                uses = uses[:-3]
+            together(thread, [close, *(partial(use_until_closed, use) for use in uses)])
+            del uses, close
+            assert out.closed
+            assert inp.closed
 
 
 def test_collected_while_the_ring_is_closed(name, thread):
     for _ in range(ROUNDS):
-        ring = shmring.create(name, slots=1024, temporary=True)
-        keeper = shmring.attach(name)
-        boxes = [[ring.producer(), ring.consumer(f"b{n}")] for n in range(THREADS)]
-        together(thread, [ring.close, *(box.clear for box in boxes)])
-        assert taking_part(keeper) == ["attached"]
-        keeper.close()
+        with kept(name) as ring:
+            boxes = [[ring.producer(), ring.consumer(f"b{n}")] for n in range(THREADS)]
+            together(thread, [ring.close, *(box.clear for box in boxes)])
 
 
 def test_views_that_die_while_everything_is_closed(name, thread):
     for _ in range(ROUNDS):
-        ring = shmring.create(name, slots=1024, temporary=True)
-        keeper = shmring.attach(name)
-        out, inp = ring.producer(), ring.consumer("a")
-        out.push_many([b"%d" % i for i in range(32)])
-        batch, one = inp.lease_many(16), inp.lease()
-        with out.claim(300) as claim:
-            boxes = [[batch[0]], [batch.array], [batch.slots], [one.data], [claim.buffer]]
-        assert boxes[1][0][1, 0] == ord("1")
-        together(thread, [inp.close, ring.close, batch.release, *(box.clear for box in boxes)])
-        del batch, one, claim
-        assert taking_part(keeper) == ["attached"]
-        keeper.close()
+        with kept(name) as ring:
+            out, inp = ring.producer(), ring.consumer("a")
+            out.push_many([b"%d" % i for i in range(32)])
+            batch, one = inp.lease_many(16), inp.lease()
+            with out.claim(300) as claim:
+                boxes = [[batch[0]], [batch.array], [batch.slots], [one.data], [claim.buffer]]
+            assert boxes[1][0][1, 0] == ord("1")
+            together(thread, [inp.close, ring.close, batch.release, *(box.clear for box in boxes)])
+            del batch, one, claim

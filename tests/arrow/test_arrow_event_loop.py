@@ -20,13 +20,6 @@ def batch(number):
 
 async def test_aiter_gives_the_batches_up_to_the_end(ring, run):
     with ring.arrow_writer(SCHEMA) as out, ring.arrow_reader("a") as reader:
-        turns = 0
-
-        async def others():
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
 
         async def read():
             return [batch["n"][0].as_py() async for batch in reader.aiter()]
@@ -36,10 +29,10 @@ async def test_aiter_gives_the_batches_up_to_the_end(ring, run):
         for i in range(50):
             out.write(batch(i))
         out.end()
-        other = asyncio.create_task(others())
+        others = event_loops.Others()
         assert await task == list(range(50))
-        assert turns > 1
-        other.cancel()
+        assert others.turns > 1
+        others.task.cancel()
 
 
 async def test_aiter_ends_and_fails_as_iteration_does(ring, run):

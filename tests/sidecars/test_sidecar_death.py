@@ -157,24 +157,22 @@ def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name,
 # --- the whole sidecar --------------------------------------------------------------------------
 
 
-def test_end_of_the_sidecar_is_said_within_the_patience(serve, name):
-    sidecar = serve("slow")
+def check_that_clients_are_told_of(end, name):
     with SidecarClient(name, connect_timeout=0.5) as client:
         answers = client.map(numbers(i) for i in range(1000))
         next(answers)
-        sidecar.stop()
+        end()
         with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
             list(answers)
+
+
+def test_end_of_the_sidecar_is_said_within_the_patience(serve, name):
+    check_that_clients_are_told_of(serve("slow").stop, name)
 
 
 def test_killed_supervisor_takes_its_workers_along_and_clients_are_told(supervisor, name, until):
     process, pids = supervisor("slow")
-    with SidecarClient(name, connect_timeout=0.5) as client:
-        answers = client.map(numbers(i) for i in range(1000))
-        next(answers)
-        process.kill()
-        with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
-            list(answers)
+    check_that_clients_are_told_of(process.kill, name)
     until(lambda: not any(map(is_running, pids)), "the workers' end")
     # The last client has swept what nobody else would, or the sweeper of a worker that hung.
     until(lambda: request_ring_name(name) not in shmring.rings(), "the end of the ring")

@@ -53,8 +53,11 @@ def warm(session: psycopg.Connection[Any], ring: TableRing) -> None:
     ring.push(b"first")
 
 
-def holders(session: psycopg.Connection[Any], number: int) -> tuple[int, int]:
-    query = b"SELECT reference_count, holders FROM shmring WHERE message_id = %d" % number
+def holders(session: psycopg.Connection[Any], push: str) -> tuple[int, int]:
+    """How many a message waits for that is pushed so, and who they are."""
+    number = session.execute(PUSHES[push]).fetchone()
+    assert number is not None
+    query = b"SELECT reference_count, holders FROM shmring WHERE message_id = %d" % number[0]
     found = session.execute(query).fetchone()
     assert found is not None
     return found[0], found[1]
@@ -69,9 +72,7 @@ def test_message_waits_for_who_subscribed_before_the_push_within_its_transaction
     for statement in BEFORE[before]:
         session.execute(statement)
     ring.subscribe("late")
-    number = session.execute(PUSHES[push]).fetchone()
-    assert number is not None
-    assert holders(session, number[0]) == (2, 3)
+    assert holders(session, push) == (2, 3)
     session.commit()
     with TableRing.attach(ring.url, subscriber="late") as late:
         assert late.pop(timeout=0) == b"m"
@@ -87,9 +88,7 @@ def test_message_waits_for_nobody_who_unsubscribed_before_the_push(
         early.pop_many()
     session.execute(POP)
     ring.unsubscribe("early")
-    number = session.execute(PUSHES[push]).fetchone()
-    assert number is not None
-    assert holders(session, number[0]) == (1, 1)
+    assert holders(session, push) == (1, 1)
     session.commit()
     assert ring.pop(timeout=0) == b"m"
 
@@ -100,9 +99,7 @@ def test_subscription_that_is_undone_changes_nothing(
     warm(session, ring)
     with pytest.raises(ValueError, match="has a subscriber 'main' already"):
         ring.subscribe("main")
-    number = session.execute(PUSHES["one"]).fetchone()
-    assert number is not None
-    assert holders(session, number[0]) == (1, 1)
+    assert holders(session, "one") == (1, 1)
 
 
 def test_pop_that_looks_while_a_subscriber_is_removed_sees_no_damage(

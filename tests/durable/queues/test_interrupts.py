@@ -114,6 +114,14 @@ def close(q: Any) -> None:
     q.close()
 
 
+def begin(q: Any) -> None:
+    """Leave 1, 2 and 3 in it."""
+    q.enqueue_many([b"0", b"1", b"2", b"3"])
+    q.flush()
+    q.dequeue()
+    q.flush()
+
+
 def go_on(q: Any, undo: bool) -> bool:
     """Whether what is flushed now is acknowledged, or the queue has stopped."""
     with contextlib.suppress(Closed):
@@ -141,10 +149,7 @@ def test_an_append_only_queue_that_was_interrupted_anywhere(
     for at in itertools.count(1):
         disk = SimulatedDisk()
         q = AppendOnlyQueue("/q", disk=disk)
-        q.enqueue_many([b"0", b"1", b"2", b"3"])
-        q.flush()
-        q.dequeue()
-        q.flush()
+        begin(q)
         interrupt = Interrupt(at)
         interrupt.during(lambda q=q: work(q))
         if not interrupt.has_come:
@@ -168,10 +173,7 @@ def test_a_session_that_was_interrupted_anywhere(
         disk = SimulatedDisk()
         q = PersistentQueue("/q", disk=disk, log_size=log_size, log_reserve=0)
         s = q.session()
-        s.enqueue_many([b"0", b"1", b"2", b"3"])
-        s.flush()
-        s.dequeue()
-        s.flush()
+        begin(s)
         interrupt = Interrupt(at)
         interrupt.during(lambda s=s: work(s))
         if not interrupt.has_come:
