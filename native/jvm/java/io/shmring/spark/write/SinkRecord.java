@@ -6,6 +6,7 @@ import static java.nio.file.StandardOpenOption.WRITE;
 
 import io.shmring.Ring;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
@@ -47,8 +48,8 @@ final class SinkRecord {
    */
   Optional<Entry> read() {
     String text;
-    try {
-      text = Files.readString(path, StandardCharsets.ISO_8859_1);
+    try (InputStream file = Files.newInputStream(path, NOFOLLOW_LINKS)) {
+      text = new String(file.readAllBytes(), StandardCharsets.ISO_8859_1);
     } catch (NoSuchFileException error) {
       return Optional.empty();
     } catch (IOException error) {
@@ -93,8 +94,8 @@ final class SinkRecord {
       removeUnlessWhole();
       throw new UncheckedIOException(
           String.format(
-              "ring \"%s\": cannot note epoch %d of the query in %s: %s. The ring %s the epoch; make"
-                  + " room in that folder, and start the query again",
+              "ring \"%s\": cannot note epoch %d of the query in %s: %s. The ring %s the epoch; let the"
+                  + " query write there (is there room in that folder?), and start it again",
               name, epoch, path, error.getMessage(), done ? "has" : "does not have"),
           error);
     }
