@@ -13,6 +13,7 @@ struct traffic {
 	uint64_t each; /* messages of each producer */
 	uint32_t max_bytes;
 	uint8_t strategy;
+	bool chained; /* each branch behind the one before */
 	bool batches;
 	bool abort_some;
 	uint64_t errors;
@@ -26,16 +27,15 @@ static uint8_t *seen_at(struct traffic *t, uint32_t branch, uint32_t producer, u
 	return &t->seen[((uint64_t)branch * t->producers + producer) * t->each + number];
 }
 
-static struct traffic *traffic_new(uint32_t producers, uint32_t branches, uint32_t consumers, uint64_t each)
+static struct traffic *traffic_new(const struct traffic *wanted, uint64_t each)
 {
-	struct traffic *t = shared_memory(sizeof *t + branches * producers * each);
+	struct traffic *t = shared_memory(sizeof *t + wanted->branches * wanted->producers * each);
 
+	*t = *wanted;
+	if (!t->max_bytes)
+		t->max_bytes = 280;
 	snprintf(t->path, sizeof t->path, "%s", ring_path());
-	t->producers = producers;
-	t->branches = branches;
-	t->consumers = consumers;
 	t->each = each;
-	t->max_bytes = 280;
 	return t;
 }
 
@@ -141,14 +141,14 @@ static void traffic_consume(struct traffic *t, shmring *r, uint32_t branch)
 }
 
 /* Makes the branches, so that nothing is published before they stand. */
-static void traffic_branches(struct traffic *t, shmring *r, bool chained)
+static void traffic_branches(struct traffic *t, shmring *r)
 {
 	uint32_t id = 0;
 
 	for (uint32_t i = 0; i < t->branches; i++) {
 		struct shmring_branch_options o = {.start = SHMRING_EARLIEST,
 						   .exclusive = t->consumers == 1,
-						   .upstream = chained && i ? UINT64_C(1) << id : 0};
+						   .upstream = t->chained && i ? UINT64_C(1) << id : 0};
 
 		NEED(shmring_subscribe(r, branch_name(i), &o, &id) == SHMRING_OK);
 	}
@@ -233,7 +233,7 @@ static void *look_on(void *argument)
 static bool without_membarrier;
 
 /* `o` with its traffic, by threads or by processes. */
-static void run(const struct shmring_options *o, struct traffic *t, bool chained, bool threads)
+static void run(const struct shmring_options *o, struct traffic *t, bool threads)
 {
 	struct worker workers[MAX_PRODUCERS + 32];
 	pthread_t thread[MAX_PRODUCERS + 32], looker;
@@ -245,7 +245,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	if (without_membarrier)
 		r = ring_without_membarrier(r);
 	stop.ring = r;
-	traffic_branches(t, r, chained);
+	traffic_branches(t, r);
 	for (uint32_t i = 0; i < t->producers; i++)
 		workers[n++] = (struct worker){t, r, i, true};
 	for (uint32_t b = 0; b < t->branches; b++)
@@ -273,66 +273,45 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 }
 
 /* First by processes, then by threads, which ThreadSanitizer slows: it knows nothing of full fences. */
-#define EACH_WAY(threads) for (int threads = 0; threads < (without_membarrier ? 1 : 2); threads++)
-#define EACH(threads, messages) ((messages) / ((threads) ? 4 : 1) * stress())
+static void run_each_way(const struct shmring_options *o, const struct traffic *wanted)
+{
+	for (int threads = 0; threads < (without_membarrier ? 1 : 2); threads++)
+		run(o, traffic_new(wanted, wanted->each / (threads ? 4 : 1) * stress()), threads);
+}
+
+/* So many producers, branches, consumers of each branch, and messages of each producer. */
+#define TRAFFIC(p, b, c, n, ...)                                                                                  \
+	(&(struct traffic){.producers = (p), .branches = (b), .consumers = (c), .each = (n), __VA_ARGS__})
 
 TEST(one_producer_one_consumer)
 {
-	EACH_WAY(threads)
-	{
-		struct traffic *t = traffic_new(1, 1, 1, EACH(threads, 100000));
-
-		t->batches = true;
-		run(&(struct shmring_options){.slots = 1024, .single_producer = true}, t, false, threads);
-	}
+	run_each_way(&(struct shmring_options){.slots = 1024, .single_producer = true},
+		     TRAFFIC(1, 1, 1, 100000, .batches = true));
 }
 
 TEST(four_producers_four_consumers_messages_of_several_slots)
 {
-	EACH_WAY(threads)
-	{
-		struct traffic *t = traffic_new(4, 1, 4, EACH(threads, 25000));
-
-		t->max_bytes = 900;
-		t->abort_some = true;
-		t->batches = true;
-		run(&(struct shmring_options){.slots = 1024, .checksum = true}, t, false, threads);
-	}
+	run_each_way(&(struct shmring_options){.slots = 1024, .checksum = true},
+		     TRAFFIC(4, 1, 4, 25000, .max_bytes = 900, .batches = true, .abort_some = true));
 }
 
 TEST(three_producers_three_branches_of_two)
 {
-	EACH_WAY(threads)
-	{
-		struct traffic *t = traffic_new(3, 3, 2, EACH(threads, 15000));
-
-		t->batches = true;
-		t->abort_some = true;
-		run(&(struct shmring_options){.slots = 4096}, t, false, threads);
-	}
+	run_each_way(&(struct shmring_options){.slots = 4096},
+		     TRAFFIC(3, 3, 2, 15000, .batches = true, .abort_some = true));
 }
 
 TEST(a_chain_of_three_branches)
 {
-	EACH_WAY(threads)
-	{
-		struct traffic *t = traffic_new(2, 3, 2, EACH(threads, 15000));
-
-		t->batches = true;
-		t->abort_some = true;
-		run(&(struct shmring_options){.slots = 1024}, t, true, threads);
-	}
+	run_each_way(&(struct shmring_options){.slots = 1024},
+		     TRAFFIC(2, 3, 2, 15000, .chained = true, .batches = true, .abort_some = true));
 }
 
 TEST(every_way_of_waiting)
 {
-	EACH_WAY(threads)
-	for (uint8_t strategy = SHMRING_WAIT_YIELD; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
-		struct traffic *t = traffic_new(2, 1, 2, EACH(threads, 5000));
-
-		t->strategy = strategy;
-		run(&(struct shmring_options){.slots = 1024}, t, false, threads);
-	}
+	for (uint8_t strategy = SHMRING_WAIT_YIELD; strategy < SHMRING_WAIT_STRATEGIES; strategy++)
+		run_each_way(&(struct shmring_options){.slots = 1024},
+			     TRAFFIC(2, 1, 2, 5000, .strategy = strategy));
 }
 
 TEST(full_fences_where_there_is_no_membarrier)
