@@ -22,3 +22,24 @@ def set_option(spark):
     yield set_to
     for option, value in before.items():
         spark.conf.unset(option) if value is None else spark.conf.set(option, value)
+
+
+@pytest.fixture
+def start_job(spark, name, thread):
+    """Collects a frame beside the test; what it gives cancels that job, and waits for its end."""
+
+    def start(frame):
+        def run():
+            spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+            frame.collect()
+
+        job = thread(run)
+
+        def cancel():
+            spark.sparkContext.cancelJobGroup(name)
+            with pytest.raises(Exception, match=r"(?i)cancel"):
+                job.outcome()
+
+        return cancel
+
+    return start

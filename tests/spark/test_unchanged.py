@@ -43,7 +43,7 @@ def test_limit_ends_a_function(frame, tmp_path, until):
 
 
 def test_job_that_is_cancelled_ends_and_leaves_its_workers_to_spark(
-    spark, frame, thread, until, tmp_path
+    frame, start_job, until, tmp_path
 ):
     def waits(batches):
         for batch in batches:
@@ -51,21 +51,15 @@ def test_job_that_is_cancelled_ends_and_leaves_its_workers_to_spark(
             signal.pause()
             yield batch
 
-    def run():
-        spark.sparkContext.setJobGroup("cancelled", "", interruptOnCancel=True)
-        frame.mapInArrow(waits, frame.schema).collect()
-
-    job = thread(run)
+    cancel = start_job(frame.mapInArrow(waits, frame.schema))
     until(lambda: len(list(tmp_path.iterdir())) == 2)
-    spark.sparkContext.cancelJobGroup("cancelled")
-    with pytest.raises(Exception, match=r"(?i)cancel"):
-        job.outcome()
+    cancel()
     until(lambda: not any(Path(f"/proc/{pid.name}").exists() for pid in tmp_path.iterdir()))
     assert frame.mapInArrow(mapped.counts, "n long").count() == 10
 
 
 def test_worker_of_a_cancelled_task_that_did_not_wait_for_it_ends(
-    spark, frame, set_option, thread, until, tmp_path
+    spark, frame, set_option, start_job, until, tmp_path
 ):
     def waits(batches):
         for _ in batches:
@@ -73,17 +67,12 @@ def test_worker_of_a_cancelled_task_that_did_not_wait_for_it_ends(
             signal.pause()
             yield from ()
 
-    def run():
-        spark.sparkContext.setJobGroup("cancelled", "", interruptOnCancel=True)
-        sleeps = "if(id > 250, reflect('java.lang.Thread', 'sleep', 600000L), '') slept"
-        spark.range(0, 1000, 1, 1).selectExpr(sleeps).mapInArrow(waits, "slept string").collect()
-
     set_option(ROWS, 100)
-    job = thread(run)
+    sleeps = "if(id > 250, reflect('java.lang.Thread', 'sleep', 600000L), '') slept"
+    rows = spark.range(0, 1000, 1, 1).selectExpr(sleeps)
+    cancel = start_job(rows.mapInArrow(waits, "slept string"))
     until(lambda: list(tmp_path.iterdir()))
-    spark.sparkContext.cancelJobGroup("cancelled")
-    with pytest.raises(Exception, match=r"(?i)cancel"):
-        job.outcome()
+    cancel()
     (pid,) = tmp_path.iterdir()
     until(lambda: not Path(f"/proc/{pid.name}").exists())
 

@@ -24,24 +24,3 @@ def served(standing):
 def reply_rings(name):
     """The reply rings of the test's sidecar that are there."""
     return lambda: [r for r in shmring.rings() if r.startswith(reply_ring_name(name, ""))]
-
-
-@pytest.fixture
-def start_job(spark, name, thread):
-    """Collects a frame beside the test; what it gives cancels that job, and waits for its end."""
-
-    def start(frame):
-        def run():
-            spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
-            frame.collect()
-
-        job = thread(run)
-
-        def cancel():
-            spark.sparkContext.cancelJobGroup(name)
-            with pytest.raises(Exception, match=r"(?i)cancel"):
-                job.outcome()
-
-        return cancel
-
-    return start
