@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fixture_types import Until
+from queue_items import put
 
 import shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
@@ -73,8 +74,7 @@ def test_a_persistent_queue_whose_files_have_gone_acknowledges_nothing(
     queue = PersistentQueue(path, durability=durability, delay=100, log_size=500)
     with queue.session() as session:
         for _ in range(8):  # it would write its log anew
-            session.enqueue(b"before")
-            session.flush()
+            put(session, b"before")
         queue.sync()
         change(path)
         before = {file: file.stat() for file in tmp_path.glob("q/*")}
@@ -92,8 +92,7 @@ def test_a_persistent_queue_whose_files_have_gone_acknowledges_nothing(
 def test_a_persistent_queue_whose_data_file_has_gone_acknowledges_nothing(tmp_path: Path) -> None:
     queue = PersistentQueue(tmp_path)
     with queue.session() as session:
-        session.enqueue(bytes(100_000))
-        session.flush()
+        put(session, bytes(100_000))
         (tmp_path / "data.0000000001").unlink()
         session.enqueue(bytes(100_000))
         with pytest.raises(Closed, match=r"data.0000000001 was removed or replaced"):
@@ -109,8 +108,7 @@ def test_an_append_only_queue_whose_file_has_gone_acknowledges_nothing(
 ) -> None:
     path = tmp_path / "q"
     with AppendOnlyQueue(path) as queue:
-        queue.enqueue(b"before")
-        queue.flush()
+        put(queue, b"before")
         change(path)
         there = path.stat() if path.exists() else None
         queue.enqueue(b"after")
@@ -126,13 +124,10 @@ def test_two_owners_after_a_lock_was_removed_do_not_lose_what_the_second_flushed
 ) -> None:
     first, second = PersistentQueue(tmp_path), None
     with first.session() as session:
-        session.enqueue(b"first")
-        session.flush()
+        put(session, b"first")
         (tmp_path / "lock").unlink()
         second = PersistentQueue(tmp_path)
-        with second.session() as other:
-            other.enqueue(b"second")
-            other.flush()
+        put(second, b"second")
         session.enqueue(b"lost")
         with pytest.raises(Closed, match="lock was removed or replaced"):
             session.flush()
@@ -170,15 +165,13 @@ def test_a_journal_whose_lock_was_removed_stops(name: str, tmp_path: Path, until
 def test_an_owner_whose_lock_was_removed_deletes_no_file_of_the_next_ones(tmp_path: Path) -> None:
     first = PersistentQueue(tmp_path)
     with first.session() as s:
-        s.enqueue(bytes(50_000))
-        s.flush()
+        put(s, bytes(50_000))
         s.dequeue()
         s.flush()
     (tmp_path / "lock").unlink()
     PersistentQueue(tmp_path).close()
     with PersistentQueue(tmp_path) as third, third.session() as s:
-        s.enqueue(b"x" * 50_000)  # in a file that has the name of the first one's
-        s.flush()
+        put(s, b"x" * 50_000)  # in a file that has the name of the first one's
     first.close()
     with PersistentQueue(tmp_path) as q, q.session() as s:
         assert s.dequeue() == b"x" * 50_000

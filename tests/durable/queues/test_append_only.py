@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from damage import flip
 from fixture_types import Until
+from queue_items import contents, put
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue
@@ -29,10 +30,6 @@ from shmring.errors import (
 )
 
 SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
-
-
-def drain(queue: AppendOnlyQueue) -> list[bytes]:
-    return list(iter(queue.dequeue, None))
 
 
 def test_every_flushed_position_opens_as_it_was_while_the_writer_goes_on(tmp_path: Path) -> None:
@@ -55,10 +52,10 @@ def test_every_flushed_position_opens_as_it_was_while_the_writer_goes_on(tmp_pat
         for position, state in states.items():
             with AppendOnlyQueue(tmp_path / "q", position=position) as view:
                 assert len(view) == len(state)
-                assert drain(view) == state
+                assert contents(view) == state
         q.compact()
         for view, state in views:
-            assert drain(view) == state
+            assert contents(view) == state
             view.close()
 
 
@@ -82,20 +79,19 @@ def test_position_that_no_flush_returned_is_refused(tmp_path: Path) -> None:
         with pytest.raises(PositionNotFound, match="compaction"):
             AppendOnlyQueue(tmp_path / "q", position=before)
         with AppendOnlyQueue(tmp_path / "q", position=after) as view:
-            assert drain(view) == [b"a"]
+            assert contents(view) == [b"a"]
 
 
 def test_view_takes_from_itself_alone_and_cannot_write(tmp_path: Path) -> None:
     with AppendOnlyQueue(tmp_path / "q") as q:
-        q.enqueue(b"a")
-        q.flush()
+        put(q, b"a")
         with AppendOnlyQueue(tmp_path / "q", readonly=True) as view:
             assert view.dequeue() == b"a"
             assert view.dequeue() is None
             for use in (view.flush, view.compact, view.reset, lambda: view.enqueue(b"x")):
                 with pytest.raises(PermissionRefused):
                     use()
-        assert drain(q) == [b"a"]
+        assert contents(q) == [b"a"]
 
 
 def test_missing_file_cannot_be_read(tmp_path: Path) -> None:
@@ -116,26 +112,23 @@ def test_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
 def test_writer_through_a_symbolic_link_is_the_second_one(tmp_path: Path, first: str) -> None:
     (tmp_path / "link").symlink_to("q")
     with AppendOnlyQueue(tmp_path / first) as q:
-        q.enqueue(b"a")
-        q.flush()
+        put(q, b"a")
         for name in ("q", "link", "../" + tmp_path.name + "/q"):
             with pytest.raises(Locked, match=f"process {os.getpid()}"):
                 AppendOnlyQueue(tmp_path / name)
     for change in (AppendOnlyQueue.compact, AppendOnlyQueue.reset):
         with AppendOnlyQueue(tmp_path / "link") as q:
             change(q)
-            q.enqueue(b"b")
-            q.flush()
+            put(q, b"b")
     assert (tmp_path / "link").is_symlink()
     with AppendOnlyQueue(tmp_path / "q") as q:
-        assert drain(q) == [b"b"]
+        assert contents(q) == [b"b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "q", "q.lock"]
 
 
 def test_file_with_a_hard_link_has_no_writer(tmp_path: Path) -> None:
     with AppendOnlyQueue(tmp_path / "q") as q:
-        q.enqueue(b"a")
-        q.flush()
+        put(q, b"a")
         (tmp_path / "link").hardlink_to(tmp_path / "q")
         for change in (q.compact, q.reset):
             with pytest.raises(NotARing, match="2 names"):
@@ -143,10 +136,10 @@ def test_file_with_a_hard_link_has_no_writer(tmp_path: Path) -> None:
         for name in ("q", "link"):
             with pytest.raises((Locked, NotARing)):
                 AppendOnlyQueue(tmp_path / name)
-            assert drain(AppendOnlyQueue(tmp_path / name, readonly=True)) == [b"a"]
+            assert contents(AppendOnlyQueue(tmp_path / name, readonly=True)) == [b"a"]
         (tmp_path / "link").unlink()
         q.compact()
-        assert drain(q) == [b"a"]
+        assert contents(q) == [b"a"]
 
 
 def test_forked_child_cannot_write(tmp_path: Path, in_child: Callable[..., None]) -> None:
@@ -158,8 +151,7 @@ def test_forked_child_cannot_write(tmp_path: Path, in_child: Callable[..., None]
         q.close()
 
     in_child(child)
-    q.enqueue(b"a")
-    q.flush()
+    put(q, b"a")
     q.close()
     with pytest.raises(Closed):
         q.enqueue(b"b")
@@ -178,10 +170,9 @@ def test_compaction_leaves_only_what_is_in_the_queue(tmp_path: Path) -> None:
         after = q.overhead()
         assert after.item_bytes == 400_000
         assert after.file_bytes == (tmp_path / "q").stat().st_size < 402_000
-        q.enqueue(b"more")
-        q.flush()
+        put(q, b"more")
     with AppendOnlyQueue(tmp_path / "q") as q:
-        assert drain(q) == [*(b"%04d" % i * 10_000 for i in range(90, 100)), b"more"]
+        assert contents(q) == [*(b"%04d" % i * 10_000 for i in range(90, 100)), b"more"]
 
 
 def test_reset_deletes_every_item_and_state_but_open_views(tmp_path: Path) -> None:
@@ -196,15 +187,15 @@ def test_reset_deletes_every_item_and_state_but_open_views(tmp_path: Path) -> No
             assert len(q) == 0
             assert q.dequeue() is None
             assert (tmp_path / "q").stat().st_size < 1000
-            assert drain(view) == [b"a" * 100_000, b"b"]
+            assert contents(view) == [b"a" * 100_000, b"b"]
         with pytest.raises(PositionNotFound, match="compaction"):
             AppendOnlyQueue(tmp_path / "q", position=before)
         q.enqueue(b"d")
         assert q.flush() > empty > before
     with AppendOnlyQueue(tmp_path / "q", position=empty) as view:
-        assert drain(view) == []
+        assert contents(view) == []
     with AppendOnlyQueue(tmp_path / "q") as q:
-        assert drain(q) == [b"d"]
+        assert contents(q) == [b"d"]
         assert q.recovered is None
 
 
@@ -229,7 +220,7 @@ def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
             q.enqueue(bytes(7000))
         q.flush()
         assert q.overhead().ratio < 0.03
-        drain(q)
+        contents(q)
         q.flush()
         assert q.overhead().ratio < 0.03
 
@@ -240,15 +231,13 @@ def test_two_hundred_thousand_small_items(tmp_path: Path) -> None:
             q.enqueue(b"%d" % i)
         assert q.dequeue() == b"0"
         q.flush()
-        assert drain(q) == [b"%d" % i for i in range(1, 200_000)]
+        assert contents(q) == [b"%d" % i for i in range(1, 200_000)]
 
 
 def test_damaged_item_and_node_are_reported_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "q"
     with AppendOnlyQueue(path) as q:
-        q.enqueue(b"first" * 400_000)
-        q.enqueue(b"second")
-        q.flush()
+        put(q, b"first" * 400_000, b"second")
     flip(path, 70)
     with AppendOnlyQueue(path) as q:
         for _ in range(2):
@@ -257,7 +246,7 @@ def test_damaged_item_and_node_are_reported_where_they_are(tmp_path: Path) -> No
     flip(path, 70)
     flip(path, 64 + 2_000_000 + 3)
     with AppendOnlyQueue(path) as q, pytest.raises(Damaged, match="node at position"):
-        drain(q)
+        contents(q)
 
 
 def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -287,7 +276,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
     def check() -> None:
         for image in disk.crashes(rng, 6):
             q = open_simulated(image)
-            found = drain(q)
+            found = contents(q)
             assert found in allowed
             checked[0] += 1
             if rng.random() < 0.2:
@@ -295,21 +284,20 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
                 q.enqueue(b"later")
                 position = q.flush()
                 again = image.crash(lambda: 0.0)
-                assert drain(open_simulated(again)) == [*found, b"later"]
+                assert contents(open_simulated(again)) == [*found, b"later"]
                 view = AppendOnlyQueue("/d/q", position=position, disk=again)
-                assert drain(view) == [*found, b"later"]
+                assert contents(view) == [*found, b"later"]
 
         killed = disk.kill()
-        found = drain(open_simulated(killed))
+        found = contents(open_simulated(killed))
         assert found in allowed
         for image in killed.crashes(rng, 2):
-            assert drain(open_simulated(image)) == found
+            assert contents(open_simulated(image)) == found
         survivor = disk.kill()
         with open_simulated(survivor) as q:
-            q.enqueue(b"later")
-            q.flush()
+            put(q, b"later")
         for image in survivor.crashes(rng, 1):
-            assert drain(open_simulated(image)) == [*found, b"later"]
+            assert contents(open_simulated(image)) == [*found, b"later"]
 
     disk.on_step = check
     q = open_simulated(disk)
@@ -348,8 +336,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
 def test_full_disk_loses_nothing_and_the_flush_can_be_repeated() -> None:
     disk = SimulatedDisk()
     q = open_simulated(disk)
-    q.enqueue(b"a")
-    q.flush()
+    put(q, b"a")
     q.enqueue(b"b" * 1000)
     disk.capacity = 500
     for use in (q.flush, q.compact):
@@ -358,10 +345,10 @@ def test_full_disk_loses_nothing_and_the_flush_can_be_repeated() -> None:
     disk.capacity = 0
     with pytest.raises(NoSpace):
         q.reset()
-    assert drain(open_simulated(disk.crash(lambda: 1.0))) == [b"a"]
+    assert contents(open_simulated(disk.crash(lambda: 1.0))) == [b"a"]
     disk.capacity = 1 << 30
     q.flush()
-    assert drain(open_simulated(disk.crash(lambda: 0.0))) == [b"a", b"b" * 1000]
+    assert contents(open_simulated(disk.crash(lambda: 0.0))) == [b"a", b"b" * 1000]
 
 
 def test_failed_sync_stops_the_queue() -> None:
@@ -374,7 +361,7 @@ def test_failed_sync_stops_the_queue() -> None:
     with pytest.raises(Closed):
         q.flush()
     q.close()
-    assert drain(open_simulated(disk)) == [b"a"]
+    assert contents(open_simulated(disk)) == [b"a"]
 
 
 def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
@@ -385,8 +372,7 @@ def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
     disk = SimulatedDisk()
     disk.parallel = True
     q = open_simulated(disk)
-    q.enqueue(b"a")
-    q.flush()
+    put(q, b"a")
     disk.failing.add("sync")
     for _ in range(10):
         q.enqueue(b"b" * 200)
@@ -396,4 +382,4 @@ def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
     with pytest.raises(Closed):
         q.enqueue(b"c")
     q.close()
-    assert drain(open_simulated(disk.crash(lambda: 0.0))) == [b"a"]
+    assert contents(open_simulated(disk.crash(lambda: 0.0))) == [b"a"]

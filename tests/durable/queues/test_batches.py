@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from damage import flip
+from queue_items import put
 from simulated_disk import SimulatedDisk
 
 from shmring import _shmring
@@ -59,8 +60,7 @@ def rows_of_three() -> np.ndarray[Any, Any]:
 def test_each_form_of_a_batch_is_its_items_in_order(queue: Any, items: Any, expected: Any) -> None:
     queue.enqueue(b"before")
     assert queue.enqueue_many(items) == len(expected)
-    queue.enqueue(b"behind")
-    queue.flush()
+    put(queue, b"behind")
     assert queue.dequeue_many(1000) == [b"before", *expected, b"behind"]
     assert queue.dequeue_many(1) == []
 
@@ -95,8 +95,7 @@ def test_an_item_that_is_no_bytes_is_refused_and_stores_nothing(queue: Any, data
 
 @pytest.mark.parametrize("use", ["flush", "dequeue", "enqueue", "rollback"])
 def test_items_from_a_generator_that_uses_the_queue_are_all_there(queue: Any, use: str) -> None:
-    queue.enqueue(b"0")
-    queue.flush()
+    put(queue, b"0")
     queue.enqueue(b"1")
 
     def items() -> Iterator[bytes]:
@@ -264,8 +263,7 @@ def test_a_short_life_costs_the_sync_of_its_flush_and_two_for_opening() -> None:
         step = disk.step
         disk.step = lambda what, steps=steps, step=step: (steps.append(what), step(what))[1]  # type: ignore[method-assign]
         with PersistentQueue("/q", disk=disk) as q, q.session() as s:
-            s.enqueue(b"x" * 300)
-            s.flush()
+            put(s, b"x" * 300)
             assert len(q) == count + 1
         disk.step = step  # type: ignore[method-assign]
         assert steps == ["sync_directory", "sync", "write", "sync"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixture_types import RunThread
+from queue_items import contents, put
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import Disk, File
@@ -79,8 +80,7 @@ def persistent(path: Path, disk: Disk, flushed: list[int]) -> None:
     sizes = {"log_size": 1000, "file_size": 4096, "log_reserve": 0}
     with PersistentQueue(path, disk=disk, **sizes) as q, q.session() as s:
         for number in range(10):
-            s.enqueue(number.to_bytes(150, "little"))
-            s.flush()
+            put(s, number.to_bytes(150, "little"))
             flushed.append(number)
             if number % 3 == 2:
                 s.dequeue()
@@ -92,19 +92,16 @@ def append_only(path: Path, disk: Disk, flushed: list[int]) -> None:
     """Flush ten items, take some of them, and compact the file in between."""
     with AppendOnlyQueue(path, disk=disk) as q:
         for number in range(10):
-            q.enqueue(number.to_bytes(150, "little"))
-            q.flush()
+            put(q, number.to_bytes(150, "little"))
             flushed.append(number)
             if number % 3 == 2:
                 q.compact()
 
 
 def items_of(path: Path) -> list[int]:
-    if path.is_dir():
-        with PersistentQueue(path) as q, q.session() as s:
-            return [int.from_bytes(item, "little") for item in iter(s.dequeue, None)]
-    with AppendOnlyQueue(path) as q:
-        return [int.from_bytes(item, "little") for item in iter(q.dequeue, None)]
+    kind = PersistentQueue if path.is_dir() else AppendOnlyQueue
+    with kind(path) as q:
+        return [int.from_bytes(item, "little") for item in contents(q)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
@@ -223,8 +220,7 @@ def test_flushes_behind_a_rewritten_log_are_there_though_the_disk_is_full_then(
         q.session() as s,
     ):
         for number in range(6):
-            s.enqueue(b"%d" % number)
-            s.flush()
+            put(s, b"%d" % number)
             flushed.append(b"%d" % number)
             if not number:
                 q._rewrite_log()

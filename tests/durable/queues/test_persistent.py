@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from damage import flip
 from fixture_types import RunThread, Until
+from queue_items import contents, put
 
 from shmring._shmring import runs_of
 from shmring.durable import PersistentQueue
@@ -22,18 +23,6 @@ from shmring.durable.queues import recovery, transaction_log
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
-
-
-def put(queue: PersistentQueue, *items: bytes) -> None:
-    with queue.session() as s:
-        for item in items:
-            s.enqueue(item)
-        s.flush()
-
-
-def contents(queue: PersistentQueue) -> list[bytes]:
-    with queue.session() as s:
-        return list(iter(s.dequeue, None))
 
 
 def test_dropped_session_returns_its_items(tmp_path: Path) -> None:

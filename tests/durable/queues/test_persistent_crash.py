@@ -7,6 +7,7 @@ import os
 import random
 
 import pytest
+from queue_items import contents, put
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
@@ -39,11 +40,6 @@ def open_queue(disk: Disk, *, delayed: bool = False) -> PersistentQueue:
     )
 
 
-def contents(queue: PersistentQueue) -> STATE:
-    with queue.session() as s:
-        return list(iter(s.dequeue, None))
-
-
 class Workload:
     """Random transactions of several sessions, with every state a crash may leave beside them."""
 
@@ -74,9 +70,7 @@ class Workload:
             assert contents(open_queue(image)) == found
         killed = self.disk.kill()
         queue = open_queue(killed)
-        with queue.session() as s:
-            s.enqueue(b"later")
-            s.flush()
+        put(queue, b"later")
         for image in killed.crashes(self.rng, 1):
             assert contents(open_queue(image)) == [*found, b"later"]
 
@@ -92,9 +86,7 @@ class Workload:
         found = contents(queue)
         assert found in self.allowed, (found, self.allowed, queue.recovered)
         if self.rng.random() < 0.2:
-            with queue.session() as s:
-                s.enqueue(b"later")
-                s.flush()
+            put(queue, b"later")
             if self.rng.random() < 0.5:
                 queue.sync()
                 image = image.crash(lambda: 0.0)
@@ -210,18 +202,17 @@ def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) 
     queue = open_queue(disk)
     kept: STATE = []
 
-    def put(size: int) -> None:
-        with queue.session() as s:
-            s.enqueue(data := rng.randbytes(size))
-            s.flush()
-            kept.append(data)
+    def put_any(size: int) -> None:
+        data = rng.randbytes(size)
+        put(queue, data)
+        kept.append(data)
 
     def put_many(size: int) -> None:
         for _ in range(100):
-            put(size)
+            put_any(size)
 
     for _ in range(10):
-        put(rng.choice([20, 400]))
+        put_any(rng.choice([20, 400]))
     disk.capacity = 0
     for size in (20, 400, 5000):
         # What the log has beyond its reserve is still good for small items.
@@ -234,7 +225,7 @@ def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) 
             s.flush()
     assert contents(open_queue(disk.crash(lambda: 0.0))) == kept
     disk.capacity = 1 << 30
-    put(400)
+    put_any(400)
     queue.close()
     assert contents(open_queue(disk)) == kept
 
@@ -251,8 +242,7 @@ def test_a_log_that_cannot_be_written_anew_with_its_reserve_keeps_it() -> None:
     disk = CrowdedDisk()
     queue = open_queue(disk)
     with queue.session() as s:
-        s.enqueue(b"a" * 50)
-        s.flush()
+        put(s, b"a" * 50)
         disk.capacity += 500 - disk.room()  # for a log, and not for a reserve
         queue._rewrite_log()
         assert s.dequeue() == b"a" * 50
@@ -270,8 +260,7 @@ def test_a_log_that_was_written_anew_without_its_reserve_has_it_again(
         s.enqueue_many([b"%d" % n for n in range(20)])
         s.flush()
         for _ in range(100):
-            s.enqueue(b"x" * 300)
-            s.flush()
+            put(s, b"x" * 300)
         s.dequeue_many(110)
         s.flush()
         disk.capacity -= disk.room() - 5000  # for a log, and not for a reserve beside the old one
@@ -289,8 +278,7 @@ def test_a_delayed_queue_forgets_the_files_that_it_deletes() -> None:
     queue = open_queue(disk, delayed=True)
     with queue.session() as s:
         for _ in range(2):
-            s.enqueue(bytes(100_000))  # read alone: no block of the file stays
-            s.flush()
+            put(s, bytes(100_000))  # read alone: no block of the file stays
             queue.sync()
             s.dequeue()
             s.flush()
@@ -320,11 +308,9 @@ def test_files_stay_where_a_full_disk_kept_close_from_saying_that_they_are_on_it
     disk = SimulatedDisk()
     queue = PersistentQueue("/q", disk=disk, durability="delayed", delay=3600, log_reserve=0)
     with queue.session() as s:
-        s.enqueue(b"a" * 500)
-        s.flush()
+        put(s, b"a" * 500)
         assert s.dequeue() == b"a" * 500
-        s.enqueue(b"b")
-        s.flush()
+        put(s, b"b")
     disk.capacity = 0
     queue.close()
     disk.capacity = 1 << 30

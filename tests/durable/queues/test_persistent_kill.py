@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queue_items import contents, put
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.queues import session, transaction_log
@@ -23,13 +24,6 @@ from shmring.errors import Damaged, NoSpace
 KILLS = 40  # of one run
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
 SIZES = (0, 10, 300, 5_000, 60_000)
-
-
-def contents(queue: PersistentQueue | AppendOnlyQueue) -> list[bytes]:
-    if isinstance(queue, AppendOnlyQueue):
-        return list(iter(queue.dequeue, None))
-    with queue.session() as s:
-        return list(iter(s.dequeue, None))
 
 
 class Killed:
@@ -139,8 +133,7 @@ def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, si
 
         def fill() -> None:
             while True:
-                s.enqueue(b"%d:" % len(q) + bytes(size))
-                s.flush()
+                put(s, b"%d:" % len(q) + bytes(size))
 
         with pytest.raises(NoSpace, match="disk is full"):
             fill()
@@ -152,8 +145,7 @@ def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, si
         for i in range(1, count):
             assert s.dequeue() == b"%d:" % i + bytes(size)
             s.flush()
-        s.enqueue(bytes(size))  # which is kept in a new log, for which there is hardly room
-        s.flush()
+        put(s, bytes(size))  # which is kept in a new log, for which there is hardly room
 
 
 @pytest.mark.crash
@@ -203,8 +195,7 @@ def test_data_file_truncated_at_every_byte_is_damage_that_says_where(
         for i in range(3):
             s.enqueue(b"%d" % i * 50)
         s.flush()
-        s.enqueue(b"last")
-        s.flush()
+        put(s, b"last")
     (data,) = path.glob("data.*")
     raw = data.read_bytes()
     assert len(raw) == 154
