@@ -438,15 +438,12 @@ def serve(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., 
     Workers that end again and again are started again at once, not after seconds.
     """
     monkeypatch.setattr(supervisor, "_BACKOFF", (0.0, 0.05))
-    started: list[Sidecar] = []
+    with contextlib.ExitStack() as ends:
 
-    def start(function: str, **options: object) -> Sidecar:
-        started.append(Sidecar(target_of(function), name=name, **options).start())
-        return started[-1]
+        def start(function: str, **options: object) -> Sidecar:
+            return ends.enter_context(Sidecar(target_of(function), name=name, **options))
 
-    yield start
-    for sidecar in started:
-        sidecar.stop()
+        yield start
 
 
 @pytest.fixture
@@ -549,15 +546,12 @@ class Child:
 @pytest.fixture
 def child() -> Iterator[Callable[..., Child]]:
     """Starts Python processes from source code; they are ended with the test."""
-    children: list[Child] = []
+    with contextlib.ExitStack() as ends:
 
-    def start(code: str, *arguments: object) -> Child:
-        children.append(Child(code, *map(str, arguments)))
-        return children[-1]
+        def start(code: str, *arguments: object) -> Child:
+            return ends.enter_context(contextlib.closing(Child(code, *map(str, arguments))))
 
-    yield start
-    for each in children:
-        each.close()
+        yield start
 
 
 @pytest.fixture

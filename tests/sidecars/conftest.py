@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,15 +28,12 @@ from shmring.sidecars.wire import (
 @pytest.fixture
 def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
     """Makes clients of the test's sidecar, or of another one; they are closed with the test."""
-    made: list[SidecarClient] = []
+    with contextlib.ExitStack() as ends:
 
-    def make(sidecar: str = name, **options: object) -> SidecarClient:
-        made.append(SidecarClient(sidecar, **options))
-        return made[-1]
+        def make(sidecar: str = name, **options: object) -> SidecarClient:
+            return ends.enter_context(SidecarClient(sidecar, **options))
 
-    yield make
-    for each in made:
-        each.close()
+        yield make
 
 
 @pytest.fixture
