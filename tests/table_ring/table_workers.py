@@ -97,10 +97,10 @@ def popper(url: str, subscriber: str = "main", limit: int = 1, until: int = 1 <<
     return Worker(work)
 
 
-def settle(url: str, own: int = 1) -> None:
+def settle(url: str) -> None:
     """Wait until the last statements of the dead have ended, one way or the other.
 
-    PostgreSQL finishes what a killed client had sent; then only our `own` sessions are left.
+    PostgreSQL finishes what a killed client had sent; then only the test's own session is left.
     """
     if url.startswith("sqlite"):
         return
@@ -110,7 +110,7 @@ def settle(url: str, own: int = 1) -> None:
         " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     )
     with engine.connect() as connection:
-        while connection.execute(sa.text(others)).scalar_one() > own:
+        while connection.execute(sa.text(others)).scalar_one() > 1:
             os.sched_yield()
 
 
