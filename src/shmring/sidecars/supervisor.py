@@ -43,6 +43,7 @@ from shmring.sidecars.wire import check_sidecar_name, request_ring_name
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+_DYING = 30.0  # seconds until nobody waits for one that does not end by SIGKILL: a driver may hang
 _PAUSE = 0.05  # seconds between looks at a process that is to end
 # A process that ends within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
@@ -122,8 +123,9 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(max(0.0, deadline - time.monotonic()))
         while self.status is None or self._has_orphans():
-            if time.monotonic() > deadline:
-                if self._buried:
+            late = time.monotonic() - deadline
+            if late > 0:
+                if self._buried or late > _DYING:
                     break
                 self.signal(signal.SIGKILL)
             time.sleep(_PAUSE)
