@@ -281,16 +281,16 @@ public final class Batches implements AutoCloseable {
   /** Writes a whole group, or cogroup. One that no request takes is counted, and not held. */
   private int fillFrames(Vectors vectors) {
     SidecarClient asked = client.orElseThrow();
-    long mostBytes = asked.requestRingBytes() / 2;
+    long enough = asked.requestRingBytes() / 2;
     long rows = 0;
     long bytes = 0;
     for (RootWriter writer : vectors.writers) {
       do {
-        if (writer.vectorBytes() > mostBytes) {
+        if (writer.vectorBytes() > enough) {
           bytes += writer.vectorBytes();
-          writer.reset(mostBytes);
+          writer.reset(enough);
         }
-        writer.limit(mostBytes); // until the next look
+        writer.limit(enough); // until the next look
         rows += input.fill(writer, Integer.MAX_VALUE);
       } while (input.goesOn());
       bytes += writer.vectorBytes();
