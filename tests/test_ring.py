@@ -113,14 +113,15 @@ def test_temporary_ring_goes_with_its_handle(name):
     assert name not in shmring.rings()
 
 
-def test_temporary_ring_goes_that_a_signal_hits_when_it_is_made(name, monkeypatch):
-    make = ring_module._shmring.make
+@pytest.mark.parametrize("step", [(ring_module._shmring, "make"), (ring_module, "ring_info")])
+def test_temporary_ring_goes_that_a_signal_hits_when_it_is_made(name, monkeypatch, step):
+    make = getattr(*step)
 
     def interrupted(*arguments, **options):
         make(*arguments, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ring_module._shmring, "make", interrupted)
+    monkeypatch.setattr(*step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         shmring.create(name, slots=1024, temporary=True)
     assert name not in shmring.rings()

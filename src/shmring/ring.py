@@ -527,6 +527,7 @@ def create(
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
+    core = None
     try:
         core = _shmring.make(
             where,
@@ -542,13 +543,15 @@ def create(
             first_sequence=integer("first_sequence", first_sequence),
             temporary=temporary,
         )
+        return Ring(core, label, where, 0, temporary=temporary)
     except BaseException as error:
         # Ctrl-C, or what a signal's handler raises, may come when it is made already.
         if temporary and not isinstance(error, Exception):
             with suppress(ShmringError):
+                if core is not None:
+                    core.close()
                 reap(where)
         raise
-    return Ring(core, label, where, 0, temporary=temporary)
 
 
 def attach(
