@@ -57,21 +57,21 @@ struct ipc_field {
 	const struct ArrowSchema *schema;
 	enum ipc_values values;
 	uint32_t width;
-	uint32_t buffers; /* of an array, and in a message */
+	uint32_t buffers; /* number of buffers in an array of this field, and in a message */
 };
 
 /* The fields are those of the schema's tree, each before its children. It refers to the schema. */
 struct ipc_layout {
 	struct ipc_field *fields; /* the first is the record batch */
 	uint32_t field_count;
-	uint32_t buffer_count; /* of a message */
+	uint32_t buffer_count; /* number of buffers in a message */
 };
 
 /* ipc_fields.c */
 bool ipc_layout_of(struct ipc_layout *layout, const struct ArrowSchema *schema);
 void ipc_layout_free(struct ipc_layout *layout);
 
-/* --- what both sides of a message have --------------------------------------------------- */
+/* --- common to readers and writers ------------------------------------------------------- */
 
 #define IPC_CONTINUATION UINT32_MAX /* each message begins so; the size of its metadata follows */
 
@@ -123,8 +123,8 @@ struct ipc_message {
 	uint32_t part_count;
 	struct ipc_part *parts;
 	struct ipc_metadata *metadata;
-	const char *damage; /* of an array that cannot be written, and its column's name */
-	const char *column;
+	const char *damage; /* reason why an array cannot be written */
+	const char *column; /* name of the damaged array's column */
 };
 
 enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,

@@ -4,7 +4,7 @@
 
 #include "ipc.h"
 
-/* --- what a format says ------------------------------------------------------------ */
+/* --- format strings of the C data interface ----------------------------------------- */
 
 static const struct {
 	const char *prefix; /* longer ones before those that they begin with */

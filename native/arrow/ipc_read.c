@@ -158,7 +158,7 @@ enum {
 	BATCH_VARIADIC_COUNTS,
 };
 
-#define TABLES_BYTES 4096 /* of metadata beside nodes and extents: far more than any writer's */
+#define TABLES_BYTES 4096 /* limit of metadata beside nodes and extents: far more than any writer makes */
 
 static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_body, struct flat_table *header,
 				    uint64_t *body)
@@ -249,10 +249,10 @@ void ipc_batch_close(struct ipc_batch *batch)
 struct family {
 	_Atomic uint32_t alive; /* arrays */
 	struct ipc_owner owner;
-	struct ArrowArray *arrays; /* of the columns and below */
+	struct ArrowArray *arrays; /* arrays of the columns and of all their children */
 	struct ArrowArray **children;
 	const void **buffers;
-	uint8_t *private_offsets; /* NULL: those of the message */
+	uint8_t *private_offsets; /* offsets copied out of the message; NULL if the message's own are used */
 };
 
 static void family_free(struct family *family)

@@ -8,7 +8,7 @@
 
 /* --- metadata ------------------------------------------------------------------------ */
 
-#define ALIGNMENT 8 /* of buffers in the body, as pyarrow has it */
+#define ALIGNMENT 8 /* alignment in bytes of buffers in the body: pyarrow's own */
 
 static uint64_t padded(uint64_t nbytes)
 {
@@ -20,7 +20,7 @@ static uint64_t padded(uint64_t nbytes)
  * fields, and references count from where they stand. */
 struct ipc_metadata {
 	uint32_t continuation; /* ff ff ff ff */
-	uint32_t size; /* of what follows */
+	uint32_t size; /* bytes of metadata behind this word */
 	uint32_t root; /* -> message */
 	uint16_t message_fields[6]; /* bytes of this list, of the table; version, type, header, body */
 	int32_t message; /* how far above its list stands */

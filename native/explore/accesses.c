@@ -3,8 +3,8 @@
 
 #undef memcpy
 
-/* What is known of each word, over the whole exploration: who has read it, who
- * has written it. It is shared if two threads use it and one of them writes. */
+/* Threads that have read and written each word in the whole exploration. A word is shared if two
+ * threads use it and one of them writes. */
 static uint8_t readers[MEMORY_WORDS], writers[MEMORY_WORDS];
 static bool shared[MEMORY_WORDS];
 bool more_is_shared;
@@ -380,7 +380,7 @@ bool explore_sleep_queued(uint32_t words)
 	struct thread *t = &world.thread[running];
 	bool was_late = t->late;
 
-	t->stale |= t->looking; /* who wakes looks again, whatever for */
+	t->stale |= t->looking; /* a woken thread looks again at all words that it has looked at */
 	if (!explore_is_woken(words)) {
 		t->status = SLEEPING;
 		t->slept = true;
@@ -411,8 +411,8 @@ bool explore_is_late(void)
 	return t->late;
 }
 
-/* Those who sleep on one word do the same: which of them is woken makes no difference, save that who
- * sleeps on several may take more than one wake-up before it runs. The first in line gets it. */
+/* Wakes the first threads in line. All sleepers on one word do the same, so the choice makes no
+ * difference; a thread that sleeps on several words may take more than one wake-up before it runs. */
 void explore_wake(const uint32_t *word, uint32_t threads)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -449,7 +449,7 @@ void thread_die(int i)
 		world.ghost.consumer_died[a->branch] = 1;
 	explore_kill_handle(i);
 	weak_end(i);
-	/* Whoever waits looks for the dead from time to time. */
+	/* Waiting threads look for dead participants from time to time. */
 	for (int k = 0; k < THREADS; k++) {
 		world.thread[k].stale |= world.thread[k].looking;
 		if (world.thread[k].status == PARKED)

@@ -80,7 +80,7 @@ static void subscribe_at_the_end(int me)
 	MUST(shmring_subscribe(&handles[me], "a", &o, NULL) == SHMRING_OK);
 }
 
-/* Whatever is published once the subscription is there must lie behind its first. */
+/* Every message published after the subscription must lie behind the subscription's first sequence. */
 static void subscribe_beside_a_batch(int me)
 {
 	subscribe_at_the_end(me);

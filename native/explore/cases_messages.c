@@ -9,7 +9,7 @@ static void produce_and_leave(int me)
 	world.producer[me] = NULL;
 }
 
-/* As shmring_producer_close() does where it cannot get the admin lock. */
+/* Abandons the seat, like shmring_producer_close() if the admin lock cannot be had. */
 static void produce_and_give_up(int me)
 {
 	produce(me);

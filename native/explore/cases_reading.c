@@ -119,7 +119,7 @@ static void read_table_backwards(int me)
 	MUST(row_at(me, 0).filled || !later);
 }
 
-/* What a dead producer has left half done behind its claim's first row. */
+/* Looks behind the first row of a claim that a dead producer left half done. */
 static void read_the_second_row(int me)
 {
 	MUST(!row_at(me, 1).filled);

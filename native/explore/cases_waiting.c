@@ -35,7 +35,7 @@ static bool take(shmring_consumer *m, uint64_t *last_seen)
 	return status == SHMRING_OK;
 }
 
-/* Of "b", though there may be one of "a" as well. */
+/* Takes a message of "b", though "a" may have one as well. */
 static void take_one_of_two(int me)
 {
 	uint64_t last_seen[2] = {0};
@@ -54,7 +54,7 @@ static void take_one_of_two(int me)
 	world.consumer[me] = NULL;
 }
 
-/* As a task that is cancelled when it could have taken: it stays, and waits no more. */
+/* Declines a message that is there, like a cancelled task: the consumer stays, but waits no more. */
 static void wait_and_decline(int me)
 {
 	struct shmring_wait wait = {.consumer = world.consumer[me]};
@@ -63,7 +63,7 @@ static void wait_and_decline(int me)
 	shmring_consumer_decline(world.consumer[me]);
 }
 
-/* What there is goes to who is faster. */
+/* Waits with a deadline while another consumer may take the only message first. */
 static void wait_until_late(int me)
 {
 	struct shmring_wait wait = {.consumer = world.consumer[me]};

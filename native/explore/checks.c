@@ -1,4 +1,4 @@
-/* What the threads do, and what must be true of it. */
+/* Bodies of the threads, and the properties that every interleaving must keep. */
 #include "path.h"
 
 /* A release; one that its consumer died in may have happened or not. */
@@ -49,7 +49,7 @@ static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
 		wait_for_others(me);
 }
 
-/* To be tried again? */
+/* True if a call took nothing and the thread should try again; the thread then waits for others. */
 static bool failed(int me, int64_t status, uint32_t slots, bool sleeps)
 {
 	if (status >= 0) {
@@ -331,7 +331,7 @@ static void serve_runs(int me, bool sleeps)
 		if (status == SHMRING_OK) {
 			uint32_t n = deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
 
-			for (uint32_t i = 0; i < n; i++) /* what the dead held may come late */
+			for (uint32_t i = 0; i < n; i++) /* a redelivered message may come late */
 				MUST(l.redelivered || (numbers[i] >= a->from) == ghost()->ends[me]);
 			give_back(m, &l, sequences, numbers, n);
 		}
@@ -463,7 +463,7 @@ static bool is_alive(int i)
 	return world.thread[i].status != DEAD;
 }
 
-/* Whoever waits does so rightly. */
+/* Checks that no waiting thread could take something. */
 static void check_that_waiters_have_nothing(void)
 {
 	for (int i = 0; i < THREADS; i++) {
@@ -495,7 +495,7 @@ static void check_that_nothing_is_lost(uint32_t branches)
 				MUST(ghost()->released[b][number]);
 }
 
-/* What one store publishes comes as a whole or not at all. */
+/* Checks that a run, published by one store, was delivered as a whole or not at all. */
 static void check_that_runs_are_whole(uint32_t branches)
 {
 	for (int i = 0; i < THREADS; i++) {
@@ -536,7 +536,7 @@ static void check_seats(void)
 	}
 }
 
-/* As shmring_close() does it. */
+/* Leaves the ring, like shmring_close(). */
 static void leave(int i)
 {
 	shmring *r = &handles[i];
@@ -558,7 +558,7 @@ void check_end(void)
 
 	world.outsider = AFTER;
 	check_that_waiters_have_nothing();
-	/* Those who still live leave, so that only the dead are left to judge. */
+	/* Living threads leave, so that only seats of the dead are left to check. */
 	for (int i = 0; i < THREADS; i++)
 		if (is_alive(i)) {
 			shmring_producer_close(world.producer[i]);

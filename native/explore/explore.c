@@ -100,7 +100,7 @@ static void at_the_end(void)
 	check_end();
 }
 
-static uint32_t outcomes; /* of a litmus test, so far */
+static uint32_t outcomes; /* bit set of the litmus test's outcomes seen so far */
 
 static void choose(struct node *n)
 {
@@ -117,7 +117,7 @@ static void arrive(uint64_t *ends)
 
 	weak_normalise();
 	set = choices();
-	/* Who waits for a word that was not known to be shared was not woken. */
+	/* Stop: a thread that waits for a word not known to be shared was not woken, so the run is void. */
 	if (more_is_shared || !state_is_new())
 		return;
 	if (set & RUNNING) {

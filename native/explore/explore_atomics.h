@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What an access orders: bits. Whether this means anything is for explore.c to say. */
+/* Orderings of an access, as bits. explore.c decides whether it uses them. */
 enum explore_order { RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ACQ_REL };
 
 /* An access as it stands in the core's text. `explore --weaken` takes the order from one of them. */
@@ -103,7 +103,7 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 	EXPLORE_CAS("cas_seq_cst", p, expected, desired, SEQ_CST, explore_cas_read)
 #define cas32_seq_cst(p, expected, desired)                                                                       \
 	EXPLORE_CAS("cas32_seq_cst", p, expected, desired, SEQ_CST, explore_cas_read)
-/* What the kernel compares is the newest store, under its own lock. */
+/* Compares with the newest store, because the kernel compares under its own lock. */
 #define cas_of_kernel(p, expected, desired)                                                                       \
 	EXPLORE_CAS("cas_of_kernel", p, expected, desired, SEQ_CST, explore_newest_read)
 

@@ -94,7 +94,7 @@ def orderings(file: Path) -> list[Ordering]:
 
 
 def all_orderings() -> list[Ordering]:
-    """Those of the whole core."""
+    """Lists the orderings of the whole core."""
     files = sorted(f for f in (CORE / "src").glob("*.[ch]") if f.name not in NO_ORDERINGS)
     return [ordering for file in files for ordering in orderings(file)]
 
@@ -103,7 +103,7 @@ def all_orderings() -> list[Ordering]:
 
 
 def read_page() -> dict[tuple[str, str, str], str]:
-    """What the page says of each ordering."""
+    """Reads what the page says of each ordering."""
     rows: dict[tuple[str, str, str], str] = {}
     file = ""
     for line in PAGE.read_text().partition(TOLD)[2].splitlines():

@@ -1,4 +1,4 @@
-/* What is wrong, and the way there. */
+/* The violation found, and the steps that lead to it. */
 #include <stdarg.h>
 
 #include "path.h"

@@ -4,11 +4,11 @@
 
 #include "world.h"
 
-/* What main() returns. */
+/* Exit statuses of the explorer. */
 enum { ALL_IS_WELL, VIOLATED, UNFINISHED };
 
 /* Choice c: thread c / WEAK_OPTIONS goes on with option c % WEAK_OPTIONS of its access, or thread c - DEATH dies.
- * Option 1 of who sleeps, or looks at the clock, is that its deadline passes. */
+ * Option 1 of a thread that sleeps or looks at the clock: its deadline passes. */
 enum { DEATH = THREADS * WEAK_OPTIONS };
 static_assert(DEATH + THREADS <= 64, "a set of choices is a word");
 

@@ -1,4 +1,4 @@
-/* What is there before. */
+/* Rings, branches and messages that exist before a case begins. */
 #include "cases.h"
 
 uint32_t make_branch(const char *name, struct shmring_branch_options o)

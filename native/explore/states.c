@@ -42,7 +42,7 @@ void state_describe(void)
 		add_region(&handles[i].seat, offsetof(shmring, held[SMALL_SEATS]) - offsetof(shmring, seat));
 }
 
-/* What is not saved must not change. */
+/* True if the saved state includes an address: memory outside of the saved state must not change. */
 bool state_includes(const void *address)
 {
 	const uint8_t *p = address;

@@ -51,7 +51,7 @@ void explore_free(void *p)
 /* --- locks, in place of locks.c ------------------------------------------------------- */
 
 struct lock_file {
-	uint64_t me; /* what stands in a lock that this handle has */
+	uint64_t me; /* value in a lock that this handle holds */
 };
 
 static struct lock_file lock_files[HANDLES];
@@ -217,7 +217,7 @@ static long sleep_on(uint32_t **word, const uint32_t *value, uint32_t n)
 	return -1;
 }
 
-/* As of wait_any.c. */
+/* struct futex_waitv, like the copy in wait_any.c */
 struct word {
 	uint64_t value, address;
 	uint32_t flags, reserved;

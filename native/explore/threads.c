@@ -19,7 +19,7 @@ __asm__(".text\n"
 	"	popq %r15\n	popq %r14\n	popq %r13\n	popq %r12\n	popq %rbx\n	popq %rbp\n"
 	"	ret\n");
 
-/* What a deeper call has left behind would make equal states look different. */
+/* Clears the stack below the pointer: leftovers of deeper calls would make equal states differ. */
 static void clear_below(uint8_t *stack_pointer)
 {
 	memset(stack_pointer - 1024, 0, 1024);

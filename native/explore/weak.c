@@ -15,11 +15,11 @@
 
 enum {
 	SEVERAL = -1,
-	WORDS = 96, /* that are shared, in one case */
-	WRITES = SMALL_SLOTS, /* of a slot's payload: the last one */
-	READS = SMALL_SLOTS * THREADS, /* each thread's last one of a slot */
+	WORDS = 96, /* shared words in one case, at most */
+	WRITES = SMALL_SLOTS, /* the last write of each slot's payload */
+	READS = SMALL_SLOTS * THREADS, /* each thread's last read of each slot's payload */
 	PLACES = WORDS + WRITES + READS,
-	STORES = 500, /* that somebody may yet read */
+	STORES = 500, /* stores that some thread may still read, at most */
 	NO_PLACE = 0xff,
 };
 
@@ -30,9 +30,9 @@ struct view {
 
 struct store {
 	uint64_t value;
-	struct view released; /* learnt by who acquires */
+	struct view released; /* view that an acquiring load learns */
 	uint8_t word;
-	int8_t author; /* whose release sequence `released` is, if it is one's alone */
+	int8_t author; /* thread whose release sequence `released` is; SEVERAL if it is not one thread's alone */
 	bool adjacent; /* a read-modify-write: nothing comes between it and what it has read */
 };
 
@@ -46,8 +46,8 @@ struct views {
 static struct {
 	size_t stores;
 	struct views thread[THREADS];
-	struct view fences; /* of the full fences so far */
-	struct view departed; /* of the threads that have ended: for them, too, membarrier(2) stands */
+	struct view fences; /* joined view of all full fences so far */
+	struct view departed; /* joined view of ended threads, which membarrier(2) covers too */
 	bool accessed[WRITES + READS]; /* not yet known to all */
 	struct store store[STORES]; /* by word, and then in modification order */
 } weak;
@@ -159,7 +159,7 @@ bool weak_has(const volatile void *address)
 	return place_in_views(address) != NO_PLACE;
 }
 
-/* --- what may happen --------------------------------------------------------------------- */
+/* --- options of loads and stores ---------------------------------------------------------- */
 
 /* Bit k: the load may return the k-th store from the newest back. */
 uint32_t weak_load_options(int thread, const volatile void *address)
@@ -384,7 +384,7 @@ static bool known_to_all(const struct view *v)
 	return true;
 }
 
-/* What nobody can tell apart becomes the same bytes. */
+/* Gives states that no thread can tell apart the same bytes. */
 void weak_normalise(void)
 {
 	for (size_t i = 0; i < weak.stores;) {

@@ -69,7 +69,7 @@ struct thread {
 	uint64_t looked_at[(MEMORY_WORDS + 63) / 64];
 };
 
-/* What the checks remember. */
+/* Memory of the checks: events so far, which no thread of the case reads. */
 struct ghost {
 	uint8_t committed[NUMBERS];
 	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* how often */
@@ -77,7 +77,7 @@ struct ghost {
 	uint8_t lost[SMALL_BRANCHES]; /* a branch overrun */
 	uint8_t consumer_died[SMALL_BRANCHES];
 	uint64_t followed; /* by the branch whose upstreams change */
-	uint8_t ends[THREADS]; /* that a consumer has been told of */
+	uint8_t ends[THREADS]; /* ends of stream that each consumer has been told of */
 	uint64_t last_seen[THREADS];
 	uint64_t loaded[THREADS][2]; /* by a litmus test */
 };
@@ -86,14 +86,15 @@ struct world {
 	struct thread thread[THREADS];
 	struct shmring_producer *producer[HANDLES];
 	struct shmring_consumer *consumer[HANDLES];
-	struct shmring_consumer *beside[THREADS]; /* of those who wait for two; they close it */
+	struct shmring_consumer
+	    *beside[THREADS]; /* second consumer of a thread that waits for two; the thread closes it */
 	int outsider; /* the handle that acts while no thread runs */
 	uint32_t deaths;
 	uint32_t heap_used[HANDLES];
 	struct ghost ghost;
 };
 
-/* What an actor has from the beginning. */
+/* Seat that an actor has from the beginning. */
 enum actor_seat { NO_SEAT, A_PRODUCER, A_CONSUMER };
 
 struct actor {
@@ -104,7 +105,7 @@ struct actor {
 	bool in_time; /* its waits have a deadline, which passes when the explorer chooses */
 	uint32_t branch;
 	uint8_t from, to; /* numbers that it pushes */
-	uint8_t slots; /* of each push */
+	uint8_t slots; /* slots of each push */
 };
 
 struct exploration {
@@ -140,14 +141,14 @@ void explore_found(void);
 void explore_wait(void);
 void explore_wait_for(const void *address); /* until this word changes */
 bool explore_is_on(void); /* false before and after: nothing is interleaved then */
-int explore_thread(void); /* who runs */
+int explore_thread(void); /* the running thread */
 void explore_wake(const uint32_t *word, uint32_t threads);
 void explore_queue_on(const uint32_t *word); /* a wake-up counts from now on */
 void explore_leave_queues(void);
-bool explore_is_woken(uint32_t words); /* of those that it is queued on */
+bool explore_is_woken(uint32_t words); /* true if one of the words that the thread is queued on was woken */
 bool explore_sleep_queued(uint32_t words); /* false: its deadline passed meanwhile */
-bool explore_is_late(void); /* the deadline of who runs has passed, or does now */
-void explore_kill_handle(int handle); /* who has it dies: its locks fall */
+bool explore_is_late(void); /* true if the running thread's deadline has passed, or passes now */
+void explore_kill_handle(int handle); /* kills the handle's owner: its locks fall */
 bool explore_spins(void); /* it has looked, and nothing of that has changed since */
 
 /* threads.c */
@@ -163,26 +164,26 @@ static inline bool thread_has_stack(int i)
 }
 
 /* accesses.c */
-extern bool more_is_shared; /* than was known when the exploration began */
-extern uint32_t option; /* of the access that goes on */
+extern bool more_is_shared; /* true if a word turned out to be shared after the exploration began */
+extern uint32_t option; /* option chosen for the access under way */
 void accesses_begin(void); /* nothing is known to be shared */
 void accesses_begin_anew(void); /* with what is known */
-void accesses_print(void); /* those with an order that the case has executed */
+void accesses_print(void); /* prints the accesses with an ordering that the case has executed */
 extern const char *explore_weakened; /* the one access that has no order: FILE:LINE:ACCESS:OPERAND */
 void note_deaths(void);
 void thread_die(int i);
 
 /* weak.c */
-enum { WEAK_OPTIONS = 15 }; /* of one access */
+enum { WEAK_OPTIONS = 15 }; /* options of one access, at most */
 extern bool explore_weak; /* C11's memory model, not sequential consistency */
 extern bool explore_unfinished; /* not everything was searched */
-extern bool explore_fences; /* of a pair of barriers both are full fences */
+extern bool explore_fences; /* true if both barriers of a pair are full fences */
 void weak_begin(const bool *shared);
 bool weak_has(const volatile void *address);
 uint32_t weak_load_options(int thread, const volatile void *address);
 uint32_t weak_store_options(int thread, const volatile void *address);
 uint64_t weak_load(int thread, const volatile void *address, enum explore_order order, uint32_t option);
-uint64_t weak_value(const volatile void *address, uint32_t option); /* that the load would return */
+uint64_t weak_value(const volatile void *address, uint32_t option); /* value that the load would return */
 void weak_store(int thread, void *address, uint64_t value, enum explore_order order, uint32_t option);
 uint64_t weak_rmw_read(int thread, void *address, enum explore_order order);
 void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_order order);
@@ -200,7 +201,7 @@ size_t weak_restore(const uint8_t *state);
 /* states.c */
 void state_describe(void); /* after the ring has been made */
 bool state_includes(const void *address);
-uint8_t *state_save(void); /* to be freed */
+uint8_t *state_save(void); /* the caller frees the state */
 void state_restore(const uint8_t *state);
 bool state_is_new(void);
 size_t state_count(void);
@@ -233,6 +234,6 @@ void consume_out_of_order(int me);
 void scribble_over_ranges(int me);
 void hand_back_without_a_seat(int me);
 void consume_until_interrupted(int me); /* and leaves */
-void produce_until_interrupted(int me); /* what there is room for */
+void produce_until_interrupted(int me); /* pushes while there is room */
 
 #endif

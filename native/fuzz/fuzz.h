@@ -1,5 +1,5 @@
-/* What the fuzz targets share: one small ring, put back before each input, and
- * inputs that say which of its bytes to overwrite. */
+/* Common parts of the fuzz targets: one small ring, restored before each input, and
+ * inputs that say which of the ring's bytes to overwrite. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -12,7 +12,7 @@ enum { FUZZ_SEATS = 8 };
 static inline shmring *fuzz_ring(void)
 {
 	uint64_t number = 0, id;
-	/* As if it were an Arrow IPC message, which begins so. */
+	/* Begins like an Arrow IPC message. */
 	uint8_t long_message[1000] = {0xff, 0xff, 0xff, 0xff, 64};
 	shmring *r =
 	    ring_with(&(struct shmring_options){.slots = 1024, .participants = FUZZ_SEATS, .checksum = true});

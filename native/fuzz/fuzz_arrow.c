@@ -37,7 +37,7 @@ static void touch_bytes(const struct ipc_field *field, const struct ArrowArray *
 	touch(data, (uint64_t)offset_at(array->buffers[1], field->width, array->length));
 }
 
-/* What a reader does who trusts the first and the last offset. */
+/* Reads all values between the first and the last offset, like a reader that trusts these two. */
 static void check_ends(const struct ipc_field *field, const struct ArrowArray *array)
 {
 	int64_t first = offset_at(array->buffers[1], field->width, 0);
@@ -71,7 +71,7 @@ static void count_down(void *context)
 	--*(int *)context;
 }
 
-/* As a reader may: one child is moved out, and goes last. */
+/* Releases the root before one child that was moved out of it: readers may use this order. */
 static void drop(struct ArrowArray *root)
 {
 	struct ArrowArray moved = {0};
@@ -164,7 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size == 0)
 		return 0;
-	copy = malloc(size - 1 + (size == 1)); /* whose end the sanitizer watches */
+	copy = malloc(size - 1 + (size == 1)); /* a block of its own, so that the sanitizer watches its end */
 	memcpy(copy, data + 1, size - 1);
 	building.next = schemas[data[0] % (sizeof schemas / sizeof *schemas)];
 	if (!ipc_layout_of(&layout, build(&building)))

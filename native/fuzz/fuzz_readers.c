@@ -25,7 +25,7 @@ static void set_up(struct ring *f)
 	memcpy(f->image, f->r->cursors, f->bytes);
 }
 
-/* As if it had just come: what the handles remember of the last input is gone. */
+/* Restores the ring and the handles, so that nothing of the last input remains. */
 static void put_back(struct ring *f)
 {
 	memcpy(f->r->cursors, f->image, f->bytes);
