@@ -146,16 +146,44 @@ def test_record_is_written_whole_or_not_at_all(
     java: Java, with_small_shm: Callable[..., list[str]]
 ) -> None:
     command = with_small_shm("1m", *java("io.shmring.spark.write.SinkRecordCheck"))
-    full, *said, foreign = check(command).splitlines()
+    full, *lines = check(command).splitlines()
+    said, (foreign, *planted, sparse) = lines[:6], lines[6:]
     assert "cannot note epoch 0" in full
     assert 'ring "check"' in full
     assert "No space left on device" in full
     assert said == [
         "false Optional.empty",
         "Optional.empty",
+        "rw-------",
         "Optional[0 true]",
         "Optional.empty",
         "Optional[1 true]",
     ]
     assert ".shmring-sink-shmring.check-" in foreign
     assert "is no record of a query" in foreign
+    assert "is no record of a query" in sparse
+    for refused in planted:
+        assert 'ring "check": cannot ' in refused
+    causes = [
+        "it has a second name (hard link)",
+        *["it is not a regular file"] * 3,
+        "other users may write it (mode 0666)",
+    ]
+    for cause, read, write in zip(causes, planted[::2], planted[1::2], strict=True):
+        assert f": {cause}" in read
+        assert f": {cause}" in write
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
+def test_record_that_another_user_has_planted_stops_the_query(
+    stream: Callable[..., StreamingQuery], ring: shmring.Ring
+) -> None:
+    query = stream(ring.name, range(100))
+    planted = record(ring, query)
+    planted.write_text(planted.read_text().replace(" 0 0 done", " 9 0 done"))
+    os.chown(planted, 65534, -1)
+    with pytest.raises(StreamingQueryException, match="it belongs to user 65534, not to you"):
+        stream(ring.name, range(100, 200))
+    planted.unlink()
+    stream(ring.name)
+    assert rows(ring) == list(range(200))

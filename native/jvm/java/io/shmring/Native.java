@@ -118,6 +118,10 @@ final class Native {
 
   static native void fill(long producer, long at, byte[] path, long offset, long length);
 
+  static native byte[] readOwn(byte[] path, int mode, int most) throws IOException;
+
+  static native void writeOwn(byte[] path, int mode, byte[] content) throws IOException;
+
   static native ByteBuffer wrap(long address, long length);
 
   /** The address of a direct buffer, which must be kept while the address is used. */

@@ -1,18 +1,10 @@
 package io.shmring.spark.write;
 
-import static java.nio.file.LinkOption.NOFOLLOW_LINKS;
-import static java.nio.file.StandardOpenOption.CREATE;
-import static java.nio.file.StandardOpenOption.WRITE;
-
+import io.shmring.OwnFile;
 import io.shmring.Ring;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Optional;
 import java.util.UUID;
@@ -34,11 +26,13 @@ final class SinkRecord {
 
   private final String name;
   private final Path path;
+  private final OwnFile file;
   private final UUID ring;
 
   SinkRecord(Ring ring, String query) {
     this.name = ring.name();
     this.path = ring.path().resolveSibling(PREFIX + ring.path().getFileName() + "-" + query);
+    this.file = new OwnFile(path, ring.path());
     this.ring = ring.info().uuid();
   }
 
@@ -47,19 +41,21 @@ final class SinkRecord {
    * first record was not completed then, and nothing is published before it is.
    */
   Optional<Entry> read() {
-    String text;
-    try (InputStream file = Files.newInputStream(path, NOFOLLOW_LINKS)) {
-      text = new String(file.readAllBytes(), StandardCharsets.ISO_8859_1);
-    } catch (NoSuchFileException error) {
-      return Optional.empty();
+    Optional<byte[]> bytes;
+    try {
+      bytes = file.read(SIZE);
     } catch (IOException error) {
       throw new UncheckedIOException(
-          String.format("ring \"%s\": cannot read the query's record %s: %s", name, path, error),
+          String.format(
+              "ring \"%s\": cannot read the query's record %s: %s. Remove the file if the ring has"
+                  + " no epoch of this query, or start the query with another checkpoint",
+              name, path, error.getMessage()),
           error);
     }
-    return text.length() < SIZE
-        ? Optional.empty()
-        : Optional.of(parsed(text)).filter(found -> found.ring().equals(ring));
+    return bytes
+        .filter(record -> record.length == SIZE)
+        .map(record -> parsed(new String(record, StandardCharsets.ISO_8859_1)))
+        .filter(found -> found.ring().equals(ring));
   }
 
   private Entry parsed(String text) {
@@ -83,32 +79,16 @@ final class SinkRecord {
 
   void write(long epoch, long sequence, boolean done) {
     String text = ring + " " + epoch + " " + sequence + " " + (done ? "done" : "begun");
-    ByteBuffer bytes =
-        ByteBuffer.wrap(
-            String.format("%-" + (SIZE - 1) + "s%n", text).getBytes(StandardCharsets.US_ASCII));
-    try (FileChannel file = FileChannel.open(path, CREATE, WRITE, NOFOLLOW_LINKS)) {
-      if (file.write(bytes, 0) < SIZE) {
-        throw new IOException("No space left on device");
-      }
+    String line = String.format("%-" + (SIZE - 1) + "s%n", text);
+    try {
+      file.write(line.getBytes(StandardCharsets.US_ASCII));
     } catch (IOException error) {
-      removeUnlessWhole();
       throw new UncheckedIOException(
           String.format(
               "ring \"%s\": cannot note epoch %d of the query in %s: %s. The ring %s the epoch; let the"
                   + " query write there (is there room in that folder?), and start it again",
               name, epoch, path, error.getMessage(), done ? "has" : "does not have"),
           error);
-    }
-  }
-
-  /** An earlier record is in a page already, so writing it needs no room. */
-  private void removeUnlessWhole() {
-    try {
-      if (Files.size(path) < SIZE) {
-        Files.delete(path);
-      }
-    } catch (IOException error) {
-      return; // read() ignores it
     }
   }
 }
