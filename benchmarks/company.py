@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT = 0.15  # of a core
+LIMIT = 0.15  # share of a core
 LEAST_SECONDS = 0.05  # in sum; see above
 WINDOW = 0.4  # seconds of a look
 
@@ -88,7 +88,7 @@ class Mark:
         return foreign / took if foreign > LEAST_SECONDS and took > 0 else 0.0
 
     def _kernel_until(self, now: Mark) -> float:
-        """What threads of the kernel took on our cores: they write what others have asked for."""
+        """Seconds that kernel threads took on our cores, to write data of other processes."""
         cores = os.sched_getaffinity(0)
         took = 0.0
         for pid, thread in now.kernel.items():

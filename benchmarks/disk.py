@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# What a plain writer writes at once: the page cache takes less at a time with more effort, and more
-# with far more, where it looks for huge pages for it (ext4 of Linux 6.16 and later).
+# Bytes that a plain writer writes at once. Smaller pieces cost the page cache more effort; larger
+# ones cost far more if it looks for huge pages for them (ext4 of Linux 6.16 and later).
 PIECE = 1 << 20
 
 # Beside the sources, because /tmp is memory on many machines.

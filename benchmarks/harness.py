@@ -74,7 +74,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Target:
-    """What a row should reach.
+    """The value that a row should reach.
 
     Parameters
     ----------

@@ -28,13 +28,13 @@ from benchmarks.payload import (
 )
 from benchmarks.processes import Gate, Role, run_together
 
-EXPECTED_BYTES = 1 << 30  # of a stream, at most
+EXPECTED_BYTES = 1 << 30  # bytes of a stream, at most
 PLAIN_COMMITS = "plain: a 300-byte write and a sync each"
 
 
 @dataclass
 class Work:
-    """What the journal did in this round."""
+    """Work of the journal in one round."""
 
     nbytes: int = 0
     syncs: int = 1

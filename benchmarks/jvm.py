@@ -83,7 +83,7 @@ def _own() -> str:
 
 @functools.cache
 def _class_path(peer: str) -> str:
-    """What the class ``peer`` needs, itself included."""
+    """Class path of everything that the class ``peer`` needs, itself included."""
     need("java", "javac", package="openjdk-17-jdk-headless")
     jars = _own() if peer == "ShmringPeer" else _peers()
     classes = BUILD / peer
@@ -93,5 +93,5 @@ def _class_path(peer: str) -> str:
 
 
 def command(peer: str) -> list[str]:
-    """Of a JVM that is a side of the class ``peer``."""
+    """Command line of a JVM that is one side of the class ``peer``."""
     return ["java", *OPTIONS, "-cp", _class_path(peer), "Side", peer]

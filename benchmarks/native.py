@@ -66,7 +66,7 @@ def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, fl
 
 
 def limit(what: str, seconds: float, **options: Any) -> dict[str, float]:
-    """What the machine can do: memcpy or cacheline.
+    """Limits of the machine: memcpy or cacheline.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is sent: 300-byte messages, batches of them, and Arrow batches."""
+"""Payloads: 300-byte messages, batches of them, and Arrow batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES = 300
 MESSAGE = bytes(i * 7 % 256 for i in range(MESSAGE_BYTES))
 
-# What shmring.create() makes unless it is told otherwise: 19.7 MB of payload.
+# Default of shmring.create(): 19.7 MB of payload.
 DEFAULT_SLOTS = 65_536
 
 # Messages in a batched push, and at most in a batched read.
@@ -57,7 +57,7 @@ def arrow_batch(nbytes: int) -> pa.RecordBatch:
 
 
 def read_batch(batch: pa.RecordBatch, touch: bool) -> int:
-    """What a reader does with a batch; the number of its rows.
+    """Reads a batch as a reader does, and returns the number of its rows.
 
     Parameters
     ----------

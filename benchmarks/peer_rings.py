@@ -15,8 +15,8 @@ from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
 from benchmarks.sides import Sides
 
 RATE = "M msg/s"
-SECONDS = 0.3  # of a sample at most: there are many
-WARM_UP = 1.0  # of a JVM, which compiles
+SECONDS = 0.3  # longest sample, because there are many
+WARM_UP = 1.0  # seconds in which a JVM compiles
 
 # Messages in a batch of C and the JVM: 77 KB.
 SOME = 256

@@ -49,7 +49,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Role:
-    """What one process does: ``target(gate, *args)``; all pass as many gates.
+    """Work of one process: ``target(gate, *args)``; all pass as many gates.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class _Run:
         self.processes.append(process)
 
     def busy(self) -> list[Connection]:
-        """Those that are neither at a gate nor done."""
+        """Processes that are neither at a gate nor done."""
         return [c for c in self.roles if c not in self.results and c not in self.at_gate]
 
     def hear(self, connection: Connection) -> None:

@@ -125,7 +125,7 @@ def print_question(console: Console, question: Question) -> None:
 
 
 def _samples(questions: Sequence[Question]) -> str:
-    """What became of them, and how the cores lay."""
+    """Line about repeated samples and the distance between the cores."""
     rows = [row for question in questions for row in question.rows]
     lines = [way for row in rows for sample in row.samples if sample.line for way in sample.line]
     text = (
@@ -189,7 +189,7 @@ def _versions() -> dict[str, str]:
 
 
 def _placement() -> str:
-    """Which cores the two processes of a row have, and what the machine says they share."""
+    """Cores of a row's two processes, and the caches that these share."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         return f"CPU {allowed[0]} for both"

@@ -126,7 +126,7 @@ class Sides:
                 left.unlink(missing_ok=True)
 
     def measure(self, peer: str, acts: Sequence[str], seconds: float, **more: Any) -> list[Any]:
-        """What each of the processes found; the first time it is done once before."""
+        """Results of all processes; the first call runs once more before, to warm up."""
         what = (peer, *acts, more["how"], more["bytes"])
         if self._warm_up and what not in self._warm:
             self._measure(peer, acts, self._warm_up, **more)

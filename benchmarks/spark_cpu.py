@@ -1,4 +1,4 @@
-"""Which threads and processes of a Spark job use the CPU."""
+"""CPU time of a Spark job by its threads and processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _threads(process: Path) -> dict[int, tuple[str, float]]:
 
 
 def cpu_use(besides: Collection[int] = ()) -> CpuUse:
-    """Of the descendants of this process; with those of theirs who have ended.
+    """CPU time of this process's descendants, ended ones included.
 
     Parameters
     ----------

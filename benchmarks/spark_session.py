@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.harness import Unavailable
 
 WORKERS = 2
-# Of every session, whatever starts it.
+# Settings of every session, however it is started.
 SESSION = {
     "spark.master": f"local[{WORKERS}]",
     "spark.app.name": "shmring benchmarks",

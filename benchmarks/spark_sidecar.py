@@ -28,7 +28,7 @@ DIRECT = "identity sidecar through the ring, straight from the JVM"
 OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
 OVER_NUMBERS = "over parquet of ten numbers: identity mapInArrow, no sidecar"
 UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
-# What README draws.
+# Bars of README.
 BARS = {
     "Spark, default maxBytesPerBatch": AT_DEFAULT,
     "Spark at its best": IDENTITY,
@@ -38,7 +38,7 @@ BARS = {
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
-WARM_UP_SECONDS = 20.0  # of a row before its first sample: what runs once a batch is compiled late
+WARM_UP_SECONDS = 20.0  # before a row's first sample: code that runs once a batch is compiled late
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
 BATCH = 10_000  # rows, where nobody says how many
@@ -101,7 +101,7 @@ class _Job:
         apply: Callable[[Any], Any],
         *wanted: tuple[str, int],
     ) -> Any:
-        """What `make` makes; made, and the totals of its answers checked, once."""
+        """The function that `make` makes; it is made, and its totals are checked, once."""
         if name not in self._functions:
             function = make()
             totals = tuple(apply(function).selectExpr(*(text for text, _ in wanted)).first())
@@ -239,7 +239,7 @@ def _by_ring(job: _Job) -> Callable[..., Any]:
 
 
 def added(batch: Any) -> Any:
-    """What a sidecar answers."""
+    """Adds two columns: the function that the sidecar serves."""
     import pyarrow as pa
 
     return pa.record_batch([_added(*batch.columns)], names=["sum"])

@@ -1,4 +1,4 @@
-"""Who uses whom in C, and who imports whom in Java and Python, read from the code.
+"""Arrows between the parts of the code: calls in C, imports in Java and Python.
 
 `make arrows` prints it, `make lint` checks it (--check). Each part of the code (layers.toml
 beside this file) is a list of layers, top first. A unit (a C file with its header, a Java
@@ -25,7 +25,7 @@ Arrows = dict[str, set[str]]
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"' + r"|'(?:\\.|[^'\\\n])*'")
 _INCLUDE = re.compile(r'^\s*#\s*include "(\w+)\.h"', re.MULTILINE)
-# What a header says of functions that are elsewhere.
+# A header's declaration of a function that is defined elsewhere.
 _PROTOTYPE = re.compile(r"^(?!static)\w[\w\s*]*?\b\w+\([^;{}]*\);", re.MULTILINE)
 # A definition that others can use: not static, or inline in a header.
 _DEFINED = re.compile(
@@ -68,7 +68,7 @@ def java_arrows(folder: Path) -> Arrows:
 
 
 def _imports(node: ast.AST) -> set[str]:
-    """What is imported in a module and its functions, but for types alone."""
+    """Names imported in a module and its functions, except for type checking."""
     if isinstance(node, ast.ImportFrom) and node.module:
         return {f"{node.module}.{alias.name}" for alias in node.names}
     if isinstance(node, ast.Import):
@@ -116,7 +116,7 @@ class Part(NamedTuple):
     allow: dict[str, str]
 
     def wrong(self, arrows: Arrows) -> list[str]:
-        """What contradicts the layers, a line each."""
+        """Arrows and rows that contradict the layers, a line each."""
         number = {unit: n for n, layer in enumerate(self.layers) for unit in layer}
         drawn = {
             f"{unit} -> {target}": number[target] - number[unit]

@@ -72,7 +72,7 @@ def publish(jar: Path, spark_jars: Path, work: Path, repository: Path) -> Path:
     sources, docs = work / "sources", work / "javadoc"
     for folder in (sources, docs):
         shutil.rmtree(folder, ignore_errors=True)
-    for part in ("java", "resources"):  # what the jar is made of
+    for part in ("java", "resources"):  # sources of the jar
         shutil.copytree(java / part, sources, dirs_exist_ok=True)
     for name in ("LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, sources)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "pyyaml", "pyarrow", "pandas", "polars", "duckdb")
 TOOLS += ("nanoarrow", "uvloop")
 QUICK = "not (spark or java or kill or crash or database or slow or long)"
-# What the quick tests leave out, and the tests of the source tree: they are the same for all.
+# Tests that are the same for all Pythons: slow ones, and tests of the source tree.
 NOT_HERE = ("jvm", "spark", "table_ring")
 NOT_HERE += ("test_types.py", "test_deploy.py", "test_docs.py", "test_stub.py", "test_version.py")
 

@@ -29,7 +29,7 @@ from interpreters import SUPPORTED, interpreters
 ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
 SHELL = ("bash", "sh", "env")
-SPARKS = ("dirname", "java", "ps", "uname", "cp")  # what Spark's scripts call, and a JRE
+SPARKS = ("dirname", "java", "ps", "uname", "cp")  # commands of Spark's scripts, and a JRE
 OF_SPARK = ("A Spark job, one line more", "A model beside Spark")  # sections of README
 MACHINES = ("x86_64", "aarch64")
 FOREIGN = "aarch64"
@@ -81,7 +81,7 @@ def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
 
 
 def check_contents(wheel: Path, machines: Sequence[str]) -> None:
-    """That a wheel has all that a user of any language needs, and each library once."""
+    """Check that a wheel has all that a user of any language needs, and each library once."""
     with zipfile.ZipFile(wheel) as archive:
         files = archive.namelist()
         pages = [file for file in archive.infolist() if file.filename.startswith("shmring/docs/")]

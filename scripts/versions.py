@@ -26,7 +26,7 @@ SPARKS = ("4.1", "4.2", "4.3")
 OTHER_JAVAS = "usr/lib/jvm/*21*/bin/java"
 HERE = Path("build/versions")
 
-# What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
+# Tests that use Spark's interfaces. Kill and cluster tests take long, and use no others.
 IN_JVM = (
     *("tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
     *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),

@@ -65,7 +65,7 @@ def compiler(machine: str, folder: Path) -> Path:
 
 
 def defines(machine: str, work: Path) -> dict[str, object]:
-    """What CMake is told in order to build for a machine."""
+    """CMake definitions for a build for a machine."""
     return {
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": machine,
@@ -122,7 +122,7 @@ def make_wheel(machine: str, work: Path, dist: Path, jar: Path) -> Path:
 
 
 def check_glibc(wheel: Path, machine: str, work: Path) -> None:
-    """That the wheel needs nothing but the C library that its tag promises."""
+    """Check that the wheel needs nothing but the C library that its tag promises."""
     said = run(work / LOG, "auditwheel", "show", wheel)
     found = re.search(rf'platform tag:\s"manylinux_(\d+)_(\d+)_{machine}"', said)
     if found is None or (int(found[1]), int(found[2])) > tuple(map(int, GLIBC.split("."))):

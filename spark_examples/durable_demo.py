@@ -58,7 +58,7 @@ def read(name: str, directory: Path) -> None:
 
 
 def numbers(journal: Path) -> list[tuple[int, int, int]]:
-    """What is in the journal: message_id, producer, number."""
+    """Messages in the journal: message_id, producer, number."""
     if not any(journal.glob("*.journal")):
         return []
     found: list[tuple[int, int, int]] = []

@@ -145,7 +145,7 @@ def compare_ways(spark: Any, lines: Any) -> bool:
 
 
 class Job(NamedTuple):
-    """What a job has computed, and what it took; loads are times in seconds."""
+    """Rows of a job, its time in seconds, and the seconds of each load of the model."""
 
     rows: list[tuple[Any, ...]]
     seconds: float
@@ -169,7 +169,7 @@ def run(scored: Any, *kinds: str) -> Job:
 
 
 def scored_by_pandas(lines: Any) -> Any:
-    """As Spark's manual has it: an iterator, so that the model is loaded once a task."""
+    """Score by an iterator, as Spark's manual advises: it loads the model once a task."""
     from pyspark.sql.functions import pandas_udf
     from scorer import FEATURES
 

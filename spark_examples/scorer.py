@@ -1,6 +1,6 @@
-"""What the sidecar of score_lineitem.py serves: a model.
+"""Model that the sidecar of score_lineitem.py serves.
 
-It predicts from a line of an order whether it will be returned.
+The model predicts from a line of an order whether the line will be returned.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ WINDOWS = pa.schema(
 )
 
 SYMBOLS = ["AAPL", "IBM", "ORCL", "SAP"]
-BEGIN = 1_700_000_000  # of the ticks, in seconds since 1970: a whole number of windows
-SECONDS = 60  # of ticks
+BEGIN = 1_700_000_000  # time of the first tick, seconds since 1970: a whole number of windows
+SECONDS = 60  # duration of the ticks
 PER_SECOND = 1000
 WINDOW = 5  # seconds
 
@@ -116,7 +116,7 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _remove_record(ring: shmring.Ring, query: str) -> None:
-    """What the ring remembers of the query outlives both; here the query will not come again."""
+    """Remove the ring's record of the query, which outlives both: this query will not come again."""
     folder, file = os.path.split(ring.path)
     os.unlink(os.path.join(folder, f".shmring-sink-{file}-{query}"))
 

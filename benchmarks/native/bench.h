@@ -1,4 +1,4 @@
-/* What the native benchmarks share: clocks, cores, options, child processes. */
+/* Common parts of the native benchmarks: clocks, cores, options, child processes. */
 #ifndef SHMRING_BENCH_H
 #define SHMRING_BENCH_H
 
@@ -189,7 +189,7 @@ static inline void times_print(struct times *t)
 	free(t->ns);
 }
 
-/* What a program measures, by its first argument; the last one has no name. */
+/* Measurements of a program, chosen by its first argument; the last entry has no name. */
 struct measurement {
 	const char *name;
 	void (*run)(char **argv);

@@ -1,4 +1,4 @@
-/* What the machine can do without any ring.
+/* Limits of the machine without any ring.
  *
  *   limits memcpy block=BYTES working=BYTES seconds=S
  *   limits cacheline seconds=S

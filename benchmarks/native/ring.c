@@ -31,10 +31,10 @@ struct stream {
 	uint64_t slots;
 	uint32_t batch; /* messages a push, of a slot each unless it is 1 */
 	uint32_t take; /* messages a take */
-	uint32_t bytes; /* of a message */
+	uint32_t bytes; /* bytes of a message */
 	uint32_t producers;
 	uint32_t consumers;
-	bool each; /* a branch a consumer, who sees all; otherwise one branch, whose work they share */
+	bool each; /* true: each consumer has a branch and sees all messages; false: all share one branch */
 	bool single;
 	bool as_array;
 	uint8_t wait;
@@ -81,7 +81,7 @@ static void push(const struct stream *s, shmring_producer *producer, const char 
 	must(status, "push");
 }
 
-/* What is sent in a push. */
+/* Makes the rows of one push. */
 static char *make_rows(const struct stream *s)
 {
 	size_t room = (size_t)s->batch * s->bytes;

@@ -1,4 +1,4 @@
-/* What the benchmarks on rings share. */
+/* Common parts of the benchmarks on rings. */
 #ifndef SHMRING_BENCH_RINGS_H
 #define SHMRING_BENCH_RINGS_H
 

@@ -61,14 +61,14 @@ class Case:
 
     @property
     def jobs(self) -> list[str]:
-        """What each connection does: + pushes, - pops."""
+        """Jobs of each connection: + pushes, - pops."""
         if self.at_once:
             return ["+"] * (self.connections // 2) + ["-"] * (self.connections // 2)
         return ["+-"] * self.connections
 
 
 class Moved(NamedTuple):
-    """What one connection did in one phase, with the CPU seconds of its session and client."""
+    """Work of one connection in one phase, with the CPU seconds of its session and client."""
 
     job: str
     messages: int
@@ -83,8 +83,8 @@ def _client(gate: Gate, queue: str, url: str, case: Case, jobs: str, seconds: fl
     session = Path(f"/proc/{client.session}/schedstat")
     found: list[Moved] = []
     for job in jobs:
-        # Who pops what is there must not run dry: all push for longer before. And tables of INSERT
-        # and DELETE slow down while rows come and go at once; it takes them a while.
+        # A pop phase must not run dry, so all push for longer before it. Tables of INSERT and
+        # DELETE slow down while rows come and go at once, but only after a while.
         lasting = seconds * (3.0 if case.at_once else 1.5 if job == "+" else 1.0)
         misses = NEVER if case.at_once else DRY[case.where]
         gate.wait()

@@ -23,7 +23,7 @@ NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
 INVENTORS = "inventors' algorithm, in a function"
 RING, SCATTERED = "TableRing", "TableRing, scattered"
 QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, RING, SCATTERED)
-# Of the rings. A phase that pushes more ends when they are full.
+# Slots of the rings. A phase that pushes more ends when they are full.
 SLOTS = 100_000
 
 _OLDEST = "DELETE FROM naive WHERE id IN (SELECT id FROM naive ORDER BY id LIMIT {count} FOR UPDATE"
@@ -178,7 +178,7 @@ def connect(url: str, durability: str) -> psycopg.Connection[Any]:
     address = url.replace("postgresql+psycopg://", "postgresql://")
     connection = psycopg.connect(address, autocommit=True)
     level = "on" if durability == "sync" else "off"
-    # As TableRing sets its own sessions, lest a plan be kept that was made for an empty table.
+    # TableRing's own settings: no plan is kept that was made for an empty table.
     connection.execute(
         f"SET synchronous_commit = {level}; SET plan_cache_mode = force_generic_plan;"
         "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off;"
@@ -214,7 +214,7 @@ def _pop(queue: str, count: int) -> str:
 
 
 def _steps(queue: str) -> dict[str, tuple[str, str]]:
-    """What one step of each loop does, and what it does when nothing was moved."""
+    """SQL of one step of each loop, and SQL for a step that moved nothing."""
     if queue in _POP:
         push, pop = _push(queue, 1, "1", "one"), f"{_pop(queue, 1)} INTO data"
         return {"push": (f"{push}; hit := true", "NULL"), "pop": (f"{pop}; hit := FOUND", "NULL")}

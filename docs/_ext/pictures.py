@@ -33,7 +33,7 @@ SLOTS = {
     "c": COLOURS["blue"],  # claimed, or just published
     "m": COLOURS["green"],  # a message
     "h": COLOURS["amber"],  # held by somebody
-    "x": COLOURS["red"],  # of the dead
+    "x": COLOURS["red"],  # held by a dead process
     "-": COLOURS["grey"],  # done with
 }
 SLOT = 36

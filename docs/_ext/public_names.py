@@ -24,7 +24,7 @@ MODULES = (
 
 
 def public_names() -> dict[str, Any]:
-    """What the package's modules export, by the name that users know: the shortest one."""
+    """Exports of the package's modules, by the name that users know: the shortest one."""
     found: dict[str, Any] = {}
     seen: set[int] = set()
     for module in MODULES:

@@ -15,10 +15,10 @@ public final class Many {
           1000,
           (index, room) -> {
             room.putLong(0, index);
-            return Long.BYTES; // of at most 300
+            return Long.BYTES; // at most 300
           });
       MessageHandler add = message -> sum[0] += message.getLong(0);
-      while (consumer.drain(add, 256) > 0) {} // what is there; with a Duration it waits
+      while (consumer.drain(add, 256) > 0) {} // takes waiting messages only; with a Duration it waits
     }
     System.out.println(sum[0]);
   }

@@ -17,7 +17,7 @@ public final class One {
         }
       }
     } catch (EndOfStreamException end) {
-      // as it should be
+      // The producer ended the stream.
     }
   }
 }

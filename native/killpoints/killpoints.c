@@ -79,7 +79,7 @@ static void play(void *argument)
 	step_end();
 }
 
-/* --- those who live on ------------------------------------------------------------------ */
+/* --- survivors -------------------------------------------------------------------------- */
 
 static void arrive(struct survivors *s, const struct operation *o)
 {
@@ -144,7 +144,7 @@ static void check_works(struct survivors *s)
 	}
 }
 
-/* What follows from the upstreams does so, whoever died changing them. */
+/* Checks that followers and roots agree with the branches' upstreams, also after a death within a change. */
 static void check_graph(const shmring *r)
 {
 	uint64_t roots = 0, followers[BRANCHES] = {0};
@@ -346,7 +346,7 @@ static int run_task(void *argument)
 	return t->result->broken != 0;
 }
 
-/* Of a task that was killed, or could not go on. */
+/* Prints the ending of a child that was killed or could not go on. */
 static void say_ending(int status)
 {
 	if (WIFSIGNALED(status))

@@ -1,5 +1,5 @@
-/* What the child does while it is stepped, and what must be true after its
- * death at any point of it. */
+/* Operations that a child executes step by step, and the properties that must
+ * hold after its death at any instruction. */
 #ifndef KILLPOINTS_OPERATION_H
 #define KILLPOINTS_OPERATION_H
 
@@ -7,7 +7,7 @@
 
 #define BIT(number) (UINT64_C(1) << (number))
 
-/* What "b" has to release before the child acts. */
+/* Messages that "b" has to release before the child acts. */
 #define SIX_WAITING (BIT(6) - 1)
 
 /* The child's side. Messages are numbers below 64; a mask has a bit for each.
@@ -27,13 +27,13 @@ struct victim {
 	struct progress *shared;
 };
 
-/* Those who live on: a consumer of "b", one of "w", and a producer. */
+/* Survivors of the child: a consumer of "b", a consumer of "w", and a producer. */
 struct survivors {
 	shmring *r;
 	shmring_producer *p;
 	shmring_consumer *b, *w;
 	const struct progress *victim;
-	/* What the points before this one have shown and no later one may undo. */
+	/* Masks of messages that earlier kill points have shown; no later point may undo them. */
 	uint64_t arrived;
 	uint64_t gone;
 };
@@ -50,13 +50,13 @@ struct operation {
 	void (*check)(struct survivors *s); /* beyond what must hold after all of them */
 	struct shmring_options options;
 	bool alone; /* the survivors cannot be there beside the child */
-	bool drops; /* what it does may end "b" */
-	uint64_t pushes; /* what it publishes, all in one step */
-	uint64_t takes; /* what it takes */
-	uint64_t held; /* what the dead, or the child when it enters, hold already */
+	bool drops; /* the operation may end "b" */
+	uint64_t pushes; /* messages that the operation publishes, all in one step */
+	uint64_t takes; /* messages that the operation takes */
+	uint64_t held; /* messages that the dead, or the child when it enters, hold already */
 	enum ends ends;
 	bool numbered; /* "b" has something else to release than the six */
-	uint64_t behind; /* what "w" has still to see */
+	uint64_t behind; /* messages that "w" has still to see */
 };
 
 /* The operations on one subject, a file each. */

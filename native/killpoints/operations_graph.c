@@ -1,7 +1,7 @@
 /* Branches that come and go, and whom they follow. */
 #include "scenes.h"
 
-/* What lies behind an open claim is the next one's. */
+/* Enters with an open claim; messages behind it belong to the next claim. */
 static void enter_with_claim(struct victim *v)
 {
 	enter_producer(v);

@@ -42,7 +42,7 @@ static void act_abandon(struct victim *v)
 	shmring_consumer_abandon(v->m);
 }
 
-/* As shmring_consumer_close() does where it cannot get the admin lock. */
+/* Abandons the seat, like shmring_consumer_close() if the admin lock cannot be had. */
 static void act_give_up(struct victim *v)
 {
 	seat_abandon(v->r, v->m->seat_index);
@@ -63,7 +63,7 @@ static void act_recover(struct victim *v)
 	NEED(shmring_recover(v->r, NULL) == SHMRING_OK);
 }
 
-/* What lies in the folder beside the ring in which another one is made. */
+/* Returns the path of a file in the folder beside the ring in which another ring is made. */
 static const char *nursery(const char *ring, const char *file)
 {
 	static char path[400];
@@ -112,8 +112,8 @@ static int sweep_nursery(int *files)
 	return swept;
 }
 
-/* What has the ring's name is a ring, of somebody who is dead; what else lies there
- * is a draft, and gc knows it; and a ring can be made. */
+/* Checks that the file with the ring's name is a ring of a dead process, that every other file
+ * is a draft known to gc, and that a ring can be made. */
 static void check_created(struct survivors *s)
 {
 	struct shmring_participant_info seat;

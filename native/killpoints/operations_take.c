@@ -58,7 +58,7 @@ static void enter_with_one_lease(struct victim *v)
 	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
 }
 
-/* Of a seat's 48 ranges one is left: the first is of WHOLE messages, each other of one. */
+/* Leaves one of a seat's 48 ranges free: the first range has WHOLE messages, every other has one. */
 static void enter_with_many_leases(struct victim *v)
 {
 	enter_consumer(v);
@@ -156,7 +156,7 @@ static void act_take_overrun(struct victim *v)
 
 static void act_take_overrun_twice(struct victim *v)
 {
-	act_take_overrun(v); /* what the dead one held, then what nobody had taken */
+	act_take_overrun(v); /* first the dead consumer's messages, then messages that no consumer had taken */
 	act_take_overrun(v);
 }
 

@@ -1,4 +1,4 @@
-/* What is there before an operation, and what the child has when its stepping begins. */
+/* Rings before an operation, and the handles that the child has when its stepping begins. */
 #include "scenes.h"
 
 const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
@@ -67,7 +67,7 @@ static int die_filling_a_batch(void *path)
 	shmring_producer *p = producer_of(r);
 	int64_t lo = shmring_next(p, 5);
 
-	for (uint64_t i = 1; i < 5; i++) /* as publish_ones() leaves it, its first row missing */
+	for (uint64_t i = 1; i < 5; i++) /* the state in publish_ones() before the first row is published */
 		control_at(r, (uint64_t)lo + i)->published = (uint64_t)lo + i + 1;
 	raise(SIGKILL);
 	return 1;
@@ -102,7 +102,7 @@ void enter_consumer(struct victim *v)
 	v->m = consumer_of(v->r, "b");
 }
 
-/* What the queue table shows of the operation's messages. */
+/* Returns the operation's messages that the queue table shows. */
 uint64_t visible_in_table(const shmring *r)
 {
 	struct shmring_row row;

@@ -1,10 +1,10 @@
-/* What is there before the child acts, and what is seen of it afterwards. */
+/* Rings before the child acts, and looks at them afterwards. */
 #ifndef KILLPOINTS_SCENES_H
 #define KILLPOINTS_SCENES_H
 
 #include "operation.h"
 
-/* What acts on the six, as designated initializers. */
+/* Designated initializers of operations on the six messages. */
 #define PRODUCER(function) .build = build_six, .enter = enter_producer, .act = function
 #define CONSUMER(function) .build = build_six, .enter = enter_consumer, .act = function
 
@@ -20,6 +20,6 @@ void build_orphan(shmring *r);
 void build_dead(shmring *r);
 void enter_producer(struct victim *v);
 void enter_consumer(struct victim *v);
-uint64_t visible_in_table(const shmring *r); /* of the numbers */
+uint64_t visible_in_table(const shmring *r); /* mask of the numbers */
 
 #endif

@@ -18,7 +18,7 @@
 #define VISIT_COST 2
 
 struct trace_step {
-	uintptr_t address; /* of the next instruction, after this many steps */
+	uintptr_t address; /* address of the next instruction, after this many steps */
 	uint32_t visit; /* how often it has come by here, this time included */
 	uint32_t start; /* the cheapest step to put the breakpoint at */
 	uint32_t cost; /* stops to here from the beginning */

@@ -3,9 +3,9 @@ import java.nio.file.Path;
 /** A transport: its ends, each in a process of its own, meet in a folder. */
 interface Peer {
   /**
-   * What an end is told of the other.
+   * Facts that an end is told of the other end.
    *
-   * @param how of the ways that the transport has: `one`, `offer`, `batch` or `block`
+   * @param how way of the transport: `one`, `offer`, `batch` or `block`
    * @param largest bytes of a message
    */
   record Link(Path folder, String channel, String how, int largest) {
@@ -27,7 +27,7 @@ interface Peer {
   /** An end that reads; it waits until the sender is there. */
   Receiver receiver(Link link) throws Exception;
 
-  /** What the transport wants done now and then, while the sender waits or between its trips. */
+  /** Does the transport's periodic work, while the sender waits or between its trips. */
   default void idle() {}
 
   interface Sender extends AutoCloseable {
@@ -44,7 +44,7 @@ interface Peer {
       return 1024;
     }
 
-    /** What the other end adds up for one of them. */
+    /** Returns the sum that the other end computes for one message. */
     default long sum(long source, int length) {
       return Tally.sum(source, length);
     }

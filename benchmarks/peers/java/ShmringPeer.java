@@ -12,7 +12,7 @@ public final class ShmringPeer implements Peer {
   private static final int SLOTS = 65_536; // 19.7 MB
   private static final int SLOTS_OF_LARGE = 262_144; // 79 MB
   private static final int BATCH = 256;
-  private static final int MOST_MESSAGES = 256; // as Aeron's and Agrona's readers
+  private static final int MOST_MESSAGES = 256; // the limit of Aeron's and Agrona's readers
 
   private static byte[] copy(long source, int length) {
     byte[] data = new byte[length];
@@ -122,7 +122,7 @@ public final class ShmringPeer implements Peer {
     return new Receiver() {
       private Tally tally;
       private final MessageHandler handler =
-          message -> tally.take(message.address(), (int) message.length()); // as the others do
+          message -> tally.take(message.address(), (int) message.length()); // like all peers
 
       @Override
       public void poll(Tally tally) throws Exception {

@@ -59,9 +59,9 @@ public final class Side {
         LINES.add(line);
       }
     } catch (IOException gone) {
-      // as at its end
+      // The runner's death ends this side, like its end of input.
     }
-    Runtime.getRuntime().halt(0); // the runner is gone: whatever waits for another process
+    Runtime.getRuntime().halt(0); // the runner is gone, so no thread may wait for another process
   }
 
   private void measure(String act) throws Exception {

@@ -1,7 +1,7 @@
 import java.lang.reflect.Field;
 import sun.misc.Unsafe;
 
-/** What has been received: every byte is read, where it lies. */
+/** Sums the received messages: reads every byte in place. */
 final class Tally {
   static final int MESSAGE = 300;
   static final int END = 8; // the length of the last message

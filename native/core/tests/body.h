@@ -1,5 +1,5 @@
-/* What messages of traffic say: whose they are, which one, and whether they are whole; and how
- * those wait who send and take them. */
+/* Bodies of the traffic tests' messages (producer, number, checksum), and the ways in which senders and
+ * takers wait. */
 #ifndef SHMRING_BODY_H
 #define SHMRING_BODY_H
 
@@ -9,7 +9,7 @@ struct body {
 	uint32_t producer;
 	uint32_t length;
 	uint64_t number;
-	uint32_t crc; /* of what follows */
+	uint32_t crc; /* checksum of the bytes behind this field */
 	uint8_t rest[];
 } __attribute__((packed));
 
@@ -45,7 +45,7 @@ static inline const char *branch_name(uint32_t branch)
 	return name;
 }
 
-/* As soon as there is room. */
+/* Claims as soon as there is room. */
 static inline uint64_t claim(shmring_producer *p, uint32_t slots, uint8_t strategy)
 {
 	for (;;) {

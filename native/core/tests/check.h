@@ -77,10 +77,10 @@ static inline unsigned stress(void)
 
 #define RINGS "/dev/shm/shmring-ctest."
 
-/* What a program and its children make in shared memory bears its number; see ring_path(). */
+/* Process id in the names of all files that a program and its children make in shared memory; see ring_path(). */
 __attribute__((weak)) pid_t check_program;
 
-/* What this program left, and programs that were killed. */
+/* Removes the files that this program and killed programs have left. */
 static inline void sweep(void)
 {
 	glob_t found = {0};
@@ -136,7 +136,7 @@ static inline const char *ring_path(void)
 	return path;
 }
 
-/* --- what a test opens is closed behind it --------------------------------- */
+/* --- closing, after a test, everything that the test opened ---------------- */
 
 enum { OPEN_RINGS, OPEN_PRODUCERS, OPEN_CONSUMERS, OPEN_KINDS };
 
@@ -253,7 +253,7 @@ static inline shmring *ring_again(const char *path)
 	return ring_as(path, 0);
 }
 
-/* As if the ring had been made where membarrier(2) is not to be had. */
+/* Changes the ring into one that was made on a kernel without membarrier(2). */
 static inline shmring *ring_without_membarrier(shmring *r)
 {
 	struct header h = r->header;

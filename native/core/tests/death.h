@@ -94,7 +94,7 @@ static inline void check_works(shmring *r, shmring_consumer *m)
 	shmring_producer_close(p);
 }
 
-/* --- what they do -------------------------------------------------------------- */
+/* --- acts of the children that die ---------------------------------------------- */
 
 enum {
 	DIES_CLAIMED,

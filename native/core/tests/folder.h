@@ -15,7 +15,7 @@ static inline void folder_begin(void)
 	snprintf(at, sizeof at, "%s/ring", folder);
 }
 
-/* What lies in it; `path` (may be NULL) becomes the one seen last. */
+/* Counts the files in the folder; `path` (may be NULL) receives the path of the last one. */
 static inline int files_in_folder(char *path, size_t size)
 {
 	DIR *dir = opendir(folder);

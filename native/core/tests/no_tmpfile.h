@@ -1,5 +1,5 @@
-/* As on a file system without O_TMPFILE (vfat): libc's open() refuses it, once told to, in
- * a program that includes this. (Not a seccomp filter: qemu-user has none.) */
+/* Simulates a file system without O_TMPFILE (vfat): once told to, open() refuses the flag in a
+ * program that includes this file. (Not a seccomp filter: qemu-user has none.) */
 #ifndef SHMRING_NO_TMPFILE_H
 #define SHMRING_NO_TMPFILE_H
 

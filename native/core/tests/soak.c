@@ -18,7 +18,7 @@
 enum {
 	PRODUCERS = 3,
 	BRANCHES_SHARED = 3, /* b2 follows b0 */
-	CONSUMERS = 2, /* of each branch */
+	CONSUMERS = 2, /* consumers of each branch */
 	GUESTS = 2,
 	WORKERS = PRODUCERS + BRANCHES_SHARED * CONSUMERS + GUESTS,
 	LIVES = 1 << 20, /* a producer that is started again has a new number */

@@ -231,7 +231,7 @@ RING_TEST_WITH(close_to_the_last_sequence, .slots = 1024, .first_sequence = (UIN
 	}
 }
 
-/* --- who has lost keeps out, longer each time, until it gets its share again --- */
+/* --- a producer that lost a race pauses, longer each time, until it gets its share --- */
 
 TEST(pause_doubles_up_to_a_bound_while_little_is_got)
 {

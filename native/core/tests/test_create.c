@@ -13,9 +13,9 @@
 /* --- in the middle of a creation -------------------------------------------------- */
 
 static void (*while_filling)(void);
-static unsigned interruptions; /* that calls for more than a page still meet */
+static unsigned interruptions; /* EINTRs still to come for calls that reserve more than a page */
 static unsigned reservations;
-static const char *meminfo; /* that /proc/meminfo shows instead of its own */
+static const char *meminfo; /* text that replaces /proc/meminfo; NULL: the real one */
 
 /* In place of libc's. */
 FILE *fopen(const char *path, const char *mode)
@@ -264,7 +264,7 @@ TEST(without_o_tmpfile_others_rings_stay_too)
 	in_a_child_without_tmpfile(half_made);
 }
 
-static bool no_exclusive_rename; /* as on NFS */
+static bool no_exclusive_rename; /* simulates NFS */
 
 static bool intercept(long number, long argument[6])
 {

@@ -151,12 +151,12 @@ struct sleeper {
 	bool over;
 };
 
-/* As one that has waited for long, of many who sleep: it sleeps long. */
+/* Makes a consumer look like one of many long sleepers: its next sleep is long. */
 static void tire(shmring *r, shmring_consumer *m)
 {
 	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
 	store_relaxed(&m->wait.took_ns, INT64_MAX);
-	store_relaxed(&m->wait.looks, false); /* who looked last sleeps short */
+	store_relaxed(&m->wait.looks, false); /* the consumer that looked last sleeps short */
 }
 
 static void *sleep_through_a_slice(void *argument)
@@ -308,7 +308,7 @@ TEST(of_many_who_sleep_one_looks_for_all)
 	start_waiting(w, r, &over);
 	while (LOOK_SLEEPERS(load_relaxed(&r->cursors->look.v)) < CROWD - 2)
 		nap_ms(5);
-	nap_ms(300); /* those who had begun a short slice */
+	nap_ms(300); /* time for sleepers to finish a short slice that they had begun */
 	before = waits_in_vain(w);
 	start = clock_ns();
 	nap_ms(1000);

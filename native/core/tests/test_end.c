@@ -14,7 +14,7 @@ PRODUCER_TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
 	CHECK_IS(pop_number(quick), 1);
 	CHECK_IS(pop_number(quick), SHMRING_ENDED);
 	late = consumer_of(r, "b");
-	CHECK_IS(pop_number(late), 2); /* what had ended before is not its own */
+	CHECK_IS(pop_number(late), 2); /* an end before it joined is not told to it */
 	CHECK_IS(shmring_take(busy, 9, 9, &l), SHMRING_ENDED);
 	CHECK_IS(shmring_release(busy, 0, 1), SHMRING_OK);
 	CHECK_IS(shmring_take(busy, 9, 9, &l), SHMRING_OK);
@@ -74,7 +74,7 @@ RING_TEST(markers_of_runs_that_overlap_are_one_end)
 	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
 }
 
-/* What a program writes that finds nothing to send, before its reader or after it. */
+/* A program that finds nothing to send ends the stream, before its reader comes or after. */
 TEST(a_run_without_messages_ends_once_for_each_reader_that_comes_for_it)
 {
 	shmring *r = ring_new();
@@ -189,7 +189,7 @@ RING_TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 	CHECK_IS(shmring_abort(p), SHMRING_OK);
 	late = consumer_of(r, "b");
 	push_n(p, 1, 1);
-	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
+	CHECK_IS(pop_number(m), 1); /* an end that the newcomer stepped over ended no consumer */
 	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
 }
 
@@ -307,13 +307,13 @@ PRODUCER_TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	shmring_consumer_abandon(first);
 	again = consumer_of(r, "b");
 	shmring_consumer_hear_ends(again, info.ends);
-	CHECK_IS(pop_number(again), 0); /* what the first one held, before the end */
+	CHECK_IS(pop_number(again), 0); /* message that the first consumer held, before the end */
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
 	CHECK_IS(pop_number(again), 2);
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
 	shmring_consumer_close(again);
 	again = consumer_of(r, "b");
-	shmring_consumer_hear_ends(again, 7); /* of a branch that had the name before */
+	shmring_consumer_hear_ends(again, 7); /* ends told to an earlier branch of this name */
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
 }
 

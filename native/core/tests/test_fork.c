@@ -166,8 +166,8 @@ static int clone_sharing_memory(struct puppet *c)
 	return 0;
 }
 
-/* As a child of vfork or posix_spawn that hangs before it executes its program: the pages that
- * hold the locks are its own, too (docs/protocol.md, "Who holds the lock bytes"). */
+/* Stands for a child of vfork or posix_spawn that hangs before it executes its program: the child shares the
+ * pages that hold the locks (docs/protocol.md, "Who holds the lock bytes"). */
 TEST(a_child_that_shares_its_parents_memory_keeps_its_seats_until_it_ends)
 {
 	struct puppet *c = puppet_new(clone_sharing_memory);

@@ -16,7 +16,7 @@
 static bool without_end; /* a sleep ends by a wake-up or a signal only */
 static void (*before_a_sleep)(const struct timespec *);
 static uint32_t sleeps;
-static int64_t false_time; /* what the clock says, and then moves on by a millisecond; 0: the right time */
+static int64_t false_time; /* next time of the clock, which then moves on by a millisecond; 0: the real time */
 
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
@@ -54,7 +54,7 @@ static bool intercept(long number, long argument[6])
 	return false;
 }
 
-/* Of many who sleep, and one that has waited for long. */
+/* Makes a wait look like a long one beside many sleepers. */
 static void tire(shmring *r, struct wait_memory *memory)
 {
 	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);

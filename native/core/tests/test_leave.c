@@ -92,7 +92,7 @@ TEST(ten_handles_that_close_wait_once)
 	CHECK_IS(seats_in_use(r), 1);
 }
 
-/* As a binding does whose users have dropped leases. */
+/* Hands leases back like a binding whose users have dropped them. */
 TEST(who_hands_back_waits_no_more_than_once)
 {
 	struct handle h[HANDLES];
@@ -143,7 +143,7 @@ TEST(who_could_not_join_does_not_wait_again_to_close)
 	fd = lock_admin(ring_path());
 	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
 	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
-	CHECK(slept >= 10 * SECOND); /* who wants in waits each time: its holder may go on */
+	CHECK(slept >= 10 * SECOND); /* each joining call waits again, because the lock's holder may go on */
 	close_handle(&h[0]);
 	close_handle(&h[1]);
 	CHECK(slept < 11 * SECOND);

@@ -1,5 +1,5 @@
-/* Who lives and who does not, whatever other code of a process does to its
- * descriptors, and what children inherit. */
+/* Tests of life and death by lock bytes: other code of a process closes or copies
+ * descriptors, and children inherit them. */
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 
 enum { NUMBERS = 64 };
 
-/* As daemons and test runners do. */
+/* Closes all descriptors, like daemons and test runners. */
 static void close_all(void)
 {
 	for (int fd = 3; fd < 256; fd++)
@@ -241,13 +241,13 @@ TEST(nobody_is_evicted_where_nobody_can_be_asked)
 
 	remember_path();
 	CHECK_IS(reap(spawn(lose_an_unlinked_ring, NULL)), 0);
-	CHECK_IS(recover(r), 2); /* who could not leave in order is dead, not stuck */
+	CHECK_IS(recover(r), 2); /* a participant that could not leave in order counts as dead */
 	CHECK_IS(seats_in_use(r), 1);
 	CHECK_IS(pop_number(m), 3);
 	check_works(r, m);
 }
 
-/* --- who may only read --------------------------------------------------------------------- */
+/* --- processes that may only read ---------------------------------------------------------- */
 
 struct reader {
 	off_t from;
@@ -359,7 +359,7 @@ TEST(who_bars_the_admin_lock_by_reading_is_named)
 	p = producer_of(r);
 }
 
-/* --- who cannot leave in order ----------------------------------------------------------------- */
+/* --- processes that cannot leave in order ------------------------------------------------------ */
 
 static int stay_in_the_section(struct puppet *c)
 {

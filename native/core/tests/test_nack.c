@@ -1,4 +1,4 @@
-/* What a living consumer hands back is delivered again. */
+/* Tests of nack: a message that a living consumer hands back is delivered again. */
 #include "death.h"
 
 RING_TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
@@ -173,7 +173,7 @@ RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
 		CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
 	}
 	l = lease_of(m, 2);
-	CHECK_IS(l.messages, 1); /* those that were delivered as often */
+	CHECK_IS(l.messages, 1); /* only messages with equal delivery counts come together */
 	fresh = lease_of(m, 2);
 	CHECK(fresh.first == 1 && !fresh.redelivered);
 	CHECK_IS(shmring_nack(m, l.first, fresh.end), SHMRING_OK); /* both count as the one that came more often */

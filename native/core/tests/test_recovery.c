@@ -1,4 +1,4 @@
-/* Who is stopped is not dead, and what the dead had comes back: seats and branches. */
+/* Tests of recovery: stopped participants are not dead; seats and branches of the dead come back. */
 #include "death.h"
 
 /* --- not dead -------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ PRODUCER_TEST(a_handle_lends_its_seat_to_one_at_a_time)
 	CHECK(seat.role == ROLE_CONSUMER && seat.branch == m->branch_index && strcmp(seat.name, "consumer") == 0);
 	CHECK_IS(push_number(other, 3), SHMRING_OK);
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
-	/* What it held is in that seat: the handle gets another one. */
+	/* The old seat keeps the abandoned lease, so the handle gets another seat. */
 	shmring_consumer_abandon(m);
 	CHECK(r->seat != own && r->seat != NOBODY && !r->lent);
 	CHECK_IS(seats_in_use(r), 3);

@@ -19,7 +19,8 @@ TEST(a_stray_write_into_a_seats_ranges_changes_no_release)
 
 		push_n(p, 0, 200);
 		lease_of(m, 200);
-		ranges[word] = word % 4 ? 0 : 200; /* as if all were recorded once more, or nothing */
+		ranges[word] =
+		    word % 4 ? 0 : 200; /* every fourth word records all messages once more, the others none */
 		for (uint64_t i = 1; i < 199; i += 2)
 			CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
 		for (uint64_t i = 0; i < 200; i += 2)
@@ -47,7 +48,7 @@ RING_TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 	CHECK_IS(shmring_release(m, 132, 133), SHMRING_OK);
 }
 
-/* What an orphan says it holds, and who is to have it, overlap. */
+/* The range of an orphan and the range of its heir overlap. */
 RING_TEST(what_a_consumer_holds_is_not_adopted_again)
 {
 	shmring *other = ring_again(ring_path());
@@ -141,9 +142,9 @@ static uint64_t any_value(struct life *v, uint64_t old)
 		return old ^ UINT64_C(1) << below(v, 64);
 	case 3:
 		return old + below(v, 5) - 2;
-	case 4: /* as `taken` has it */
+	case 4: /* format of the word `taken` */
 		return (claim - below(v, 1500)) << 8 | below(v, 256);
-	case 5: /* as a take has it */
+	case 5: /* format of a seat's take word */
 		return (claim - below(v, 1500)) << 7 | below(v, 128);
 	case 6:
 		return below(v, 2500);
@@ -323,12 +324,12 @@ static int live(void *seed)
 	shmring_producer_close(v.p);
 	shmring_close(v.other);
 	shmring_close(v.r);
-	_exit(0); /* what became of the rounds before is no matter here */
+	_exit(0); /* results of earlier rounds do not matter here */
 }
 
 TEST(whatever_word_is_overwritten_each_call_gets_an_answer)
 {
-	const char *from = getenv("SHMRING_SEED"); /* of one that failed */
+	const char *from = getenv("SHMRING_SEED"); /* seed of a round that failed, to repeat it */
 	uint64_t seed = from ? strtoull(from, NULL, 0) : 1;
 	uint64_t end = from ? seed + 1 : seed + ROUNDS * stress();
 
@@ -345,7 +346,7 @@ TEST(whatever_word_is_overwritten_each_call_gets_an_answer)
 
 static struct {
 	char path[64];
-	uint64_t answers; /* of all children, of this round */
+	uint64_t answers; /* answers of all children in this round */
 	uint32_t stop;
 } *scene;
 

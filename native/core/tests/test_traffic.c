@@ -165,7 +165,7 @@ static void traffic_verdict(struct traffic *t, shmring *r)
 	CHECK_IS(missing, 0);
 	CHECK_IS(twice, 0);
 	CHECK_IS(t->errors, 0);
-	/* What was claimed last may have been given up after the last message. */
+	/* The last claim may have been given up after the last message. */
 	for (uint32_t b = 0; b < t->branches; b++) {
 		shmring_consumer *m = consumer_of(r, branch_name(b));
 
@@ -177,7 +177,7 @@ static void traffic_verdict(struct traffic *t, shmring *r)
 
 struct worker {
 	struct traffic *traffic;
-	shmring *ring; /* of threads */
+	shmring *ring; /* the threads' common handle; NULL for processes */
 	uint32_t id;
 	bool produces;
 };

@@ -22,7 +22,7 @@ static int replace_and_remove(const char *path, void *context)
 {
 	shmring *other = context;
 
-	/* Who unlinks, here or in gc, asks the lock that is held now. */
+	/* Every unlink, also gc's, tries the lock that is held now. */
 	CHECK_IS(shmring_reap(path), 0);
 	CHECK(is_at(path, other));
 	return answer_of_remove;
@@ -122,7 +122,7 @@ FOLDER_TEST(a_draft_is_known_by_its_name_and_its_header)
 
 /* --- in use --------------------------------------------------------------------------- */
 
-/* What a wait answers that has lasted for long, and what the next try says. */
+/* Returns the answer of a long wait, and checks the answer of the next try. */
 static int wait_and_take(shmring_consumer *m)
 {
 	struct shmring_wait one = {.consumer = m};
@@ -137,7 +137,7 @@ static int wait_and_take(shmring_consumer *m)
 	CHECK_IS(shmring_wait_any(&one, 1, NULL, 0, INT64_MAX, SHMRING_WAIT_DEFAULT), alone);
 	CHECK_IS(one.ready, alone == SHMRING_OK);
 	CHECK_IS(shmring_take(m, 1, 1, &l), status);
-	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE); /* as ever, until the next wait */
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE); /* the usual answer, until the next wait */
 	return status;
 }
 

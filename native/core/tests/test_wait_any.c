@@ -300,7 +300,7 @@ TEST(the_dead_are_found_while_another_ring_is_busy)
 	CHECK_IS(pop_number(m), 7);
 }
 
-/* --- who shares a branch -------------------------------------------------------------------------- */
+/* --- consumers that share a branch ---------------------------------------------------------------- */
 
 static void *pop_one(void *argument)
 {
