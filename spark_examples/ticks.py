@@ -116,7 +116,7 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _remove_record(ring: shmring.Ring, query: str) -> None:
-    """Remove the ring's record of the query, which outlives both: this query will not come again."""
+    """Remove the ring's record of the query: it outlives both, and the query ends for good."""
     folder, file = os.path.split(ring.path)
     os.unlink(os.path.join(folder, f".shmring-sink-{file}-{query}"))
 
