@@ -1,8 +1,8 @@
 """Spark's daemon of Python workers, whose workers take batches from rings where they are told to.
 
 Functions over rings have workers of this daemon, and all others those of Spark's. It is Spark's own
-but for rings, see :mod:`shmring.spark.exchange`, and for what :func:`_equipped_worker` says about
-garbage.
+but for rings, see :mod:`shmring.spark.exchange`, for :mod:`shmring.spark.conversions`, and for what
+:func:`_equipped_worker` says about garbage.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
     to it, but as a part of a cycle it stays for as long as the worker.
     """
     global _modules
-    from shmring.spark.exchange import equip  # after the fork: pyarrow has threads
+    from shmring.spark import conversions, exchange  # after the fork: pyarrow has threads
 
-    equip()
+    exchange.equip()
+    conversions.equip()
     code = _worker(sock, authenticated)
     if len(sys.modules) != _modules:
         _modules = len(sys.modules)

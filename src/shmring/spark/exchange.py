@@ -28,6 +28,7 @@ from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder, Known, decode_batch, learned, most_bytes
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
+from shmring.spark.conversions import leave_out_of_errors
 
 if TYPE_CHECKING:
     from shmring import Lease, Ring
@@ -388,10 +389,7 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
 def equip() -> None:
     """Let this process take and give batches over rings, where a task announces some."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
-        # Spark leaves its own frames out of users' errors; these stand for some of them.
-        for function in (_answer, _dump_stream):
-            code = function.__code__.replace(co_filename=_spark.__file__)
-            function.__code__ = code
+        leave_out_of_errors(_answer, _dump_stream)
     _serializer.load_stream = _load_stream
     _serializer.dump_stream = _dump_stream
     named: Mapping[str, Any] = vars(serializers)

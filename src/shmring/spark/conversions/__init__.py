@@ -1,0 +1,155 @@
+"""Conversions that stand for Spark's own in its Python workers; a user cannot tell the difference.
+
+``pyspark.worker.read_udfs`` and ``read_udtf`` return the function that a worker calls with all of a
+task's data. This function is a closure: its free variables hold the user's function, the places of
+its arguments, the return type and the settings. The hook, :func:`equip`, hands the closure to a
+conversion, and the worker calls the function that the conversion returns.
+
+To register a conversion, add a row to :data:`CONVERSIONS`: kind -> replacement, digests.
+
+- The kind is one of Spark's ``PythonEvalType``.
+- The replacement is ``module:function`` in this package, imported when a worker first meets the
+  kind. It takes Spark's function, and the free variables by their names. It returns the function
+  to call instead, or None to leave this call to Spark's. Both functions take the number of the
+  partition and an iterator of the task's data, and return an iterator of Arrow batches.
+- The digest is made of the sources of Spark's function and of the functions in `relies_on`, with
+  which the conversion has been compared (:func:`digest`). If the sources differ, Spark's function
+  runs, and the worker's log says so once for each kind.
+
+Tests keep Spark's function beside each conversion, as its oracle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, reduce
+from importlib import import_module
+from itertools import takewhile
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple, cast
+
+import pyspark
+import pyspark.worker as worker
+
+Function = Callable[[int, Iterator[Any]], Iterator[Any]]
+Replacement = Callable[[Function, Mapping[str, Any]], Function | None]
+
+SWITCH = "spark.shmring.conversions"  # "off": no conversion replaces Spark's
+
+
+class Conversion(NamedTuple):
+    """Names the replacement of one kind of function, and the sources that it stands for."""
+
+    replacement: str  # module:function
+    relies_on: tuple[str, ...]  # module:name of Spark's functions that it calls or mirrors
+    digests: Mapping[str, str]  # digest -> versions of Spark that have these sources
+
+
+# CHANGE: a new version of Spark
+_VERSIONS = ("4.2.", "4.3.")  # 4.1 reads functions in another way, and keeps its conversions
+
+# CHANGE: a new kind of Python function
+CONVERSIONS: Mapping[int, Conversion] = {}
+
+
+@cache
+def equip() -> None:
+    """Let this process replace Spark's functions by conversions."""
+    if pyspark.__version__.startswith(_VERSIONS):
+        for name in ("read_udfs", "read_udtf"):
+            setattr(worker, name, _reading(getattr(worker, name)))
+
+
+def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
+    def read_and_replace(pickler: Any, info: Any, kind: int, settings: Any, others: Any) -> Any:
+        function, *rest = read(pickler, info, kind, settings, others)
+        if kind in CONVERSIONS and settings.get(SWITCH, "on") == "on":
+            function = _replaced(kind, function)
+        return (function, *rest)
+
+    return read_and_replace
+
+
+def _replaced(kind: int, function: Any) -> Any:
+    if not _is_known(kind, function.__code__):
+        return function
+    module, _, name = CONVERSIONS[kind].replacement.partition(":")
+    replacement: Replacement = getattr(_imported(f"{__name__}.{module}"), name)
+    return replacement(function, free_variables(function)) or function
+
+
+@cache
+def _imported(module: str) -> Any:
+    found = import_module(module)
+    if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
+        leave_out_of_errors(*vars(found).values())
+    return found
+
+
+def leave_out_of_errors(*functions: Any) -> None:
+    """Let users' errors show no frames of functions, and classes, that stand for Spark's own.
+
+    Spark leaves out the frames of its own files.
+    """
+    for each in functions:
+        if not str(getattr(each, "__module__", "")).startswith("shmring.spark."):
+            continue  # imported
+        if isinstance(each, FunctionType):
+            each.__code__ = _seeming_sparks(each.__code__)
+        elif isinstance(each, type):
+            leave_out_of_errors(*vars(each).values())
+
+
+def _seeming_sparks(code: CodeType) -> CodeType:
+    inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=worker.__file__, co_consts=tuple(inner))
+
+
+@cache
+def _is_known(kind: int, code: CodeType) -> bool:
+    """Whether the sources are known: looked up once for a worker, however many tasks it runs."""
+    conversion = CONVERSIONS[kind]
+    found = digest(code, conversion.relies_on)
+    if found in conversion.digests:
+        return True
+    print(
+        f"shmring: functions of kind {kind} have the conversions of Spark {pyspark.__version__}, "
+        f"which take longer, because this shmring does not know their code (digest {found})",
+        file=sys.stderr,
+    )
+    return False
+
+
+def free_variables(function: Any) -> dict[str, Any]:
+    """Return the variables around a function that have a value, by their names."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # no kind sets all of them
+            found[name] = cell.cell_contents
+    return found
+
+
+def digest(code: CodeType, relies_on: Sequence[str]) -> str:
+    """Return the digest of a worker's function and of those named, without their white space."""
+    sources = [_source(code, vars(worker))]
+    for path in relies_on:
+        module, _, names = path.partition(":")
+        function = reduce(getattr, names.split("."), cast(Any, import_module(module)))
+        sources.append(_source(function.__code__, function.__globals__))
+    return hashlib.sha256("".join("".join(sources).split()).encode()).hexdigest()[:16]
+
+
+def _source(code: CodeType, scope: Mapping[str, Any]) -> str:
+    """Return a function's lines; inspect.getsource parses them, which takes a millisecond each."""
+    lines = linecache.getlines(code.co_filename, dict(scope))[code.co_firstlineno - 1 :]
+    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    inner = re.compile(rf"\s*$|\s{{{margin + 1}}}")
+    head = list(takewhile(lambda line: not inner.match(line), lines))  # decorators, and "def"
+    body = takewhile(lambda line: inner.match(line) or line.lstrip()[:1] == ")", lines[len(head) :])
+    return "".join((*head, *body))
