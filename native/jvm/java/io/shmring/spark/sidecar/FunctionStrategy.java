@@ -271,7 +271,7 @@ public final class FunctionStrategy extends SparkStrategy {
       var parts = aggregation(plan);
       return new ProjectExec(
           parts._3(),
-          new SidecarNode(
+          SidecarNode.of(
               new PythonAggregates(parts._1(), parts._2(), artifacts),
               List.of(planLater(parts._4()))));
     }
@@ -307,7 +307,7 @@ public final class FunctionStrategy extends SparkStrategy {
   // --- of both ----------------------------------------------------------------------------------
 
   private SidecarNode node(Work work, LogicalPlan plan) {
-    return new SidecarNode(
+    return SidecarNode.of(
         work, CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
   }
 

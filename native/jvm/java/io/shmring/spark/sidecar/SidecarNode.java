@@ -37,10 +37,11 @@ import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * Functions over rings in a plan, of a sidecar or of Spark's own Python workers: each task sends its
- * rows over the ring and takes the answers.
+ * A plan's node of functions over rings, of a sidecar or of Spark's own Python workers: each task sends
+ * its rows over the ring and takes the answers. {@link SparkNodes} has its subclasses.
  */
-public final class SidecarNode extends SparkPlan {
+public abstract sealed class SidecarNode extends SparkPlan
+    permits SparkNodes.OverOne, SparkNodes.OverTwo {
   /**
    * What a node does: a record. Its components are the node's elements, in which Spark finds expressions,
    * and puts others in their place. Generated code may bring the plan to a task.
@@ -83,9 +84,14 @@ public final class SidecarNode extends SparkPlan {
       return false;
     }
 
-    /** Whether rows come in the order of the child's. */
+    /** Whether rows come in the order of the child's. Spark's own node of UDFs does not say so. */
     default boolean keepsOrder() {
       return false;
+    }
+
+    /** Whether the plan is told that rows stay in their partitions. Spark's own node of UDFs does not. */
+    default boolean keepsPartitioning() {
+      return true;
     }
 
     /** Spark's own node, where children must lie as that one knows: its classes differ between versions. */
@@ -108,30 +114,40 @@ public final class SidecarNode extends SparkPlan {
   final Settings whenMade = Settings.of(conf()); // for work of which Spark's own node reads them then
   private transient Metrics metrics;
 
-  SidecarNode(Work work, List<SparkPlan> children) {
-    this(work, seq(components(work)), false, seq(children));
-  }
-
   /**
-   * Spark copies a node through this constructor, with what the product's elements have become.
+   * Spark copies a node through such a constructor of its class, with the product's elements.
    *
-   * @param components of the work
-   * @param givesColumns whether what is above takes the answers' columns, each batch until the next
+   * @param components the components of the work
+   * @param givesColumns whether the node above takes the answers' columns, each batch until the next
    */
-  public SidecarNode(
+  SidecarNode(
       Class<? extends Work> kind,
       Seq<Object> components,
       boolean givesColumns,
       Seq<SparkPlan> children) {
-    this(made(kind, components), components, givesColumns, children);
-  }
-
-  private SidecarNode(
-      Work work, Seq<Object> components, boolean givesColumns, Seq<SparkPlan> children) {
-    this.work = work;
+    this.work = made(kind, components);
     this.components = components;
     this.givesColumns = givesColumns;
     this.children = children;
+  }
+
+  /** Makes the node of a work, of the class by which Spark's rules find such a node. */
+  static SidecarNode of(Work work, List<SparkPlan> children) {
+    Seq<Object> components = seq(components(work));
+    Class<? extends Work> kind = work.getClass();
+    if (children.size() == 2) {
+      return new SparkNodes.OverTwo(kind, components, false, seq(children));
+    }
+    if (work instanceof SidecarNodes.PythonWindows) {
+      return new SparkNodes.OfWindows(kind, components, false, seq(children));
+    }
+    return work instanceof SidecarNodes.Udfs
+        ? new SparkNodes.OfUdfs(kind, components, false, seq(children))
+        : new SparkNodes.OverOne(kind, components, false, seq(children));
+  }
+
+  Work work() {
+    return work;
   }
 
   private static List<Object> components(Work work) {
@@ -174,7 +190,7 @@ public final class SidecarNode extends SparkPlan {
     return children;
   }
 
-  SparkPlan child() {
+  public SparkPlan child() {
     return children.head();
   }
 
@@ -204,7 +220,7 @@ public final class SidecarNode extends SparkPlan {
 
   @Override
   public Partitioning outputPartitioning() {
-    return child().outputPartitioning();
+    return work.keepsPartitioning() ? child().outputPartitioning() : super.outputPartitioning();
   }
 
   @Override

@@ -247,6 +247,16 @@ final class SidecarNodes {
     }
 
     @Override
+    public boolean keepsOrder() {
+      return false;
+    }
+
+    @Override
+    public boolean keepsPartitioning() {
+      return false;
+    }
+
+    @Override
     public List<Expression> sent() {
       return PythonCalls.arguments(CollectionConverters.asJava(udfs));
     }
@@ -268,6 +278,11 @@ final class SidecarNodes {
     @Override
     public String name() {
       return "ArrowEvalPythonUDTF over rings";
+    }
+
+    @Override
+    public boolean keepsPartitioning() {
+      return false;
     }
 
     @Override

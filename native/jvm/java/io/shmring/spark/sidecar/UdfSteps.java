@@ -150,7 +150,7 @@ final class UdfSteps {
       uses.add(new Use(List.copyOf(taken), List.copyOf(names)));
       results.add(step.result);
     }
-    return new SidecarNode(
+    return SidecarNode.of(
         new SidecarNodes.SidecarUdfs(
             together.get(0).udf.call(),
             List.copyOf(uses),
