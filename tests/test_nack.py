@@ -275,3 +275,74 @@ def test_what_cannot_take_dead_letters_is_refused_and_nobody_has_joined(ring, de
         assert f"dead letters of {ring.name}"[:55] in names
     gc.collect()
     assert len(dead.participants()) == before[1]
+
+
+def test_letters_are_kept_beside_a_viewer_and_after_their_branch_was_dropped(ring, dead, out):
+    with (
+        ring.consumer("b", max_deliveries=1, dead_letter=dead.name) as inp,
+        dead.consumer("view", ephemeral=True, drop_oldest=True),
+    ):
+        dead.drop_branch("default")
+        out.push_many([b"bad", b"good"])
+        inp.lease().nack()
+        assert inp.pop(timeout=0) == b"good"
+    with dead.consumer("default") as letters:
+        assert letters.pop(timeout=0) == b"bad"
+
+
+@pytest.mark.parametrize("remade", [False, True], ids=["removed", "remade"])
+def test_letters_for_a_ring_that_was_removed_stay(ring, out, remade):
+    name = f"dead-{uuid.uuid4().hex[:8]}"
+    with shmring.create(name, slots=1024, temporary=True) as dead:
+        with ring.consumer("b", max_deliveries=1, dead_letter=name) as inp:
+            out.push(b"bad")
+            inp.lease().nack()
+            dead.unlink()
+            again = shmring.create(name, slots=1024, temporary=True) if remade else None
+            words = f"message 0 .*{name}.*{'made anew' if remade else 'make the ring again'}"
+            with pytest.raises(shmring.RingNotFound, match=words):
+                inp.pop(timeout=0)
+            assert ring.branches()[0]["released"] == 0
+        if again is not None:
+            with again, ring.consumer("b", max_deliveries=1, dead_letter=name) as inp:
+                with pytest.raises(shmring.Empty):
+                    inp.pop(timeout=0)
+                with again.consumer("default") as letters:
+                    assert letters.pop(timeout=0) == b"bad"
+
+
+@pytest.mark.ring(slots=2048)
+def test_a_ring_that_is_too_small_for_the_largest_letter_is_refused(ring, dead):
+    with pytest.raises(ValueError, match=f"{dead.name}.* has 1024 slots.* may have 2048"):
+        ring.consumer("b", max_deliveries=1, dead_letter=dead.name)
+    assert ring.participants()[1:] == []
+
+
+CRASHES = """
+    import os, signal, shmring
+    for crash in range(30):
+        if os.fork() == 0:
+            with shmring.attach({name!r}) as ring, ring.consumer("b") as inp:
+                batch = inp.lease_many(4 if crash else 256)
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.wait()
+    """
+
+
+@pytest.mark.ring(participants=8, branch="b")
+def test_a_consumer_that_crashes_again_and_again_leaves_room_for_its_successor(
+    ring, out, child, patience
+):
+    out.push_many([b"m"] * 300)
+    crashes = child(CRASHES.format(name=ring.name))
+    assert crashes.process.wait(patience) == 0
+    ring.recover()
+    assert len(ring.participants()) == 2  # the producer's, and what is to be delivered again
+    with shmring.attach(ring.name) as again, again.consumer("b") as inp:
+        found = [inp.lease_many(256, timeout=0) for _ in range(3)]
+        assert [(len(batch), batch.redelivered) for batch in found] == [
+            (4, True),
+            (252, True),
+            (44, False),
+        ]
+        assert max(p["deliveries"] for p in ring.participants()) == 31

@@ -294,7 +294,7 @@ BREAKS = [
     ),
     Break(
         "a lease on its way back is marked nowhere",
-        "nack.c",
+        "orphans.c",
         "\tstore_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);",
         "",
         "one hands back to the other, and may die",
@@ -302,23 +302,45 @@ BREAKS = [
     Break(
         "a lease is struck before an orphan records it",
         "nack.c",
-        "\tif (is_new)\n\t\tseat_prepare(",
+        "\torphan_record(r, s,",
         "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
-        "\tif (is_new)\n\t\tseat_prepare(",
+        "\torphan_record(r, s,",
         "one hands back to the other, and may die",
     ),
     Break(
+        "a dead one's range is struck before an orphan records it",
+        "orphans.c",
+        "\t\torphan_record(r, s,",
+        "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
+        "two dead of one branch are recovered by one that may die",
+    ),
+    Break(
+        "ranges are merged beside a lease on its way",
+        "orphans.c",
+        "\tif (before && before != index + 1 && is_moving(r, before - 1))\n\t\treturn;\n",
+        "",
+        "leases of the dead beside one more dead: two adopt, one may die",
+    ),
+    Break(
+        "who takes over an orphan's seat does not give again what it holds",
+        "join.c",
+        "\t\tconsumer_gives_again(consumer, consumer->range[k].lo, "
+        "RANGE_END(consumer->range[k].hi));",
+        "\t\t;",
+        "one joins where orphans have all seats, and may die",
+    ),
+    Break(
         "who asks for the floor misses a lease that is handed back",
-        "nack.c",
-        "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1);",
+        "orphans.c",
+        "\tfetch_add_seq_cst(&d->moves, 1);",
         "",
         "one hands back while a producer laps",
     ),
     Break(
         "what is handed back while no seat is free is released",
         "nack.c",
-        "\t\tstatus = keep_to_give_again(consumer, first, end);",
-        "\t\tstatus = shmring_release(consumer, first, end);",
+        "\t\treturn keep_to_give_again(consumer, first, end);",
+        "\t\treturn shmring_release(consumer, first, end);",
         "one hands back where no seat is free, and may die",
     ),
     Break(
@@ -331,13 +353,13 @@ BREAKS = [
     Break(
         "what is given again is counted in the answer alone",
         "adopt.c",
-        "\t\t\tconsumer_count_delivery(consumer, lo, end, before);\n",
+        "\tconsumer_count_delivery(consumer, lo, *end, before);\n",
         "",
         "one hands back where no seat is free, and may die",
     ),
     Break(
         "what is handed back while no seat is free may be released the short way",
-        "nack.c",
+        "takes.c",
         "\tif (consumer->ranges_used < 2) { "
         "/* releases go the long way, which asks what is handed back */\n"
         "\t\tconsumer->range[consumer->ranges_used].lo = NONE;\n"
@@ -374,7 +396,7 @@ BREAKS = [
     ),
     Break(
         "who is interrupted and leaves does not pass its wake-up on",
-        "consumer.c",
+        "join.c",
         "\twake_after_release(r, consumer->branch, NONE);\n\tpass_wake_up_on(consumer);",
         "\twake_after_release(r, consumer->branch, NONE);",
         "asleep: of two consumers one is interrupted while a message comes",

@@ -157,6 +157,59 @@ static void an_overrun_orphan(void)
 	orphan_of((struct shmring_branch_options){.drop_oldest = true});
 }
 
+static void take_as(int handle, uint32_t messages)
+{
+	struct shmring_lease l;
+	shmring_consumer *m;
+
+	MUST(shmring_join(&handles[handle], "a", NULL, "dead", &m) == SHMRING_OK);
+	MUST(shmring_take(m, messages, messages, &l) == SHMRING_OK);
+	for (uint64_t at = l.first; at < l.end; at++)
+		world.ghost.delivered[0][at] = 1;
+	world.ghost.consumer_died[0] = 1;
+}
+
+/* Two who died hold 0 and 1, and nobody has recovered that. 2 waits. */
+static void two_who_died(void)
+{
+	(void)make_branch("a", (struct shmring_branch_options){0});
+	push_before(3);
+	take_as(THREADS - 1, 1);
+	take_as(THREADS - 2, 1);
+	seat_actors();
+	explore_kill_handle(THREADS - 1);
+	explore_kill_handle(THREADS - 2);
+}
+
+/* An orphan holds [1, 3). Who holds 0 has died since, in a lower seat than the actors'. */
+static void one_who_died_below_an_orphan(void)
+{
+	(void)make_branch("a", (struct shmring_branch_options){0});
+	push_before(3);
+	take_as(THREADS - 1, 1);
+	take_as(THREADS - 2, 2);
+	seat_actors();
+	explore_kill_handle(THREADS - 2);
+	recover(BEFORE);
+	explore_kill_handle(THREADS - 1);
+}
+
+/* An orphan holds [0, 2), all other seats are in use; 2 waits. */
+static void an_orphan_and_no_seat_left(void)
+{
+	uint32_t seat, barred;
+
+	an_orphan();
+	while (seat_try(&handles[BEFORE], ROLE_ATTACHED, "before", 0, &seat, &barred) == SHMRING_OK)
+		;
+}
+
+static void join_and_serve(int me)
+{
+	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.consumer[me]) == SHMRING_OK);
+	consume(me);
+}
+
 /* Dead before: a producer whose claim of two slots is half filled, behind it a
  * living one's message. */
 void a_hole(void)
@@ -345,6 +398,28 @@ static const struct exploration cases[] = {
      .before = an_orphan,
      .keeps = 1,
      .actor = {{PUSHES(3, 3)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "two dead of one branch are recovered by one that may die",
+     .weak = true,
+     .slots = 4,
+     .before = two_who_died,
+     .keeps = 1,
+     .actor = {{.body = recover, .mortal = true}, {SERVES}}},
+    {.name = "two dead of one branch are recovered by one that may die, while a producer laps",
+     .slots = 4,
+     .before = two_who_died,
+     .keeps = 1,
+     .actor = {{.body = recover, .mortal = true}, {PUSHES(3, 4), .stays = true}}},
+    {.name = "leases of the dead beside one more dead: two adopt, one may die",
+     .slots = 4,
+     .before = one_who_died_below_an_orphan,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}}},
+    {.name = "one joins where orphans have all seats, and may die",
+     .weak = true,
+     .slots = 4,
+     .before = an_orphan_and_no_seat_left,
+     .keeps = 1,
+     .actor = {{.body = join_and_serve, .stays = true, .mortal = true}, {SERVES}}},
     {.name = "a hole: two recover, one may die; a producer goes on",
      .weak = true,
      .slots = 4,

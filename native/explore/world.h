@@ -29,7 +29,7 @@ enum {
 	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
-	HEAP = 2048, /* bytes for each handle's producers and consumers */
+	HEAP = 3072, /* bytes for each handle's producers and consumers */
 };
 
 struct memory {

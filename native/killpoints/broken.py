@@ -46,15 +46,30 @@ BREAKS = [
     Break(
         "a lease is struck before an orphan records it",
         "nack.c",
-        "\tif (is_new)\n\t\tseat_prepare(",
+        "\torphan_record(r, s,",
         "\t(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);\n"
-        "\tif (is_new)\n\t\tseat_prepare(",
+        "\torphan_record(r, s,",
         "hand back",
+    ),
+    Break(
+        "a dead one's range is struck before an orphan records it",
+        "orphans.c",
+        "\t\torphan_record(r, s,",
+        "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
+        "recover two of one branch",
+    ),
+    Break(
+        "a consumer that takes over an orphan's seat frees the seat first",
+        "seats.c",
+        "\tstore_relaxed(&s->lease.take_lo, NONE);\n\tstore_release(&s->lease.take_end, 0);\n"
+        "\tstore_relaxed(&s->lease.adopt_from, 0);\n\tzero_counters(s);",
+        "\tstore_release(&s->id.state, SEAT_FREE);\n\tzero_counters(s);",
+        "join where orphans have all seats",
     ),
     Break(
         "the halves of an interrupted split stay apart",
         "takes.c",
-        "\tjoin_split(s);\n\tsettle_move(",
+        "\tseat_join_ranges(s, false);\n\tsettle_move(",
         "\tsettle_move(",
         "hand back by the last range",
     ),

@@ -63,6 +63,16 @@ static void act_recover(struct victim *v)
 	NEED(shmring_recover(v->r, NULL) == SHMRING_OK);
 }
 
+/* Takes all seats but the orphan's. */
+static void enter_all_seats(struct victim *v)
+{
+	uint32_t seat, barred;
+
+	enter_producer(v);
+	while (seat_try(v->r, ROLE_ATTACHED, "more", 0, &seat, &barred) == SHMRING_OK)
+		;
+}
+
 /* Returns the path of a file in the folder beside the ring in which another ring is made. */
 static const char *nursery(const char *ring, const char *file)
 {
@@ -158,6 +168,17 @@ static const struct operation operations[] = {
      .act = act_create,
      .check = check_created},
     {.name = "recover", .build = build_dead, .act = act_recover, .alone = true, .held = 0xf},
+    {.name = "recover two of one branch",
+     .build = build_dead_beside_an_orphan,
+     .act = act_recover,
+     .alone = true,
+     .held = SIX_WAITING},
+    {.name = "join where orphans have all seats",
+     .build = build_orphan,
+     .enter = enter_all_seats,
+     .act = act_join,
+     .alone = true,
+     .held = 0xf},
     {.name = "join that recovers", .build = build_dead, .act = act_join, .alone = true, .held = 0xf},
 };
 

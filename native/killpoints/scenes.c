@@ -85,6 +85,23 @@ void build_orphan(shmring *r)
 	NEED(shmring_recover(r, NULL) == SHMRING_OK);
 }
 
+/* An orphan has the middle of what the dead one took. */
+static int die_around_what_was_handed_back(void *path)
+{
+	shmring_consumer *m = consumer_of(ring_again(path), "b");
+	struct shmring_lease l;
+
+	NEED(shmring_take(m, 6, 6, &l) == SHMRING_OK && shmring_nack(m, 2, 4) == SHMRING_OK);
+	raise(SIGKILL);
+	return 1;
+}
+
+void build_dead_beside_an_orphan(shmring *r)
+{
+	build_six(r);
+	die(die_around_what_was_handed_back);
+}
+
 void build_dead(shmring *r)
 {
 	build_six(r);

@@ -17,6 +17,7 @@ void die(int (*job)(void *));
 void build_six(shmring *r);
 void build_followed(shmring *r);
 void build_orphan(shmring *r);
+void build_dead_beside_an_orphan(shmring *r);
 void build_dead(shmring *r);
 void enter_producer(struct victim *v);
 void enter_consumer(struct victim *v);

@@ -230,7 +230,8 @@ class Ring(Closing):
         max_deliveries, dead_letter : deliver a message 1 to 255 times at most to this consumer. One
             that was delivered so often, to consumers that died or handed it back, is pushed into
             the ring `dead_letter` instead, and released. This is the name of a ring that is there,
-            with the same schema, or a path with a slash; see :doc:`death </concepts/death>`
+            with the same schema and at least as many slots, or a path with a slash; see
+            :doc:`death </concepts/death>`
         wait : as for producer()
         name : name of this participant in statistics
 

@@ -414,11 +414,12 @@ SHMRING_API int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_
 
 /* Messages that were delivered max_deliveries times, 1 to 255, are not delivered again: a take pushes them with
  * `producer`, of another ring, and releases them. `producer` is this consumer's alone, and stays open for as
- * long. If its ring has no branch, "default" is made, so that it keeps them. A consumer that is killed in between
- * pushes a message twice, and loses none. If the push fails, the take does (SHMRING_E_NO_SPACE: that ring is
- * full), the message stays, and the next take tries again. Messages that were delivered before come one at a
- * time. End markers are delivered for ever. SHMRING_E_INVALID for the consumer's own ring, and for one without
- * its Arrow schema. Call it before the first take. */
+ * long. Before each push, if that ring has no branch that keeps messages (one that is neither ephemeral nor drops
+ * the oldest), "default" is made, or "dead-letters". A consumer that is killed in between pushes a message twice,
+ * and loses none. If the push fails, the take does (SHMRING_E_NO_SPACE: that ring is full; SHMRING_E_NOT_FOUND:
+ * its file was removed), the message stays, and the next take tries again. Messages that were delivered before
+ * come one at a time. End markers are delivered for ever. SHMRING_E_INVALID for the consumer's own ring, for one
+ * without its Arrow schema, and for one with fewer slots. Call it before the first take. */
 SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliveries,
 					      shmring_producer *producer);
 

@@ -220,34 +220,47 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 	return answered;
 }
 
-/* Delivers messages that this consumer has handed back when no seat was free: its seat
- * still records and holds them, so nothing else has to be done. True if *status is the
- * answer of the take. */
+/* Gives the first messages of [lo, hi) again, up to *end. True if *status is the answer of the take. */
+static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t max_messages,
+			  uint64_t max_slots, uint64_t *end, struct shmring_lease *lease, int *status)
+{
+	uint64_t same = consumer_end_of_count(consumer, lo, hi);
+	uint32_t messages = 0, before;
+	bool marker = false;
+
+	if (lo < consumer->lost_below) {
+		*end = hi < consumer->lost_below ? hi : consumer->lost_below;
+		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
+		consumer_raise_hold(consumer);
+		*status = consumer_overrun(consumer, lo, *end);
+		return true;
+	}
+	*end = lo;
+	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
+	messages += marker && consumer->takes_ends;
+	if (*status || *end == lo) /* damaged, as in adopt_from() */
+		*end = same;
+	if (*status || !messages) { /* without a free entry to split with it stays recorded */
+		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
+		consumer_raise_hold(consumer);
+		return *status != SHMRING_OK;
+	}
+	before = once_more(consumer_delivered_before(consumer, lo, *end));
+	consumer_count_delivery(consumer, lo, *end, before);
+	give_again(consumer, lo, *end, messages, before, lease);
+	return true;
+}
+
+/* Delivers messages that this consumer has handed back when no seat was free, or that came with its seat: this
+ * seat records and holds them, so nothing else has to be done. True if *status is the answer of the take. */
 bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)
 {
 	bool answered = false;
-	uint64_t lo, hi;
+	uint64_t lo, hi, end;
 
 	while (!answered && deferred_take_lowest(&consumer->returned, &lo, &hi)) {
-		uint64_t end = lo;
-		uint32_t messages = 0;
-		bool marker = false;
-
-		*status = scan_messages(consumer->ring, lo, hi, max_messages, max_slots, &end, &messages, &marker);
-		messages += marker && consumer->takes_ends;
-		answered = *status || messages;
-		if (*status || end == lo) /* damaged, as in adopt_from() */
-			end = hi;
-		if (*status || !messages) { /* without a free entry to split with it stays recorded */
-			(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, end);
-			consumer_raise_hold(consumer);
-		} else {
-			uint32_t before = once_more(consumer_delivered_before(consumer, lo, end));
-
-			consumer_count_delivery(consumer, lo, end, before);
-			give_again(consumer, lo, end, messages, before, lease);
-		}
+		answered = give_returned(consumer, lo, hi, max_messages, max_slots, &end, lease, status);
 		if (end < hi)
 			deferred_put(&consumer->returned, end, hi);
 	}

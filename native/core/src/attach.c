@@ -128,6 +128,9 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		status = admin_enter(r);
 		if (!status) {
 			status = handle_seat(r);
+			/* Processes that recover, consume or drop the orphans' branch attach this way. */
+			if (status == SHMRING_E_LIMIT && orphans_have_seats(r) && handle_without_seat(r))
+				status = SHMRING_OK;
 			admin_leave(r);
 		}
 		if (status) {

@@ -109,6 +109,7 @@ struct shmring_consumer {
 	struct deferred deferred;
 	struct deferred returned; /* handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
+	uint64_t lost_below; /* what came with an orphan's seat is overwritten below this sequence */
 	bool woken; /* it must not leave work undone while others sleep */
 	uint32_t waiting; /* threads that wait for messages now */
 	bool interrupted; /* waits must not sleep */
@@ -219,7 +220,9 @@ bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);
 bool seat_lend(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+bool seat_inherit(shmring *ring, uint32_t index, const char *name);
 void seat_prepare(struct seat *seat, uint32_t branch);
+bool handle_without_seat(shmring *ring);
 bool handle_seatless(const shmring *ring);
 void handle_seated(shmring *ring, uint32_t index, bool lent);
 void seat_abandon(shmring *ring, uint32_t index);
@@ -297,6 +300,7 @@ void consumer_begins(shmring_consumer *consumer);
 
 /* participants.c */
 int handle_seat(shmring *ring);
+bool orphans_have_seats(const shmring *ring);
 int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
 
 /* adopt.c */
@@ -310,6 +314,7 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 
 /* graph.c */
 /* The caller holds the admin lock. */
+bool has_orphans(const shmring *ring, const char *name);
 int subscribe_locked(shmring *ring, const char *name, const struct shmring_branch_options *options, bool joining,
 		     uint32_t *id);
 

@@ -4,7 +4,7 @@
 #include "cells.h"
 #include "wake.h"
 
-int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
+static bool find_branch(const shmring *r, const char *name, uint32_t *id)
 {
 	for (uint32_t i = 0; i < BRANCHES; i++) {
 		char text[sizeof branch_at(r, i)->d.name];
@@ -14,10 +14,25 @@ int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
 		name_load(text, branch_at(r, i)->d.name, sizeof text);
 		if (strcmp(text, name) == 0) {
 			*id = i;
-			return SHMRING_OK;
+			return true;
 		}
 	}
+	return false;
+}
+
+int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
+{
+	if (find_branch(r, name, id))
+		return SHMRING_OK;
 	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
+}
+
+/* Whether the dead have left messages to this branch. */
+bool has_orphans(const shmring *r, const char *name)
+{
+	uint32_t id;
+
+	return name && find_branch(r, name, &id) && load_relaxed(&branch_at(r, id)->d.orphans);
 }
 
 /* --- subscribe ------------------------------------------------------------------ */
@@ -220,7 +235,12 @@ int shmring_unsubscribe(shmring *r, const char *name)
 	uint32_t id;
 	int status;
 
-	RETURN_NOT_OK(admin_enter_writable(r));
+	RETURN_NOT_OK(check_writable(r));
+	RETURN_NOT_OK(admin_enter(r));
+	/* It works without a seat, too, and may free one: the state of the branch shows a drop that a death
+	 * interrupted (recovery.c). */
+	if (load_relaxed(&r->seat) == NOBODY)
+		(void)handle_seat(r);
 	status = shmring_find_branch(r, name, &id);
 	if (!status)
 		branch_drop(r, id);

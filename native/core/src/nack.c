@@ -4,76 +4,11 @@
  * the branch before it is struck here, and adopt_from marks the time between: if this
  * process dies, recovery keeps exactly one of the two. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cells.h"
 #include "takes.h"
-
-/* The destination of a lease; it is decided once, even if the seat is overwritten meanwhile. */
-struct place {
-	uint32_t seat; /* NOBODY: there is none */
-	uint32_t entry;
-	uint32_t before; /* how often the messages were delivered before */
-	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
-};
-
-/* Finds a range to grow at its end or beginning, or a free entry. */
-static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
-{
-	struct range known[LEASES];
-
-	seat_read_ranges(orphan, known);
-	place->entry = LEASES;
-	place->how = NEW_RANGE;
-	for (uint32_t k = 0; k < LEASES; k++) {
-		if (known[k].lo == NONE) {
-			place->entry = place->entry < LEASES ? place->entry : k;
-		} else if (RANGE_BEFORE(known[k].hi) == place->before &&
-			   (RANGE_END(known[k].hi) == lo || known[k].lo == hi)) {
-			place->entry = k;
-			place->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
-			break;
-		}
-	}
-	return place->entry < LEASES;
-}
-
-static void orphan_record(struct seat *orphan, const struct place *place, uint64_t lo, uint64_t hi)
-{
-	struct range *range = &orphan->range[place->entry];
-
-	/* It is never above the lowest range. */
-	if (lo < load_relaxed(&orphan->lease.hold))
-		store_release(&orphan->lease.hold, lo);
-	crash_order();
-	if (place->how != GROW_DOWN)
-		store_relaxed(&range->hi, RANGE_WORD(hi, place->before));
-	crash_order();
-	if (place->how != GROW_UP)
-		store_relaxed(&range->lo, lo);
-}
-
-/* Finds an orphan with room, so that many nacks do not take all seats; or a free
- * seat; or NOBODY. */
-static struct place find_orphan(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
-{
-	const shmring *r = consumer->ring;
-	struct place found = {
-	    .seat = NOBODY, .before = consumer_delivered_before(consumer, lo, hi), .how = NEW_ORPHAN};
-	struct place orphan = found;
-
-	for (uint32_t i = r->seat_count; i-- > 0;) {
-		uint32_t state = load_relaxed(&r->seats[i].id.state);
-
-		orphan.seat = i;
-		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == consumer->branch_index &&
-		    has_room(&r->seats[i], lo, hi, &orphan))
-			return orphan;
-		if (state == SEAT_FREE && !seat_is_own(r, i))
-			found.seat = i;
-	}
-	return found;
-}
 
 /* An entry that reaches beyond both ends of [lo, hi) needs another entry for its tail: is one free? */
 static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
@@ -89,25 +24,8 @@ static void hand_over(shmring_consumer *consumer, const struct place *place, uin
 {
 	shmring *r = consumer->ring;
 	struct seat *s = consumer->seat;
-	uint32_t to = place->seat;
-	struct seat *orphan = &r->seats[to];
-	bool is_new = place->how == NEW_ORPHAN;
 
-	store_relaxed(&s->lease.adopt_lo, lo);
-	store_relaxed(&s->lease.adopt_hi, hi);
-	crash_order();
-	store_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);
-	crash_order();
-	if (is_new)
-		seat_prepare(orphan, consumer->branch_index);
-	orphan_record(orphan, place, lo, hi);
-	crash_order();
-	if (is_new) {
-		store_release(&orphan->id.state, SEAT_ORPHAN);
-		/* This comes after the state: a free seat is not a consumer. */
-		fetch_or_seq_cst(&consumer->branch->d.consumers[to / 64], UINT64_C(1) << (to % 64));
-	}
-	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */
+	orphan_record(r, s, consumer->branch_index, place, lo, hi);
 	(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);
 	consumer_raise_hold(consumer);
 	crash_order();
@@ -122,38 +40,44 @@ static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64
 {
 	if (!deferred_reserve(&consumer->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
-	deferred_join(&consumer->returned, &first, &end);
-	deferred_put(&consumer->returned, first, end);
-	if (consumer->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
-		consumer->range[consumer->ranges_used].lo = NONE;
-		consumer->ranges_used = 2;
-	}
-	store_relaxed(&consumer->gives_again, true);
+	consumer_gives_again(consumer, first, end);
 	wake(consumer->branch, INT_MAX); /* threads that wait in this consumer */
+	return SHMRING_OK;
+}
+
+/* Hands back messages that were delivered equally often. */
+static int hand_back_some(shmring_consumer *consumer, uint64_t first, uint64_t end)
+{
+	shmring *r = consumer->ring;
+	uint32_t branch = consumer->branch_index, before = consumer_delivered_before(consumer, first, end);
+	struct place to = orphan_find(r, branch, first, end, before);
+
+	if (to.seat == NOBODY && recover_dead_seats(r))
+		to = orphan_find(r, branch, first, end, before);
+	if (load_relaxed(&consumer->branch->d.state) != BRANCH_ACTIVE)
+		return shmring_release(consumer, first, end); /* dropped: it is not delivered again */
+	if (to.seat == NOBODY)
+		return keep_to_give_again(consumer, first, end);
+	hand_over(consumer, &to, first, end);
 	return SHMRING_OK;
 }
 
 static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
-	shmring *r = consumer->ring;
 	int status = SHMRING_OK;
-	struct place to;
 
 	/* A move that a death interrupted is settled before either seat changes. */
 	if (!leases_move(consumer))
 		return fail(
 		    SHMRING_CONTENDED,
 		    "ring \"%s\": a consumer that died moving a lease cannot be cleared away now; try again",
-		    r->name);
-	to = find_orphan(consumer, first, end);
-	if (to.seat == NOBODY && recover_dead_seats(r))
-		to = find_orphan(consumer, first, end);
-	if (load_relaxed(&consumer->branch->d.state) != BRANCH_ACTIVE)
-		status = shmring_release(consumer, first, end); /* dropped: it is not delivered again */
-	else if (to.seat == NOBODY)
-		status = keep_to_give_again(consumer, first, end);
-	else
-		hand_over(consumer, &to, first, end);
+		    consumer->ring->name);
+	while (!status && first < end) {
+		uint64_t to = consumer_end_of_count(consumer, first, end);
+
+		status = hand_back_some(consumer, first, to);
+		first = to;
+	}
 	leases_moved(consumer);
 	return status;
 }
@@ -194,17 +118,71 @@ bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns)
  * docs/concepts/death.md. */
 #define EXPLANATION_BYTES 512
 
-static int is_full(const shmring_consumer *consumer, const struct shmring_lease *lease)
+/* Whether a branch keeps the messages of this ring from `sequence` on, whoever comes and goes. */
+static bool is_kept(const shmring *to, uint64_t sequence)
+{
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		if (is_active(to, id) &&
+		    !(load_relaxed(&branch_at(to, id)->d.options) & (BRANCH_EPHEMERAL | BRANCH_DROP_OLDEST)) &&
+		    load_relaxed(&branch_at(to, id)->d.first) <= sequence)
+			return true;
+	return false;
+}
+
+/* Makes a branch that keeps letters, if there is none. */
+static int see_that_letters_are_kept(shmring *to)
+{
+	/* Somebody may have made a branch of the first name that keeps nothing. */
+	static const char *const names[] = {"default", "dead-letters"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names && !is_kept(to, NONE); i++)
+		RETURN_NOT_OK(shmring_subscribe(to, names[i], NULL, NULL));
+	if (!is_kept(to, NONE))
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": its branches \"%s\" and \"%s\" do not keep letters, since they are "
+			    "ephemeral or drop the oldest; drop one of them",
+			    to->name, names[0], names[1]);
+	return SHMRING_OK;
+}
+
+static int check_not_removed(const shmring *to)
+{
+	bool remade = false;
+
+	if (!lock_file_removed(to->locks, &remade))
+		return SHMRING_OK;
+	return fail(SHMRING_E_NOT_FOUND, "that ring was removed%s: close this consumer, %s, and join again",
+		    remade ? " and made anew" : "", remade ? "which has the old one" : "make the ring again");
+}
+
+/* Pushes a letter into a ring that keeps it. If its branch goes meanwhile, the letter is pushed once more. */
+static int push_letter(shmring_producer *p, const struct shmring_message *message)
+{
+	uint64_t id;
+
+	do {
+		RETURN_NOT_OK(check_not_removed(p->ring));
+		RETURN_NOT_OK(see_that_letters_are_kept(p->ring));
+		RETURN_NOT_OK(shmring_push(p, message->data, message->length, message->kind, &id));
+	} while (!is_kept(p->ring, id));
+	return SHMRING_OK;
+}
+
+static int fail_to_set_aside(const shmring_consumer *consumer, const struct shmring_lease *lease, int status)
 {
 	const shmring *to = consumer->dead_letters->ring;
-	char holder[EXPLANATION_BYTES];
+	char why[EXPLANATION_BYTES];
 
-	shmring_explain_full(to, holder, sizeof holder);
+	if (status == SHMRING_UNAVAILABLE)
+		shmring_explain_full(to, why, sizeof why);
+	else
+		snprintf(why, sizeof why, "%s", shmring_error_message());
 	return fail(
-	    SHMRING_E_NO_SPACE,
+	    status == SHMRING_UNAVAILABLE ? SHMRING_E_NO_SPACE : status,
 	    "ring \"%s\": message %llu was delivered %u times, which is the most, and ring \"%s\" for dead "
-	    "letters is full: %s; the message stays, and the next take tries again",
-	    consumer->ring->name, (unsigned long long)lease->first, consumer->max_deliveries, to->name, holder);
+	    "letters %s: %s; the message stays, and the next take tries again",
+	    consumer->ring->name, (unsigned long long)lease->first, consumer->max_deliveries, to->name,
+	    status == SHMRING_UNAVAILABLE ? "is full" : "does not take it", why);
 }
 
 /* Whether this one message has gone into the other ring. Else it is to be delivered, or *status says why it
@@ -218,10 +196,10 @@ static bool set_aside(shmring_consumer *consumer, const struct shmring_lease *le
 	if (lease->redelivered < consumer->max_deliveries ||
 	    shmring_read(consumer->ring, &at, lease->end, &message) || message.kind == KIND_END)
 		return false;
-	*status = shmring_push(consumer->dead_letters, message.data, message.length, message.kind, NULL);
-	if (*status == SHMRING_UNAVAILABLE)
-		*status = is_full(consumer, lease);
+	*status = push_letter(consumer->dead_letters, &message);
 	if (*status) {
+		if (*status != SHMRING_CONTENDED)
+			*status = fail_to_set_aside(consumer, lease, *status);
 		if (keep_to_give_again(consumer, lease->first, lease->end))
 			*status = SHMRING_E_NO_MEMORY;
 		return false;
@@ -243,7 +221,7 @@ static bool same_schema(const shmring *r, const shmring *to)
 int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliveries, shmring_producer *producer)
 {
 	shmring *r = consumer->ring, *to = producer->ring;
-	int status = SHMRING_OK;
+	int status;
 
 	if (max_deliveries < 1 || max_deliveries > UINT8_MAX)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a message is delivered 1 to %d times, not %u",
@@ -259,8 +237,15 @@ int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliv
 		    "ring \"%s\" needs the Arrow schema of ring \"%s\" to have its dead letters; create it "
 		    "with the same schema",
 		    to->name, r->name);
-	if (!load_relaxed(&to->cursors->graph.active)) /* nobody would keep them */
-		status = shmring_subscribe(to, "default", NULL, NULL);
+	if (to->capacity < r->capacity)
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\" has %llu slots, and a message of ring \"%s\" may have %llu: create it "
+			    "with as many "
+			    "slots to have its dead letters",
+			    to->name, (unsigned long long)to->capacity, r->name, (unsigned long long)r->capacity);
+	status = check_not_removed(to);
+	if (!status)
+		status = see_that_letters_are_kept(to);
 	if (!status) {
 		consumer->max_deliveries = max_deliveries;
 		consumer->dead_letters = producer;

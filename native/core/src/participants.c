@@ -33,6 +33,15 @@ int handle_seat(shmring *r)
 	return status;
 }
 
+/* A consumer of the orphans' branch can join then, so that the ring does not stay full of them. */
+bool orphans_have_seats(const shmring *r)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_relaxed(&r->seats[i].id.state) == SEAT_ORPHAN)
+			return true;
+	return false;
+}
+
 int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	int status;

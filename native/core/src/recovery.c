@@ -21,10 +21,13 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	}
 	b = &r->cursors->branch[id];
 	settle_take(r, s, index, b);
-	low = seat_lowest(s);
 	/* Its number may be another branch's by now. */
 	is_consumer = load_relaxed(&b->d.consumers[index / 64]) >> (index % 64) & 1;
 	branch_consumer_left(r, id);
+	/* A worker that dies again and again is not to take a seat each time. */
+	if (is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE)
+		orphan_merge(r, s, index, id);
+	low = seat_lowest(s);
 	/* The seat's state changes last: if this recoverer dies before, the next one finds
 	 * a dead seat and begins again. */
 	if (low != NONE && is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE) {
@@ -65,10 +68,24 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
+/* A process without a seat has died while it dropped a branch: no dead seat says so. Under the admin lock nobody
+ * else is at it. */
+static bool is_half_dropped(const shmring *r)
+{
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		uint32_t state = load_relaxed(&branch_at(r, id)->d.state);
+
+		if (state == BRANCH_DROPPING ||
+		    (state == BRANCH_DROPPED && load_relaxed(&branch_at(r, id)->d.orphans)))
+			return true;
+	}
+	return false;
+}
+
 /* One bit for each seat; each takes a system call. */
 static bool find_the_dead(const shmring *r, uint64_t dead[4])
 {
-	bool any = false;
+	bool any = is_half_dropped(r);
 
 	memset(dead, 0, 4 * sizeof *dead);
 	for (uint32_t i = 0; i < r->seat_count; i++)
@@ -82,9 +99,11 @@ static bool find_the_dead(const shmring *r, uint64_t dead[4])
 /* Settles those that were found dead; others may have settled some of them meanwhile. */
 static unsigned recover_these(shmring *r, const uint64_t dead[4])
 {
-	bool repaired = false;
+	bool repaired = is_half_dropped(r);
 	unsigned n = 0;
 
+	if (repaired)
+		graph_repair(r);
 	for (uint32_t word = 0; word < 4; word++)
 		for (uint64_t m = dead[word]; m; m &= m - 1) {
 			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(m);

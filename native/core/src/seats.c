@@ -233,6 +233,12 @@ static void zero(uint64_t *words, size_t n)
 		store_relaxed(&words[i], 0);
 }
 
+static void zero_counters(struct seat *s)
+{
+	zero((uint64_t *)&s->counters, sizeof s->counters / sizeof(uint64_t));
+	zero((uint64_t *)&s->later, sizeof s->later / sizeof(uint64_t));
+}
+
 /* Others read a seat at any time: every store is an atomic one. */
 static void seat_reset(struct seat *s)
 {
@@ -244,8 +250,7 @@ static void seat_reset(struct seat *s)
 	store_relaxed(&s->lease.adopt_from, 0);
 	for (int k = 0; k < LEASES; k++)
 		store_relaxed(&s->range[k].lo, NONE);
-	zero((uint64_t *)&s->counters, sizeof s->counters / sizeof(uint64_t));
-	zero((uint64_t *)&s->later, sizeof s->later / sizeof(uint64_t));
+	zero_counters(s);
 	store_relaxed(&s->waits, WAIT_NONE);
 }
 
@@ -273,6 +278,13 @@ static uint64_t time_of_joining(const struct seat *s)
 	return last - now < SET_BACK_NS ? last + 1 : now;
 }
 
+static void name_process(struct seat *s, uint32_t pid, uint64_t start_time, const char *name)
+{
+	store_relaxed(&s->id.pid, pid);
+	store_relaxed(&s->id.start_time, start_time);
+	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+}
+
 /* Writes everything of a free seat but its state. */
 static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t branch, uint32_t pid,
 		      uint64_t start_time)
@@ -283,9 +295,7 @@ static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t 
 	seat_reset(s);
 	store_relaxed(&s->id.role, role);
 	store_relaxed(&s->id.branch, branch);
-	store_relaxed(&s->id.pid, pid);
-	store_relaxed(&s->id.start_time, start_time);
-	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+	name_process(s, pid, start_time, name);
 	/* Pairs with the acquire in owner_of(). */
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
@@ -357,6 +367,32 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	return SHMRING_OK;
 }
 
+/* Makes this process the owner of an orphan's seat, and of what it holds. The time of joining changes before and
+ * after, as in seat_turn(), and the state last: a process that dies before leaves the orphan. */
+bool seat_inherit(shmring *r, uint32_t index, const char *name)
+{
+	struct seat *s = &r->seats[index];
+	void *page;
+
+	if (seat_is_own(r, index) || lock_file_hold(r->locks, seat_offset(r, index), &page) != SHMRING_OK)
+		return false;
+	store_relaxed(&s->id.joined_ns, time_of_joining(s));
+	/* Pairs with the fence in seat_is_still_of(): who reads a new word sees the new time. */
+	fence_release();
+	store_relaxed(&s->lease.take_lo, NONE);
+	store_release(&s->lease.take_end, 0);
+	store_relaxed(&s->lease.adopt_from, 0);
+	zero_counters(s);
+	store_relaxed(&s->waits, WAIT_NONE);
+	name_process(s, (uint32_t)getpid(), read_process("self").start_time, name);
+	/* Pairs with the acquire in owner_of(). */
+	store_release(&s->id.joined_ns, time_of_joining(s));
+	store_relaxed(&r->held[index], page);
+	/* Pairs with the acquire in owner_of(), and in branch_released(): from here on the hold gates. */
+	store_release(&s->id.state, SEAT_ACTIVE);
+	return true;
+}
+
 /* A seat whose byte is locked is not taken, and a free one is not searched for the dead: so
  * the state changes first. A lent seat is the handle's again. */
 void seat_give_back(shmring *r, uint32_t index)
@@ -380,13 +416,15 @@ bool handle_seatless(const shmring *r)
 	return false;
 }
 
-static void live_without_seat(shmring *r)
+/* False: the locks of others bar it, and code that removes rings does not see this handle. */
+bool handle_without_seat(shmring *r)
 {
 	store_relaxed(&r->seat, NOBODY);
 	for (uint32_t i = 0; i < r->seat_count; i++)
 		if (lock_file_hold(r->locks, seatless_offset(r, i), &r->seatless) == SHMRING_OK)
-			return;
+			return true;
 	r->seatless = NULL;
+	return false;
 }
 
 /* Makes this the handle's own seat. */
@@ -405,7 +443,7 @@ void seat_abandon(shmring *r, uint32_t index)
 	void *page = load_relaxed(&r->held[index]);
 
 	if (index == load_relaxed(&r->seat))
-		live_without_seat(r);
+		(void)handle_without_seat(r);
 	store_relaxed(&r->held[index], NULL);
 	lock_file_drop(page);
 }

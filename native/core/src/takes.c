@@ -161,6 +161,30 @@ uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo
 	return most;
 }
 
+/* Where the messages from `lo` on, which this consumer holds, end that were delivered as often as the first. */
+uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
+{
+	for (uint32_t k = 0; k < consumer->ranges_used; k++) {
+		uint64_t end = RANGE_END(consumer->range[k].hi);
+
+		if (consumer->range[k].lo <= lo && end > lo)
+			return end < hi ? end : hi;
+	}
+	return hi;
+}
+
+/* The next takes give [lo, hi) again, which stays recorded here. The caller has reserved room for it. */
+void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
+{
+	deferred_join(&consumer->returned, &lo, &hi);
+	deferred_put(&consumer->returned, lo, hi);
+	if (consumer->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
+		consumer->range[consumer->ranges_used].lo = NONE;
+		consumer->ranges_used = 2;
+	}
+	store_relaxed(&consumer->gives_again, true);
+}
+
 /* False: no entry is free. */
 static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 {
@@ -375,22 +399,25 @@ int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end
 
 /* --- after a death ------------------------------------------------------------------ */
 
-/* A split that was interrupted recorded the tail twice, perhaps in the last entry: what is struck next may
- * need that one. */
-static void join_split(struct seat *s)
+/* Joins ranges that overlap: a split that was interrupted recorded the tail twice, perhaps in the last entry,
+ * and the next strike may need that entry. `touching`: joins neighbours that were delivered as often, too. */
+void seat_join_ranges(struct seat *s, bool touching)
 {
 	struct range known[LEASES];
 
 	seat_read_ranges(s, known);
 	for (uint32_t k = 0; k < LEASES; k++)
 		for (uint32_t j = 0; known[k].lo != NONE && j < LEASES; j++) {
-			if (known[j].lo == NONE || known[j].lo <= known[k].lo ||
-			    known[j].lo >= RANGE_END(known[k].hi))
+			uint64_t end = RANGE_END(known[k].hi), at = known[j].lo;
+
+			if (at == NONE || j == k || at < known[k].lo || at > end ||
+			    (at == end && !(touching && RANGE_BEFORE(known[j].hi) == RANGE_BEFORE(known[k].hi))))
 				continue;
-			if (RANGE_END(known[j].hi) > RANGE_END(known[k].hi)) /* and as often delivered */
+			if (RANGE_END(known[j].hi) > end) /* and as often delivered */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);
+			j = UINT32_MAX; /* the longer range may touch those before j */
 		}
 }
 
@@ -428,7 +455,7 @@ void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
 
-	join_split(s);
+	seat_join_ranges(s, false);
 	settle_move(r, s, b);
 	crash_order();
 	if (take_end & TAKE_PENDING) {

@@ -4,11 +4,26 @@
 
 #include "wake.h"
 
+/* orphans.c: the destination of a lease; it is decided once, even if the seat is overwritten meanwhile */
+struct place {
+	uint32_t seat; /* NOBODY: there is none */
+	uint32_t entry;
+	uint32_t before; /* how often the messages were delivered before */
+	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
+};
+
+struct place orphan_find(const shmring *ring, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before);
+void orphan_record(shmring *ring, struct seat *seat, uint32_t branch, const struct place *place, uint64_t lo,
+		   uint64_t hi);
+void orphan_merge(shmring *ring, struct seat *seat, uint32_t index, uint32_t branch);
+
+/* takes.c */
 void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t);
 int ranges_free_entry(const struct range *known, uint32_t *used);
 bool ranges_remove(struct seat *seat, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct range *known, uint32_t used);
 void seat_read_ranges(const struct seat *seat, struct range known[LEASES]);
+void seat_join_ranges(struct seat *seat, bool touching);
 uint64_t seat_lowest(const struct seat *seat);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker);
@@ -16,6 +31,8 @@ int consumer_check_held(const shmring_consumer *consumer, uint64_t first, uint64
 int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end);
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before);
 uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo, uint64_t hi);
+uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, uint64_t hi);
+void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi);
 void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before);
 void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);

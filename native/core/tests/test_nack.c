@@ -95,6 +95,24 @@ RING_TEST_WITH(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it
 	CHECK_IS(branch_released(r, other->branch, false), 6);
 }
 
+RING_TEST_WITH(without_a_seat_each_message_keeps_its_own_count, .slots = 1024, .participants = 2)
+{
+	struct shmring_lease l;
+
+	push_n(p, 0, 3);
+	lease_of(m, 1);
+	for (int before = 1; before < 4; before++) {
+		CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
+		CHECK_IS(lease_of(m, 1).redelivered, before);
+	}
+	lease_of(m, 2);
+	CHECK_IS(shmring_nack(m, 0, 3), SHMRING_OK);
+	l = lease_of(m, 3);
+	CHECK(l.first == 0 && l.messages == 1 && l.redelivered == 4);
+	l = lease_of(m, 3);
+	CHECK(l.first == 1 && l.messages == 2 && l.redelivered == 1);
+}
+
 RING_TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 {
 	push_n(p, 0, 200);
@@ -176,26 +194,94 @@ RING_TEST(deliveries_are_counted_up_to_255_before_the_last)
 	CHECK_IS(l.messages, 1); /* only messages with equal delivery counts come together */
 	fresh = lease_of(m, 2);
 	CHECK(fresh.first == 1 && !fresh.redelivered);
-	CHECK_IS(shmring_nack(m, l.first, fresh.end), SHMRING_OK); /* both count as the one that came more often */
+	CHECK_IS(shmring_nack(m, l.first, fresh.end), SHMRING_OK); /* each keeps its own count */
 	l = lease_of(m, 2);
-	CHECK(l.messages == 2 && l.redelivered == 255);
+	CHECK(l.messages == 1 && l.redelivered == 255);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	l = lease_of(m, 2);
+	CHECK(l.first == 1 && l.messages == 1 && l.redelivered == 1);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(m->seat->lease.hold, NONE);
 }
 
 /* --- set aside after too many deliveries ---------------------------------------------- */
 
-/* A ring beside the usual one, for the dead letters. */
-static shmring *ring_for_letters(struct shmring_options options)
+static const char *letters_path(void)
 {
-	char path[96];
-	shmring *r;
+	static char path[96];
 
 	snprintf(path, sizeof path, "%s.dead", ring_path());
-	NEED(shmring_create(path, &options, &r) == SHMRING_OK);
-	NEED(shmring_unlink(path, NULL, NULL, NULL) == SHMRING_OK);
+	return path;
+}
+
+/* A new ring beside the usual one, for the dead letters. */
+static shmring *ring_for_letters(struct shmring_options options)
+{
+	shmring *r;
+
+	unlink(letters_path());
+	NEED(shmring_create(letters_path(), &options, &r) == SHMRING_OK);
 	opened(OPEN_RINGS, r);
 	return r;
+}
+
+/* Has taken each of n messages once, and hands them back. */
+static void hand_all_back(shmring_consumer *m, uint64_t n)
+{
+	lease_of(m, (uint32_t)n);
+	CHECK_IS(shmring_nack(m, 0, n), SHMRING_OK);
+}
+
+RING_TEST(letters_go_into_a_branch_that_keeps_them_whoever_comes_and_goes)
+{
+	shmring *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	shmring_consumer *viewer = consumer_with(to, "view", &(struct shmring_branch_options){.ephemeral = true});
+	shmring_consumer *letters;
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, producer_of(to)), SHMRING_OK);
+	push_n(p, 0, 3);
+	hand_all_back(m, 2);
+	CHECK_IS(pop_number(m), 2); /* two letters */
+	shmring_consumer_close(viewer);
+	letters = consumer_of(to, "default");
+	CHECK_IS(pop_number(letters), 0);
+	shmring_consumer_close(letters);
+	CHECK_IS(shmring_unsubscribe(to, "default"), SHMRING_OK);
+	push_n(p, 3, 1);
+	lease_of(m, 1);
+	CHECK_IS(shmring_nack(m, 3, 4), SHMRING_OK);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE); /* a letter, which is kept, too */
+	letters = consumer_of(to, "default");
+	while (pop_number(letters) != 3)
+		CHECK(!check_broken);
+	shmring_consumer_close(letters);
+	CHECK_IS(shmring_unsubscribe(to, "default"), SHMRING_OK);
+	letters = consumer_with(to, "default", &(struct shmring_branch_options){.drop_oldest = true});
+	push_n(p, 4, 1);
+	lease_of(m, 1);
+	CHECK_IS(shmring_nack(m, 4, 5), SHMRING_OK);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	letters = consumer_of(to, "dead-letters");
+	while (pop_number(letters) != 4)
+		CHECK(!check_broken);
+}
+
+RING_TEST(letters_for_a_ring_that_was_removed_stay_in_words)
+{
+	shmring *to = ring_for_letters((struct shmring_options){.slots = 1024});
+	struct shmring_lease l;
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, producer_of(to)), SHMRING_OK);
+	push_n(p, 0, 2);
+	hand_all_back(m, 1);
+	NEED(shmring_unlink(letters_path(), NULL, NULL, NULL) == SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_E_NOT_FOUND);
+	CHECK(strstr(shmring_error_message(), "message 0") && strstr(shmring_error_message(), ".dead"));
+	CHECK(strstr(shmring_error_message(), "make the ring again"));
+	(void)ring_for_letters((struct shmring_options){.slots = 1024});
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_E_NOT_FOUND);
+	CHECK(strstr(shmring_error_message(), "made anew"));
+	CHECK_IS(branch_released(r, m->branch, false), 0); /* it is here still */
 }
 
 static int holds_three_and_dies(struct puppet *c)
@@ -266,4 +352,32 @@ TEST(rings_that_cannot_have_them_are_refused)
 	CHECK_IS(shmring_consumer_dead_letters(m, 0, fits), SHMRING_E_INVALID);
 	CHECK_IS(shmring_consumer_dead_letters(m, 256, fits), SHMRING_E_INVALID);
 	CHECK_IS(shmring_consumer_dead_letters(m, 255, fits), SHMRING_OK);
+}
+
+/* A message may fill its ring. */
+TEST(a_ring_with_too_few_slots_for_the_largest_letter_is_refused)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 2048});
+	shmring *few = ring_for_letters((struct shmring_options){.slots = 1024}), *to;
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_of(r, "b"), *letters;
+	static uint8_t large[2048 * SLOT_BYTES];
+	struct shmring_message message;
+	struct shmring_lease l;
+	uint64_t at;
+
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, producer_of(few)), SHMRING_E_INVALID);
+	CHECK(strstr(shmring_error_message(), "1024 slots") && strstr(shmring_error_message(), "2048"));
+	to = ring_for_letters((struct shmring_options){.slots = 2048});
+	CHECK_IS(shmring_consumer_dead_letters(m, 1, producer_of(to)), SHMRING_OK);
+	large[sizeof large - 1] = 1;
+	CHECK_IS(shmring_push(p, large, sizeof large, SHMRING_KIND_BYTES, NULL), SHMRING_OK);
+	NEED(shmring_take(m, 1, UINT64_MAX, &l) == SHMRING_OK);
+	CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, UINT64_MAX, &l), SHMRING_UNAVAILABLE);
+	letters = consumer_of(to, "default");
+	NEED(shmring_take(letters, 1, UINT64_MAX, &l) == SHMRING_OK);
+	at = l.first;
+	CHECK_IS(shmring_read(to, &at, l.end, &message), SHMRING_OK);
+	CHECK(message.length == sizeof large && memcmp(message.data, large, sizeof large) == 0);
 }

@@ -29,10 +29,11 @@ public final class Consumer extends Handle implements AutoCloseable {
    * or handed it back, is pushed into another ring instead, and released. Messages that were delivered
    * before come one at a time then. Call it before the first take.
    *
-   * <p>If that ring has no room, the take throws ({@link Status#NO_SPACE}), the message stays, and the
-   * next take tries again. A consumer that is killed in between pushes a message twice, and loses none.
+   * <p>If that ring has no room, the take throws ({@link Status#NO_SPACE}), and so it does if its file was
+   * removed ({@link Status#NOT_FOUND}); the message stays, and the next take tries again. A consumer that is killed in between pushes a message twice, and loses none.
    *
-   * @param deadLetter a ring that is there, with this ring's schema; a name with a slash is a path
+   * @param deadLetter a ring that is there, with this ring's schema and at least as many slots; a name with a
+   *     slash is a path
    * @return this
    */
   public synchronized Consumer setAside(int maxDeliveries, String deadLetter) {

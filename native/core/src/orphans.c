@@ -1,0 +1,133 @@
+/* Orphans: seats without an owner, which keep messages that are to be delivered again.
+ *
+ * A lease comes into an orphan in two ways: a living consumer hands it back (nack.c), or recovery
+ * merges the ranges of a dead consumer into an orphan that its branch has already (recovery.c).
+ * Both record the lease in the orphan before they strike it in the seat that it leaves. adopt_from
+ * of that seat marks the time between. docs/protocol.md, P7. */
+#include "cells.h"
+#include "takes.h"
+
+/* Finds a range to grow at its end or beginning, or a free entry. */
+static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
+{
+	struct range known[LEASES];
+
+	seat_read_ranges(orphan, known);
+	place->entry = LEASES;
+	place->how = NEW_RANGE;
+	for (uint32_t k = 0; k < LEASES; k++) {
+		if (known[k].lo == NONE) {
+			place->entry = place->entry < LEASES ? place->entry : k;
+		} else if (RANGE_BEFORE(known[k].hi) == place->before &&
+			   (RANGE_END(known[k].hi) == lo || known[k].lo == hi)) {
+			place->entry = k;
+			place->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
+			break;
+		}
+	}
+	return place->entry < LEASES;
+}
+
+/* Finds an orphan of the branch with room, so that few seats keep much. Else a free seat, which becomes one;
+ * NOBODY if there is none either. */
+struct place orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before)
+{
+	struct place found = {.seat = NOBODY, .before = before, .how = NEW_ORPHAN};
+	struct place orphan = found;
+
+	for (uint32_t i = r->seat_count; i-- > 0;) {
+		uint32_t state = load_relaxed(&r->seats[i].id.state);
+
+		orphan.seat = i;
+		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == branch &&
+		    has_room(&r->seats[i], lo, hi, &orphan))
+			return orphan;
+		if (state == SEAT_FREE && !seat_is_own(r, i))
+			found.seat = i;
+	}
+	return found;
+}
+
+static void record(struct seat *orphan, const struct place *place, uint64_t lo, uint64_t hi)
+{
+	struct range *range = &orphan->range[place->entry];
+
+	/* It is never above the lowest range. */
+	if (lo < load_relaxed(&orphan->lease.hold))
+		store_release(&orphan->lease.hold, lo);
+	crash_order();
+	if (place->how != GROW_DOWN)
+		store_relaxed(&range->hi, RANGE_WORD(hi, place->before));
+	crash_order();
+	if (place->how != GROW_UP)
+		store_relaxed(&range->lo, lo);
+}
+
+/* Records [lo, hi), which seat `s` holds, in an orphan. The caller strikes it in `s` next, then clears adopt_from.
+ */
+void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct place *place, uint64_t lo,
+		   uint64_t hi)
+{
+	struct branch_descriptor *d = &branch_at(r, branch)->d;
+	uint32_t to = place->seat;
+	struct seat *orphan = &r->seats[to];
+	bool is_new = place->how == NEW_ORPHAN;
+
+	store_relaxed(&s->lease.adopt_lo, lo);
+	store_relaxed(&s->lease.adopt_hi, hi);
+	crash_order();
+	store_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);
+	crash_order();
+	if (is_new)
+		seat_prepare(orphan, branch);
+	record(orphan, place, lo, hi);
+	crash_order();
+	if (is_new) {
+		store_release(&orphan->id.state, SEAT_ORPHAN);
+		/* This comes after the state: a free seat is not a consumer. */
+		fetch_or_seq_cst(&d->consumers[to / 64], UINT64_C(1) << (to % 64));
+	}
+	fetch_add_seq_cst(&d->moves, 1); /* see branch_released() */
+}
+
+/* The owner of seat `mover` died while it moved a lease, and is not settled. */
+static bool is_moving(const shmring *r, uint32_t mover)
+{
+	return mover < r->seat_count && load_relaxed(&r->seats[mover].id.state) == SEAT_ACTIVE &&
+	       load_relaxed(&r->seats[mover].lease.adopt_from);
+}
+
+/* Moves the ranges of a dead consumer, whose take is settled, into orphans that its branch has already,
+ * as the consumer itself could have done: if this recoverer dies, the next one settles that move. A range
+ * for which no orphan has room stays. */
+void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
+{
+	uint32_t *mover = &r->cursors->graph.adopter;
+	uint32_t before = load_relaxed(mover);
+	struct range known[LEASES];
+
+	/* Recovery asks the orphans about that lease: they stay as they are until it has. */
+	if (before && before != index + 1 && is_moving(r, before - 1))
+		return;
+	store_relaxed(mover, index + 1);
+	crash_order();
+	seat_read_ranges(s, known);
+	for (uint32_t k = 0; k < LEASES; k++) {
+		uint64_t lo = known[k].lo, hi = RANGE_END(known[k].hi);
+		struct place to;
+
+		if (lo == NONE)
+			continue;
+		to = orphan_find(r, branch, lo, hi, RANGE_BEFORE(known[k].hi));
+		if (to.seat == NOBODY || to.how == NEW_ORPHAN)
+			continue;
+		orphan_record(r, s, branch, &to, lo, hi);
+		crash_order();
+		store_relaxed(&s->range[k].lo, NONE);
+		crash_order();
+		store_relaxed(&s->lease.adopt_from, 0);
+		crash_order();
+		seat_join_ranges(&r->seats[to.seat], true);
+	}
+	store_relaxed(mover, before);
+}
