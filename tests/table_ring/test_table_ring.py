@@ -7,6 +7,7 @@ import itertools
 import queue
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from shmring.errors import (
     Full,
     LimitReached,
     MessageTooLarge,
+    NotARing,
     RingExists,
     RingNotFound,
     VersionMismatch,
@@ -200,6 +202,51 @@ def test_create_attach_drop(url: str) -> None:
         TableRing.drop(url, name="orders")
     with pytest.raises(RingNotFound):
         TableRing(url, name="orders")
+
+
+def test_tables_of_another_program_are_neither_dropped_nor_used(either: str) -> None:
+    execute(
+        either,
+        "CREATE TABLE boxing (weight int)",
+        "CREATE TABLE boxing_ring (id int, place text)",
+        "CREATE TABLE boxing_subscribers (name text, email text)",
+        "INSERT INTO boxing_ring VALUES (1, 'hall')",
+        "CREATE TABLE bells (tone int)",
+    )
+    uses: list[Callable[[], object]] = [
+        lambda: TableRing.drop(either, name="boxing"),
+        lambda: TableRing.create(either, name="boxing", slots=4),
+        lambda: TableRing.attach(either, name="boxing"),
+        lambda: TableRing.create(either, name="bells", slots=4),
+    ]
+    if either.startswith("postgresql"):
+        uses.append(lambda: TableRing.renew(either, name="boxing"))
+    for use in uses:
+        with pytest.raises(NotARing, match="use another name"):
+            use()
+    assert execute(either, "SELECT place FROM boxing_ring") == ["hall"]
+    for table in ("boxing", "boxing_subscribers", "bells"):
+        assert execute(either, f"SELECT count(*) FROM {table}") == [0]
+
+
+@pytest.mark.parametrize("suffix", ["ring", "subscribers", "claims", "push", "pop_0"])
+def test_no_ring_has_the_name_of_another_one_s_part(either: str, suffix: str) -> None:
+    with pytest.raises(ValueError, match="ends in"):
+        TableRing.create(either, name=f"orders_{suffix}", slots=4)
+
+
+def test_a_ring_whose_name_ends_so_already_is_not_dropped_for_another(
+    either: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmring.table_ring.inputs.check_new_name", lambda _: None)
+    with TableRing.create(either, name="orders_ring", slots=4) as ring:
+        monkeypatch.undo()
+        ring.push(b"kept")
+        for use in (TableRing.drop, partial(TableRing.create, slots=4)):
+            with pytest.raises(NotARing):
+                use(either, name="orders")
+        assert ring.pop() == b"kept"
+    TableRing.drop(either, name="orders_ring")
 
 
 def test_rings_of_one_database_are_apart(url: str) -> None:

@@ -18,6 +18,7 @@ from shmring.table_ring.schema import (
     MESSAGE_BYTES,
     Layout,
     check_name,
+    check_new_name,
     check_subscribers,
     stride_for,
 )
@@ -125,9 +126,12 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
         if making is not None and not exists:
             backend.lock_creation()
             exists = backend.exist(connection)
+        if making is not None:
+            backend.tables.check_own(connection)
         if not exists:
             if making is None:
                 raise RingNotFound(not_found(url, name))
+            check_new_name(name)
             layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
             backend.create(connection, layout, making.subscribers)
             return layout
@@ -172,7 +176,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
 def change_ring(
     url: str | sa.URL, name: str, change: Callable[[Backend, sa.Connection], None]
 ) -> None:
-    """Change a ring as a whole within a transaction, or raise RingNotFound."""
+    """Change a ring as a whole within a transaction, or raise RingNotFound or NotARing."""
     kind, where = locate(url, name)
     backend = kind(where, name, "sync", False)
 
@@ -180,6 +184,7 @@ def change_ring(
         backend.lock_creation()
         if not backend.exist(connection):
             raise RingNotFound(not_found(where, name))
+        backend.tables.check_own(connection)
         change(backend, connection)
 
     with contextlib.closing(backend):

@@ -189,7 +189,13 @@ class TableRing(Closing):
 
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
-        """Delete a ring with everything in it; RingNotFound if it does not exist."""
+        """Delete a ring with everything in it.
+
+        Raises
+        ------
+        RingNotFound : there is no such ring
+        NotARing : other programs' tables have the names of this ring's; nothing was deleted
+        """
         inputs.change_ring(url, name, lambda backend, connection: backend.drop(connection))
 
     @staticmethod

@@ -17,15 +17,17 @@ next numbers.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
-from shmring.errors import Damaged, LimitReached, VersionMismatch
+from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
 LAYOUT = 3
 MESSAGE_BYTES = 300
@@ -37,6 +39,8 @@ MAX_SUBSCRIBERS = 64
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+# A ring of such a name would have a table, or a sequence, of the ring whose name lacks the suffix.
+_SUFFIX = re.compile(r"_(ring|subscribers|claims|push|pop_\d+)$")
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
@@ -56,6 +60,15 @@ def check_name(name: str) -> str:
             f"ring name {name!r} is no table name: use 1 to 40 of a-z, 0-9 and _, no digit first"
         )
     return name
+
+
+def check_new_name(name: str) -> None:
+    """Raise ValueError if a ring of this name could meet another ring's tables."""
+    if found := _SUFFIX.search(name):
+        raise ValueError(
+            f"ring name {name!r} ends in {found[0]!r}, as parts of a ring {name[: found.start()]!r}"
+            " do: use another name"
+        )
 
 
 def check_subscribers(names: Sequence[str]) -> list[str]:
@@ -186,12 +199,42 @@ class Tables:
         typed = numbers.columns(*(self.slots.c[name] for name in columns))
         connection.execute(self.slots.insert().from_select(columns, typed))
 
+    def check_own(self, connection: sa.Connection) -> None:
+        """Refuse other programs' tables that have the names of this ring's tables.
+
+        Raises
+        ------
+        NotARing : such a table is there; nothing was read or changed in it
+        """
+        # The database's catalog says it: a statement on the tables would wait for their locks.
+        inspector = sa.inspect(connection)
+        for table in (self.slots, self.ring, self.subscribers):
+            with contextlib.suppress(exc.NoSuchTableError):
+                columns = inspector.get_columns(table.name, schema=table.schema)
+                self._check_columns(table, [column["name"] for column in columns])
+
+    def _check_columns(self, table: sa.Table, found: Iterable[str]) -> None:
+        # Rings of other versions have these columns, too.
+        own = {
+            self.slots: ("slot", "message_id", "reference_count", "message"),
+            self.ring: ("id", "layout", "slots", "stride"),
+            self.subscribers: ("name", "holder"),
+        }[table]
+        if not set(own) <= set(found):
+            raise NotARing(
+                f"table {table.name!r} is there, and is no part of a table ring {self.name!r}: it"
+                f" lacks columns of {', '.join(own)}; use another name for the ring, nothing was"
+                " changed"
+            )
+
     def exist(self, connection: sa.Connection) -> bool:
         """Whether the ring exists; its one-row table is created with the others or not at all."""
         return sa.inspect(connection).has_table(self.ring.name)
 
     def read(self, connection: sa.Connection) -> Layout:
         """Return how the ring was made, or raise if no ring can have been made so."""
+        query = sa.select(sa.text("*")).select_from(self.ring).limit(0)
+        self._check_columns(self.ring, connection.execute(query).keys())
         # The layout decides which other columns there are.
         version = connection.execute(sa.select(self.ring.c.layout)).scalar_one_or_none()
         if version is None:
