@@ -172,7 +172,7 @@ class NotDurable(ShmringError, TimeoutError):
 
 
 class JournalGap(ShmringError, LookupError):
-    """The ring and the journal have no common sequence: messages between them are lost."""
+    """The journal lacks messages: within it, or between its end and the ring's oldest message."""
 
 
 class PositionNotFound(ShmringError, LookupError):

@@ -227,3 +227,24 @@ def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
         answer = call(command, tmp_path)
         assert answer.returncode == 1
         assert "holds no journal" in answer.stderr
+
+
+def test_a_gap_is_told_in_the_words_of_the_command_line(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.producer() as out:
+        with ring.journal(tmp_path / "a", segment_bytes=1):
+            for number in b"123":
+                out.push(b"%c" % number, durable=True)
+        refused = call("run", ring.name, tmp_path / "b")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "has released the sequences up to 2 already" in refused.stderr
+        assert "by --allow-gap" in refused.stderr
+        with running(ring, tmp_path / "b", "--allow-gap"):
+            out.push(b"4", durable=True)
+    (tmp_path / "a" / f"{1:020d}.journal").unlink()
+    for command in ("verify", "cat"):
+        refused = call(command, tmp_path / "a")
+        assert refused.returncode == 1
+        assert "lacks the sequences 1 to 1:" in refused.stderr
+        assert "by --allow-gap" in refused.stderr
+        assert call(command, tmp_path / "a", "--allow-gap").returncode == 0
+    assert call("cat", tmp_path / "a", "--allow-gap").stdout.split() == ["1", "3"]

@@ -28,6 +28,9 @@ _SLICE = 0.5  # seconds between looks at whether it still writes
 _ROWS = 10_000  # of messages, in a piece of a Parquet file
 
 directory = click.argument("directory", metavar="DIR")
+gap_option = click.option(
+    "--allow-gap", is_flag=True, help="Go on although messages were lost in between."
+)
 sequence = click.IntRange(0)
 
 
@@ -62,7 +65,7 @@ def journal() -> None:
     metavar="BRANCH",
     help="Keep what this branch has not released; alone, forget what it has. Repeatable.",
 )
-@click.option("--allow-gap", is_flag=True, help="Go on although messages were lost in between.")
+@gap_option
 @json_option
 def run(
     ring: str,
@@ -135,15 +138,18 @@ def _conclude(running: Any) -> None:
 @click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
 @click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
 @click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
+@gap_option
 @json_option
-def cat(directory: str, first: int, until: int | None, parquet: str | None) -> None:
+def cat(
+    directory: str, first: int, until: int | None, parquet: str | None, *, allow_gap: bool
+) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
 
-    found = replay(directory, from_=first, until=until)
+    found = replay(directory, from_=first, until=until, allow_gap=allow_gap)
     messages = (message for message in found if message.kind != KIND_END)
     if parquet is not None:
         _write_parquet(messages, parquet)
@@ -218,13 +224,14 @@ def _whole(path: str) -> Generator[IO[bytes]]:
 
 @journal.command()
 @directory
+@gap_option
 @json_option
-def verify(directory: str) -> None:
+def verify(directory: str, *, allow_gap: bool) -> None:
     """Read a whole journal and compare it with its checksums; status 1 says where it is damaged."""
     from shmring.durable import verify
 
     begun = time.monotonic()
-    found = verify(directory)
+    found = verify(directory, allow_gap=allow_gap)
     if wants_json():
         counts = asdict(found)
         counts["bytes"] = counts.pop("nbytes")
@@ -258,8 +265,9 @@ def truncate(directory: str) -> None:
 @directory
 @click.argument("ring")
 @slots_option
+@gap_option
 @json_option
-def restore(directory: str, ring: str, slots: int | None) -> None:
+def restore(directory: str, ring: str, slots: int | None, *, allow_gap: bool) -> None:
     """Make a lost RING again, with its schema but empty, to go on where the journal in DIR ends.
 
     The messages stay in the journal. `shmring journal run RING DIR` goes on with it.
@@ -267,7 +275,9 @@ def restore(directory: str, ring: str, slots: int | None) -> None:
     from shmring.durable import restore
 
     place = place_of(ring)
-    options: dict[str, Any] = {} if slots is None else {"slots": slots}
+    options: dict[str, Any] = {"allow_gap": allow_gap}
+    if slots is not None:
+        options["slots"] = slots
     with restore(directory, place.name, ring_path=place.path, **options) as made:
         found = made.info.first_sequence
         say(

@@ -220,6 +220,19 @@ def give_up_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+# Words of the Python API in errors, and the words of the command line for the same.
+_OPTIONS = {
+    "allow_gap=True": "--allow-gap",
+    "shmring.durable.restore()": "`shmring journal restore`",
+}
+
+
+def _in_options(text: str) -> str:
+    for name, option in _OPTIONS.items():
+        text = text.replace(name, option)
+    return text
+
+
 def status_of(error: BaseException) -> int | None:
     """Say what has to be said about the end of a command; its status, or None for a bug of ours."""
     if isinstance(error, KeyboardInterrupt):
@@ -243,7 +256,7 @@ def status_of(error: BaseException) -> int | None:
         at = f"{error.filename}: " if error.filename is not None else ""
         complain(f"{at}{error.strerror}")
     else:
-        complain(str(error) or "out of memory")
+        complain(_in_options(str(error)) or "out of memory")
     return 1
 
 

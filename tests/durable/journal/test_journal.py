@@ -232,9 +232,28 @@ def test_messages_that_were_never_journalled_are_a_gap(ring: shmring.Ring, tmp_p
             ring.journal(tmp_path)
         with ring.journal(tmp_path, allow_gap=True):
             out.push(b"b", durable=True)
-    found = stored(tmp_path)
-    assert (found[0], found[-1]) == (b"a", b"b")
-    assert verify(tmp_path).messages == len(found) < 3000
+        with ring.journal(tmp_path):
+            out.push(b"c", durable=True)  # a journal goes on behind a gap that it was told of
+    with pytest.raises(JournalGap, match=r"lacks the sequences 1 to \d+"):
+        stored(tmp_path)
+    found = [bytes(m.data) for m in replay(tmp_path, allow_gap=True)]
+    assert (found[0], *found[-2:]) == (b"a", b"b", b"c")
+    assert verify(tmp_path, allow_gap=True).messages == len(found) < 3000
+
+
+def test_a_new_directory_beside_another_journal_s_is_a_gap(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with ring.producer() as out:
+        with ring.journal(tmp_path / "a"):
+            out.push_many([b"1", b"2", b"3"], durable=True)
+        with pytest.raises(JournalGap, match=r"up to 2 already.*allow_gap=True"):
+            ring.journal(tmp_path / "b")
+        with ring.journal(tmp_path / "a"):
+            out.push(b"4", durable=True)
+        with ring.journal(tmp_path / "b", allow_gap=True):
+            out.push(b"5", durable=True)
+    assert stored(tmp_path / "b") == [b"5"]
 
 
 def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from damage import flip
 from simulated_disk import SimulatedDisk
 
-from shmring.durable import replay, truncate, verify
+from shmring.durable import replay, restore, truncate, verify
 from shmring.durable.base.files import Disk, File
 from shmring.durable.journal import log as journal_log
 from shmring.durable.journal.log import (
@@ -20,7 +21,7 @@ from shmring.durable.journal.log import (
     segment_names,
     segment_path,
 )
-from shmring.errors import Damaged, NoSpace, VersionMismatch
+from shmring.errors import Damaged, JournalGap, NoSpace, VersionMismatch
 
 UUID = bytes(range(16))
 SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
@@ -29,9 +30,15 @@ Contents = list[tuple[int, bytes]]
 
 
 def open_log(
-    disk: Disk, directory: str = "/j", segment_bytes: int = 3000, uuid: bytes = UUID
+    disk: Disk,
+    directory: str = "/j",
+    segment_bytes: int = 3000,
+    uuid: bytes = UUID,
+    **options: bool,
 ) -> JournalLog:
-    return JournalLog(disk, directory, uuid=uuid, schema=b"", segment_bytes=segment_bytes)
+    return JournalLog(
+        disk, directory, uuid=uuid, schema=b"", segment_bytes=segment_bytes, **options
+    )
 
 
 def append(log: JournalLog, rng: random.Random) -> Contents:
@@ -195,6 +202,85 @@ def test_damage_before_what_was_known_to_be_on_disk_is_an_error_that_says_where(
             assert segment.name in str(error)  # noqa: PT017
         else:  # padding between the parts is nobody's
             assert contents(Disk(), str(tmp_path))
+
+
+def _remove_one(first: Path, middle: Path, last: Path) -> None:
+    middle.unlink()
+
+
+def _cut_at_a_record(first: Path, middle: Path, last: Path) -> None:
+    segment = log_segment(middle)
+    next(segment.walk())
+    os.truncate(middle, segment.place)
+    segment.close()
+
+
+def log_segment(path: Path) -> journal_log.Segment:
+    return journal_log.Segment(Disk(), str(path))
+
+
+@pytest.mark.parametrize("harm", [_remove_one, _cut_at_a_record])
+def test_a_hole_between_two_segments_is_a_gap_for_all_who_walk_them(
+    tmp_path: Path, name: str, harm: Callable[[Path, Path, Path], None]
+) -> None:
+    filled(tmp_path, 20)
+    numbers = segment_names(Disk(), str(tmp_path))
+    paths = [tmp_path / f"{number:020d}.journal" for number in numbers]
+    harm(paths[0], paths[1], paths[2])
+    there = contents_across_gaps(tmp_path)
+    begin = max(m for m, _ in there if m < numbers[2]) + 1
+    hole = f"lacks the sequences {begin} to {numbers[2] - 1}:.*allow_gap=True"
+    for walk in (
+        verify,
+        lambda path: list(replay(path)),
+        lambda path: list(replay(path, from_=begin)),
+        lambda path: restore(path, name),
+        lambda path: open_log(Disk(), str(path)),
+    ):
+        with pytest.raises(JournalGap, match=hole):
+            walk(tmp_path)
+    assert len(list(replay(tmp_path, until=begin))) == sum(m < begin for m, _ in there)
+    assert len(list(replay(tmp_path, from_=numbers[2]))) == sum(m >= numbers[2] for m, _ in there)
+    assert verify(tmp_path, allow_gap=True).messages == len(there)
+    restore(tmp_path, name, slots=1024, temporary=True, allow_gap=True).close()
+    log = open_log(Disk(), str(tmp_path), allow_gap=True)
+    write(log, [(log.end, b"more")])
+    log.close()
+    assert contents_across_gaps(tmp_path) == [*there, (there[-1][0] + 1, b"more")]
+
+
+def contents_across_gaps(directory: Path) -> Contents:
+    return [(m.message_id, bytes(m.data)) for m in replay(directory, allow_gap=True)]
+
+
+def test_a_segment_under_the_name_of_another_is_damage_that_names_both(
+    tmp_path: Path, name: str
+) -> None:
+    filled(tmp_path, 20)
+    numbers = segment_names(Disk(), str(tmp_path))
+    first, second = (tmp_path / f"{number:020d}.journal" for number in numbers[:2])
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    wrong = r"\d+.journal is the segment that begins at sequence \d+: rename it to \d+.journal"
+    for walk in (
+        verify,
+        lambda path: list(replay(path, allow_gap=True)),
+        lambda path: restore(path, name),
+        lambda path: open_log(Disk(), str(path), allow_gap=True),
+    ):
+        with pytest.raises(Damaged, match=wrong):
+            walk(tmp_path)
+
+
+def test_an_aborted_claim_between_two_segments_is_no_gap(tmp_path: Path) -> None:
+    log = open_log(Disk(), str(tmp_path), segment_bytes=1)
+    for first in (5, 8, 12):
+        write(log, [(first, b"x"), (first + 1, b"y")])
+    log.close()
+    assert segment_names(Disk(), str(tmp_path)) == [5, 7, 10]
+    assert verify(tmp_path).messages == 6
+    open_log(Disk(), str(tmp_path)).close()
 
 
 def test_truncate_cuts_at_the_damage_and_keeps_a_copy(tmp_path: Path) -> None:

@@ -198,6 +198,16 @@ class FileFormat:
             yield frame
             place, number = self.next_place(frame.payload_end), frame.end
 
+    def last_frame(self, read: Read, start: int, size: int, salt: int) -> Frame | None:
+        """Return the frame that ends where the file ends, if its header and table are valid."""
+        for place in places_of_frames(read, start, size, backwards=True):
+            frame = self.decode_frame(read, place, size, salt)
+            if frame is not None:
+                # A crash may have cut zeros off that lead to the next place.
+                whole = frame.payload_end <= size <= self.next_place(frame.payload_end)
+                return frame if whole else None
+        return None
+
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:

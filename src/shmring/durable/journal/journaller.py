@@ -87,8 +87,8 @@ class Journal(Closing):
     segment_bytes : size in bytes at which a new file is begun; an eighth of the space that is free
         or that the journal has, if that is less
     retention : which segments may be forgotten; None keeps all segments
-    allow_gap : continue even if messages between the journal's end and the ring's oldest message
-        are lost
+    allow_gap : continue even if messages are lost: between the journal's end and the ring's oldest
+        message, between two segments, or before a new directory's first message
 
     Attributes
     ----------
@@ -101,7 +101,8 @@ class Journal(Closing):
     ------
     Locked : another process owns the directory
     SecondConsumer : another journal of this ring runs, or other programs made its branch "journal"
-    JournalGap : the ring does not continue where the journal ends
+    JournalGap : the ring does not continue where the journal ends, the journal itself has a hole,
+        or the directory is new, and another one has what the ring's journal has released
     Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
     TooManyLeases : from close(): programs that are no journals have died on its branch "journal",
         and left more than 48 messages apart from each other, which cannot be written in order
@@ -144,6 +145,7 @@ class Journal(Closing):
                 uuid=bytes.fromhex(ring.info.uuid),
                 schema=ring.schema_bytes or b"",
                 segment_bytes=integer("segment_bytes", segment_bytes, 1),
+                allow_gap=allow_gap,
             )
             stack.callback(self._log.close)
             self._inp = _join(ring, self._log, allow_gap=allow_gap)
@@ -373,11 +375,20 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
                 f"{log.directory} is the journal of another ring than {ring.path}: use another "
                 f"directory, or a ring made by shmring.durable.restore()"
             )
-        if oldest > log.end and not allow_gap:
-            raise JournalGap(
-                f"{log.directory} ends at sequence {log.end}, and ring {ring.path} holds messages "
-                f"from {oldest} on only: those between are lost; go on with allow_gap=True"
-            )
+        if oldest > log.end:
+            if not allow_gap:
+                raise JournalGap(
+                    f"{log.directory} ends at sequence {log.end}, and ring {ring.path} holds "
+                    f"messages from {oldest} on only: those between are lost; go on with "
+                    f"allow_gap=True"
+                )
+            log.skip_to(oldest)
+    elif branch is not None and oldest > ring.info.first_sequence and not allow_gap:
+        raise JournalGap(
+            f"{log.directory} holds no journal, and the journal of ring {ring.path} has released "
+            f"the sequences up to {oldest - 1} already: continue in its directory, or begin here "
+            f"without these messages by allow_gap=True"
+        )
     return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
 
 

@@ -8,8 +8,10 @@ record is a frame; its numbers are sequences, and its payload is the slots, 300 
     40  8  sequence of its first record
     48  8  made when                          entry of the table, 20 bytes: a message
     56  4  bytes of a slot, 300                0  8  time of the message, ns
-    64  .  the ring's Arrow schema             8  4  its first slot in this record
-           (an IPC message)                   12  4  its length
+    60  4  1 if the messages before it         8  4  its first slot in this record
+           were known to be lost              12  4  its length
+    64  .  the ring's Arrow schema
+           (an IPC message)
                                               16  1  its kind
                                               17  1  where it begins in its slot
                                               18  2  zero
@@ -21,12 +23,15 @@ had in the ring: data that was aligned there is aligned here.
 
 A segment is synced as a whole before the next one is made, and its header before its first
 record.  So only the newest segment can be torn; an unreadable part of any other one is damage.
+
+A segment begins at the sequence at which the one before it ends; an aborted claim between the two
+lies before its first record. If a segment begins later, messages are missing: another segment was
+removed or cut, or (with 1 at byte 60) the journal was told to go on behind lost messages.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import struct
@@ -44,7 +49,7 @@ from shmring.durable.base.frames import (
     Frame,
     places_of_frames,
 )
-from shmring.errors import Damaged
+from shmring.errors import Damaged, JournalGap
 
 _LOG = logging.getLogger("shmring.durable")
 _SHARES = 8  # of the space: so many segments fit into it, or so many of the largest records
@@ -57,7 +62,7 @@ SUFFIX = ".journal"
 ENTRY = struct.Struct("<QIIBB2x")
 _ALIGN = 64
 FORMAT = FileFormat(
-    b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size, align=_ALIGN
+    b"SHMRJNL1", 1, "<16sQQII", "journal segment", entry_bytes=ENTRY.size, align=_ALIGN
 )
 
 
@@ -72,15 +77,38 @@ def segment_names(disk: Disk, directory: str) -> list[int]:
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
 
 
-def encode_segment(uuid: bytes, first: int, created_ns: int, schema: bytes) -> bytes:
+def encode_segment(
+    uuid: bytes, first: int, created_ns: int, schema: bytes, *, after_gap: bool = False
+) -> bytes:
     """The beginning of a segment, up to its first record."""
-    data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, extra=schema)
+    data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, after_gap, extra=schema)
     return data.ljust(FORMAT.next_place(len(data)), b"\0")
 
 
 def was_begun(file: File) -> bool:
     """Whether a segment whose header is unreadable had records; a header is synced before them."""
     return any(place % _ALIGN == 0 for place in places_of_frames(file.read, 0, file.size()))
+
+
+def check_joint(directory: str, end: int, first: int, *, allow_gap: bool) -> None:
+    """Refuse two segments of which the second does not begin where the first ends.
+
+    Raises
+    ------
+    JournalGap : messages between the two are missing
+    Damaged : the second one begins within the first one
+    """
+    if first < end:
+        raise Damaged(
+            f"{segment_path(directory, first)} overlaps the segment before it, which ends at "
+            f"sequence {end}"
+        )
+    if first > end and not allow_gap:
+        raise JournalGap(
+            f"{directory} lacks the sequences {end} to {first - 1}: a segment was removed or cut, "
+            f"or a journal went on behind lost messages; put the file back, or go on without them "
+            f"by allow_gap=True"
+        )
 
 
 class NotBegun(Damaged):
@@ -97,13 +125,14 @@ class Segment:
     Attributes
     ----------
     uuid, first, created_ns, schema, salt : as in its header
+    after_gap : whether the messages before it were known to be lost when it was begun
     records : the place in the file where its records begin
     place, end : where the last record ends that was found, and the sequence behind it
 
     Raises
     ------
     NotBegun : it is the newest, and being made, or its writer died before it was
-    Damaged : it is not a segment, or does not match its checksum
+    Damaged : it is not a segment, does not match its checksum, or has another segment's name
     VersionMismatch : another version wrote it
     """
 
@@ -117,12 +146,22 @@ class Segment:
         except BaseException:
             self.close()
             raise
-        self.uuid, self.first, self.created_ns, _ = header.fields
+        self.uuid, self.first, self.created_ns, _, self.after_gap = header.fields
         self.schema, self.salt = header.extra, header.salt
         self.place = self.records = FORMAT.next_place(HEADER_BYTES + len(header.extra))
         self.end: int = self.first
 
     def _header(self) -> FileHeader:
+        header = self._readable_header()
+        named = segment_path(os.path.dirname(self.path), header.fields[1])
+        if named != self.path:
+            raise Damaged(
+                f"{self.path} is the segment that begins at sequence {header.fields[1]}: rename it "
+                f"to {os.path.basename(named)}"
+            )
+        return header
+
+    def _readable_header(self) -> FileHeader:
         try:
             return FORMAT.decode_header(self.file.read, self.path)
         except Damaged as error:
@@ -139,6 +178,24 @@ class Segment:
         if offset + nbytes > len(self._map):
             self._map = self.file.map()
         return self._map[offset : offset + nbytes]
+
+    def find_end(self) -> int:
+        """Return the sequence behind the last record, without reading the others.
+
+        Raises
+        ------
+        Damaged : the file does not end with a record
+        """
+        size = self.file.size()
+        if size == self.records:
+            return self.first
+        last = FORMAT.last_frame(self.file.read, self.records, size, self.salt)
+        if last is None:
+            raise Damaged(
+                f"{self.path}: the last record is damaged; `shmring journal truncate` cuts the "
+                f"journal there and keeps a copy"
+            )
+        return last.end
 
     def walk(self, *, mapped: bool = False) -> Iterator[Frame]:
         """Yield the records in order, once.
@@ -204,6 +261,7 @@ class JournalLog:
     ----------
     uuid, schema : those of the ring that is written from now on
     segment_bytes : a segment is complete at this size, or at `share`
+    allow_gap : go on although messages between two segments are missing
 
     Attributes
     ----------
@@ -213,10 +271,22 @@ class JournalLog:
     same_ring : whether the last segment was written for this ring
     share : part of the space that the log has or may get, in bytes, when the last segment was
         begun: a larger segment could never be forgotten, and a larger record not be written
+
+    Raises
+    ------
+    Locked : another process writes there
+    Damaged, JournalGap : the segments are no whole journal
     """
 
     def __init__(
-        self, disk: Disk, directory: str, *, uuid: bytes, schema: bytes, segment_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        uuid: bytes,
+        schema: bytes,
+        segment_bytes: int,
+        allow_gap: bool = False,
     ) -> None:
         self.directory = directory
         self.end = self.durable = 0
@@ -226,6 +296,7 @@ class JournalLog:
         self._uuid = uuid
         self._schema = schema
         self._segment_bytes = segment_bytes
+        self._after_gap = False  # whether the next segment begins behind lost messages
         # A sync holds this; append() goes on meanwhile, unless it changes files.
         self._sync_lock = threading.Lock()
         self._file: File | None = None
@@ -238,12 +309,12 @@ class JournalLog:
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
         try:
-            self._open()
+            self._open(allow_gap=allow_gap)
         except BaseException:
             self.close()
             raise
 
-    def _open(self) -> None:
+    def _open(self, *, allow_gap: bool) -> None:
         names = segment_names(self._disk, self.directory)
         if names and not self._adopt(names[-1]):
             names.pop()
@@ -253,10 +324,16 @@ class JournalLog:
                     f"has no header any more"
                 )
         older: list[_Kept] = []
-        for first, behind in itertools.pairwise(names):
+        end: int | None = None
+        for first in names:
             path = segment_path(self.directory, first)
-            with contextlib.closing(self._disk.open(path, write=False)) as file:
-                older.append(_Kept(path, behind, file.size(), 0))
+            with contextlib.closing(Segment(self._disk, path)) as segment:
+                if end is not None:
+                    known = allow_gap or bool(segment.after_gap)
+                    check_joint(self.directory, end, first, allow_gap=known)
+                if first != names[-1]:  # the newest one was adopted
+                    end = segment.find_end()
+                    older.append(_Kept(path, end, segment.file.size(), 0))
         self._kept[:0] = older
         self._measure()
 
@@ -312,6 +389,11 @@ class JournalLog:
             self._offset = 0
         return True
 
+    def skip_to(self, sequence: int) -> None:
+        """Go on at a later sequence: the messages up to it are lost."""
+        self.end = self.durable = sequence
+        self._after_gap = True
+
     def append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], slot_address: int
     ) -> int:
@@ -331,11 +413,13 @@ class JournalLog:
         ------
         NoSpace : nothing was written; the call may be tried again
         """
-        if self._file is None or (
+        if (
+            self._file is None
+            or self._after_gap
             # One without a record is begun already, under the name that a new one would have.
-            self._offset > self._records and self._offset >= min(self._segment_bytes, self.share)
+            or self._records < self._offset >= min(self._segment_bytes, self.share)
         ):
-            self._roll(first)
+            self._roll(self.end or first)
         file = self._file
         assert file is not None
         place = self._offset
@@ -368,7 +452,9 @@ class JournalLog:
         path = segment_path(self.directory, first)
         file = self._disk.open(path, create=True)
         try:
-            header = encode_segment(self._uuid, first, self._clock.now(), self._schema)
+            header = encode_segment(
+                self._uuid, first, self._clock.now(), self._schema, after_gap=self._after_gap
+            )
             file.write([header], 0)
             file.sync()
             self._disk.sync_directory(self.directory)
@@ -383,6 +469,7 @@ class JournalLog:
             self._file, self._path = file, path
             self._offset = self._records = len(header)
             self._salt = FORMAT.salt_of(header)
+            self._after_gap = False
         self._measure()
 
     def sync(self) -> None:

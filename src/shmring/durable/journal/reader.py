@@ -16,7 +16,14 @@ from shmring._shmring import KIND_END, SLOT_BYTES
 from shmring.arguments import ARROW_KINDS, KIND_ARROW_BATCH
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
-from shmring.durable.journal.log import ENTRY, NotBegun, Segment, segment_names, segment_path
+from shmring.durable.journal.log import (
+    ENTRY,
+    NotBegun,
+    Segment,
+    check_joint,
+    segment_names,
+    segment_path,
+)
 from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
 from shmring.extras import need_pyarrow, read_schema
 from shmring.names import path_text
@@ -92,16 +99,22 @@ def _messages(segment: Segment, record: Frame) -> Iterator[Message]:
         yield Message(first + slot, time_ns, kind, payload[begin : begin + length], schema)
 
 
-def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[Segment]:
+def _segments(
+    disk: Disk, path: str, from_: int = 0, *, allow_gap: bool = False
+) -> Iterator[Segment]:
     """The segments that reach beyond a sequence, in order; the oldest kept first for 0.
+
+    The caller reads each to its end before it takes the next one.
 
     Raises
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : the journal begins later, or forgets faster than this reads
+    JournalGap : the journal begins later, forgets faster than this reads, or has a hole
+    Damaged : a segment overlaps another one, or has the name of another one
     """
     reached = from_
+    end: int | None = None  # of the segment before
     while True:
         names = segment_names(disk, path)
         if not names:
@@ -122,7 +135,10 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[Segment]:
         except NotBegun:
             return
         with contextlib.closing(segment):
+            if end is not None:
+                check_joint(path, end, at, allow_gap=allow_gap)
             yield segment
+            end = segment.end
         if last:
             return
         reached = min(first for first in names if first > at)
@@ -137,6 +153,7 @@ def replay(
     *,
     from_: int = 0,
     until: int | None = None,
+    allow_gap: bool = False,
     disk: Disk | None = None,
 ) -> Iterator[Message]:
     """Yield the messages of a journal again, in order, with the end markers (kind 2).
@@ -147,16 +164,18 @@ def replay(
     from_ : sequence to begin at; 0 begins with the oldest message that is kept
     until : the sequence before which to stop; None continues to the end, where a running journal
         may have messages that are written but not synced yet
+    allow_gap : go on behind messages that are missing between two segments
     disk : for tests
 
     Raises
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : the journal does not reach back to `from_`
+    JournalGap : the journal does not reach back to `from_`, or messages are missing between two
+        segments; all messages before them were yielded
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
-    for segment in _segments(disk or Disk(), path_text(path), from_):
+    for segment in _segments(disk or Disk(), path_text(path), from_, allow_gap=allow_gap):
         for record in segment.walk(mapped=True):
             if until is not None and record.first >= until:
                 return
@@ -167,10 +186,16 @@ def replay(
                     return
                 if message.message_id >= from_:
                     yield message
+        if until is not None and segment.end >= until:
+            return
 
 
 def replay_batches(
-    path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    from_: int = 0,
+    until: int | None = None,
+    allow_gap: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the Arrow batches of a journal, mapped and not copied; otherwise as replay().
 
@@ -178,26 +203,39 @@ def replay_batches(
     ------
     Damaged : a message is no Arrow batch
     """
-    for message in replay(path, from_=from_, until=until):
+    for message in replay(path, from_=from_, until=until, allow_gap=allow_gap):
         if message.kind != KIND_END:
             yield message.batch()
 
 
-def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verified:
+def verify(
+    path: str | os.PathLike[str], *, allow_gap: bool = False, disk: Disk | None = None
+) -> Verified:
     """Read everything and compare it with its checksums.
+
+    Parameters
+    ----------
+    path : the journal's directory
+    allow_gap : read on behind messages that are missing between two segments
+    disk : for tests
 
     Raises
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
+    JournalGap : messages are missing between two segments; the text names their sequences
     Damaged : the journal is damaged; the text says where
     """
-    found = Verified()
-    for segment in _segments(disk or Disk(), path_text(path)):
+    return _read_all(disk or Disk(), path_text(path), allow_gap=allow_gap)[0]
+
+
+def _read_all(disk: Disk, path: str, *, allow_gap: bool) -> tuple[Verified, bytes]:
+    """Verify a journal; return its contents and the schema of its newest ring."""
+    found, schema = Verified(), b""
+    for segment in _segments(disk, path, allow_gap=allow_gap):
         if not found.segments:
             found.first = segment.first
-        elif segment.first < found.end:
-            raise Damaged(f"{segment.path} overlaps the segment before it (to {found.end})")
+        schema = segment.schema
         found.segments += 1
         found.nbytes += segment.file.size()
         found.end = segment.first
@@ -208,7 +246,7 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
                 found.newest_ns = ENTRY.unpack_from(record.table, -ENTRY.size)[0]
             found.records += 1
             found.messages += record.entries
-    return found
+    return found, schema
 
 
 def truncate(path: str | os.PathLike[str]) -> int:
@@ -273,6 +311,7 @@ def restore(
     name: str | None = None,
     *,
     ring_path: str | os.PathLike[str] | None = None,
+    allow_gap: bool = False,
     **options: Any,
 ) -> Ring:
     """Make a lost ring again, with its schema but empty; sequences go on where the journal ends.
@@ -283,6 +322,7 @@ def restore(
     ----------
     path : the journal's directory
     name, ring_path : name and path of the ring, as for :func:`shmring.create`
+    allow_gap : make the ring although messages are missing between two segments
     options : further options of :func:`shmring.create`
 
     Raises
@@ -296,9 +336,6 @@ def restore(
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(PermissionRefused):  # a copy, on a disk that is read-only
             stack.callback(_lock(disk, where).release)
-        serialized = b""
-        for segment in _segments(disk, where):
-            serialized = segment.schema
+        found, serialized = _read_all(disk, where, allow_gap=allow_gap)
         schema = _read_schema(serialized) if serialized else None
-        end = verify(path).end
-        return create(name, path=ring_path, schema=schema, first_sequence=end, **options)
+        return create(name, path=ring_path, schema=schema, first_sequence=found.end, **options)
