@@ -78,8 +78,8 @@ def test_a_persistent_queue_whose_files_have_gone_acknowledges_nothing(
         queue.sync()
         change(path)
         before = {file: file.stat() for file in tmp_path.glob("q/*")}
+        session.enqueue(b"after")
         for _ in range(8):
-            session.enqueue(b"after")
             with pytest.raises(Closed, match=rf"{path}.* was removed or replaced"):
                 session.flush()
         with pytest.raises(Closed):

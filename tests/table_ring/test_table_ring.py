@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import queue
+import signal
 import sqlite3
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -366,6 +368,30 @@ def test_closed_handle_says_so(url: str) -> None:
     ring.close()
     refused(ring, "push pop table positions", Closed)
     assert "closed" in repr(ring)
+
+
+def test_counters_of_a_forked_child_wait_for_no_lock(
+    url: str, thread: RunThread, in_child: Callable[..., None]
+) -> None:
+    held, done = threading.Event(), threading.Event()
+    with TableRing(url, slots=5) as ring:
+
+        def use() -> None:
+            with ring._use():
+                held.set()
+                assert done.wait(120)
+
+        using = thread(use)
+        assert held.wait(120)
+
+        def child() -> None:
+            signal.alarm(60)
+            with pytest.raises(ForkedHandle):
+                ring.stats()
+
+        in_child(child)
+        done.set()
+        using.outcome()
 
 
 def test_forked_child_is_told_to_attach_again(url: str, in_child: Callable[..., None]) -> None:

@@ -398,6 +398,7 @@ class TableRing(Closing):
 
     def stats(self) -> TableRingStats:
         """Return the counters of this connection."""
+        self._refuse_fork()
         with self._lock:
             return TableRingStats(**self._counters)
 
@@ -444,15 +445,18 @@ class TableRing(Closing):
         state = "closed" if self._closed else f"subscriber {self.subscriber!r}"
         return f"<TableRing {self.name!r} in {inputs.shown(self.url)}, {self.slots} slots, {state}>"
 
-    @contextlib.contextmanager
-    def _use(self, *, claiming: bool = False) -> Generator[Backend]:
-        """Lend the connection to one thread."""
+    def _refuse_fork(self) -> None:
         # This comes before the lock, which a thread of the parent may have held.
         if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self.name!r} was opened by process {self._pid};"
                 " a database connection does not survive a fork, attach again in the child"
             )
+
+    @contextlib.contextmanager
+    def _use(self, *, claiming: bool = False) -> Generator[Backend]:
+        """Lend the connection to one thread."""
+        self._refuse_fork()
         with self._lock:
             if self._closed:
                 raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")

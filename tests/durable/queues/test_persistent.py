@@ -497,3 +497,44 @@ def test_reading_many_files_syncs_none_of_them(
     with PersistentQueue(tmp_path) as q:
         assert len(contents(q)) == 70
     assert set(synced) == {"transaction.log"}
+
+
+def _fail(_: File) -> None:
+    raise OSError(5, "failed to sync")
+
+
+def _interrupt(_: File) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stop", [_fail, _interrupt])
+def test_a_queue_that_has_stopped_gives_out_no_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[[File], None]
+) -> None:
+    q = PersistentQueue(tmp_path)
+    put(q, b"0", b"1", b"2")
+    s, other = q.session(), q.session()
+    assert s.dequeue() == b"0"
+    monkeypatch.setattr(File, "sync", stop)
+    with pytest.raises((Closed, KeyboardInterrupt)):
+        s.flush()
+    monkeypatch.undo()
+    uses: list[Callable[[], object]] = [
+        s.dequeue,
+        other.dequeue,
+        lambda: other.dequeue_many(2),
+        lambda: other.enqueue(b"3"),
+        other.flush,
+        q.session,
+        lambda: len(q),
+        q.sync,
+        q.reset,
+    ]
+    for use in uses:
+        with pytest.raises(Closed, match="has stopped"):
+            use()
+    s.rollback()
+    with pytest.raises(Closed, match="has stopped"):
+        q.close()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q)[-2:] == [b"1", b"2"]

@@ -90,6 +90,8 @@ class AppendOnlyQueue(session.Ends):
         self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False
+        # Whether a forked child can read this view, whose state is in memory.
+        self._shared = self.readonly
         self._failure: BaseException | None = None
         directory, name = os.path.split(self.path)
         if not self.readonly:
@@ -146,7 +148,7 @@ class AppendOnlyQueue(session.Ends):
     def _check_readable(self) -> None:
         if self._closed:
             raise Closed(f"the queue at {self.path} was closed; open it again")
-        if self.readonly:
+        if self._shared:
             return
         if self._forks != lineage.forks:
             raise ForkedHandle(
@@ -158,9 +160,13 @@ class AppendOnlyQueue(session.Ends):
                 f"the queue at {self.path} has stopped ({self._failure!r}); open it again"
             ) from self._failure
 
+    def _in_a_call_at_fork(self) -> None:
+        self._shared = False  # the call may have changed half of the state
+
     def __len__(self) -> int:
         """Return the number of items."""
         with self._lock:
+            self._check_readable()
             return self._front_count + self._written_count + self._packing.count
 
     def _write_early(self) -> None:

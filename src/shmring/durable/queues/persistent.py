@@ -182,8 +182,8 @@ class PersistentQueue(Closing):
         """Raise unless this process may use the queue."""
         if self._forks != lineage.forks:
             raise ForkedHandle(f"only process {self._pid} can use the queue at {self.path}")
-        if not self.is_open:
-            raise Closed(f"the queue at {self.path} was closed; open it again")
+        if self._failure is not None or not self.is_open:
+            raise self._closed()
 
     @property
     def usable(self) -> bool:
@@ -237,7 +237,7 @@ class PersistentQueue(Closing):
     def take(self, taken: list[Span]) -> bytes | None:
         """Give the front item to a session with the spans ``taken``; None if there is no item."""
         with self._lock:
-            if not self.is_open:
+            if self._failure is not None or not self.is_open:
                 raise self._closed()
             if self._abandoned:
                 self._adopt()
@@ -255,7 +255,7 @@ class PersistentQueue(Closing):
     def take_some(self, items: list[bytes], most: int, taken: list[Span]) -> bool:
         """Give items of one span to a session; return whether there may be more."""
         with self._lock:
-            if not self.is_open:
+            if self._failure is not None or not self.is_open:
                 raise self._closed()
             if self._abandoned:
                 self._adopt()

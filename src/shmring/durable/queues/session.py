@@ -17,6 +17,7 @@ from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.line import Span
 from shmring.errors import Damaged, NoSpace
+from shmring.forks import renew_locks_in_child
 
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue
@@ -41,6 +42,18 @@ class Ends(Closing):
     def __init__(self) -> None:
         # Guards the items that are not written yet, and their writing.
         self._lock = threading.RLock()
+        renew_locks_in_child(self)
+
+    def renew_locks(self) -> None:
+        """Forget, in a forked child, that a thread of the parent was in a call."""
+        if not self._lock.acquire(blocking=False):
+            self._lock = threading.RLock()
+            self._in_a_call_at_fork()
+            return
+        self._lock.release()
+
+    def _in_a_call_at_fork(self) -> None:
+        """Note that a thread of the parent was in a call, which never ends here."""
 
     @abstractmethod
     def _write_early(self) -> None:
