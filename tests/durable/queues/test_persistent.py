@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from fixture_types import RunThread, Until
 from queue_items import contents, put
 
 from shmring._shmring import runs_of
-from shmring.durable import PersistentQueue
+from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import Disk, File, LockFile, process_start
 from shmring.durable.queues import recovery, transaction_log
 from shmring.durable.queues.data_files import DataFile, DataFiles
@@ -312,6 +313,22 @@ def test_pid_reuse_does_not_look_like_an_owner(tmp_path: Path) -> None:
         PersistentQueue(tmp_path)
     assert error.value.pid is None
     holder.release()
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_no_reader_of_the_items_can_hold_the_lock(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        PersistentQueue(tmp_path / "q").close()
+        AppendOnlyQueue(tmp_path / "file").close()
+    finally:
+        os.umask(before)
+    locks = [tmp_path / "q" / "lock", tmp_path / "file.lock"]
+    assert [stat.S_IMODE(lock.stat().st_mode) for lock in locks] == [0o600, 0o600]
+    for mode, kept in ((0o644, 0o600), (0o664, 0o660), (0o660, 0o660)):
+        locks[0].chmod(mode)  # of an earlier version, or given to a group
+        PersistentQueue(tmp_path / "q").close()
+        assert stat.S_IMODE(locks[0].stat().st_mode) == kept
 
 
 def test_forked_child_can_neither_use_the_queue_nor_keep_its_lock(

@@ -35,6 +35,7 @@ _IOV_MAX = 1024
 # has to get them from its host, such a write took up to five times as long.
 _WRITE_BYTES = 1 << 20
 _POLL_SECONDS = 0.01  # between two looks at a lock
+_READ, _WRITE = 0o444, 0o222  # rights of owner, group and all users
 
 
 def is_full(error: OSError) -> bool:
@@ -262,17 +263,19 @@ class LockFile(File):
         open is an owner, too
     what : the name used in the error
     timeout : seconds to wait for the present owner; None waits for ever, 0 does not wait
+    mode : mode of a new lock file, before the umask
 
     Raises
     ------
     Locked : another owner has it still; ``pid`` names the owner, if it is known
     """
 
-    def __init__(self, path: str, what: str, timeout: float | None) -> None:
+    def __init__(self, path: str, what: str, timeout: float | None, mode: int = 0o600) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             # In a folder of all users anybody may put a link there, which leads to a file of ours.
-            super().__init__(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            super().__init__(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
+            self._keep_readers_out()
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self.has_name():
@@ -285,6 +288,14 @@ class LockFile(File):
         pid = os.getpid()
         _record(self._fd, b"%d %d\n" % (pid, process_start(pid) or 0))
         _held.add(self)
+
+    def _keep_readers_out(self) -> None:
+        """Take the right to read from those who may not write: it is enough for a flock."""
+        found = self.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        allowed = mode & ~_READ | (mode & _WRITE) << 1
+        if mode != allowed and found.st_uid == os.geteuid():
+            os.fchmod(self._fd, allowed)
 
     def release(self) -> None:
         """Let the next owner in; a second call does nothing."""
@@ -335,7 +346,7 @@ class Disk:
 
     Parameters
     ----------
-    mode : the mode of new files, before the umask
+    mode : the mode of new files, before the umask; None: 0666, and 0600 for locks
 
     Attributes
     ----------
@@ -344,8 +355,8 @@ class Disk:
 
     parallel = True
 
-    def __init__(self, mode: int = 0o666) -> None:
-        self._mode = mode
+    def __init__(self, mode: int | None = None) -> None:
+        self._mode, self._lock_mode = (0o666, 0o600) if mode is None else (mode, mode)
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
         """Open a file; ``create`` makes it, or empties an existing one, but not a link's."""
@@ -416,7 +427,7 @@ class Disk:
     def lock(self, path: str, what: str, timeout: float | None) -> LockFile:
         """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
         with _in_words(what):
-            return LockFile(path, what, timeout)
+            return LockFile(path, what, timeout, self._lock_mode)
 
 
 def check_names(*files: File) -> None:
