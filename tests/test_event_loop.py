@@ -249,3 +249,29 @@ def test_one_thread_waits_for_all_rings_and_ends(name, run, until):
 
     run(main())
     until(lambda: not threads())
+
+
+def test_a_thread_ends_with_its_loop(out, inp, run):
+    async def main():
+        task = asyncio.create_task(inp.get())
+        await waits(task)
+        out.push(b"x")
+        assert await task == b"x"
+
+    for _ in range(20):
+        run(main())
+        assert threads() == []
+
+
+def test_a_loop_whose_generators_were_ended_may_still_wait(out, inp):
+    async def main():
+        task = asyncio.create_task(inp.get())
+        await waits(task)
+        out.push(b"x")
+        return await task
+
+    loop = asyncio.new_event_loop()
+    for _ in range(3):
+        assert loop.run_until_complete(main()) == b"x"
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from time import monotonic
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -54,7 +54,8 @@ _T = TypeVar("_T", bytes, int)
 
 # Consumers and producers that one sleep is for: what the kernel takes, but for the bell.
 _AT_ONCE = 127
-# Seconds after which a thread without work ends, and one with work sees that its loop is closed.
+# Seconds after which a thread without work ends, and one with work sees that its loop was closed by
+# a program that has not ended the loop's generators before.
 _IDLE = 1.0
 # Seconds for which a task asks again and again, in turn with the loop's other tasks, where that
 # went well before: about what it costs to wake the thread, and the loop by the thread.
@@ -115,7 +116,8 @@ class _Sleeper:
         self._watch = watch
         self._changed = threading.Condition()  # guards what follows
         self._waits: dict[Handle, int] = {}  # as wait_any() wants it
-        self._runs = False
+        self._thread: threading.Thread | None = None
+        self._stopped = False
         self._bell = Bell()
 
     def add(self, handle: Handle, least: int) -> bool:
@@ -126,10 +128,10 @@ class _Sleeper:
             if handle not in self._waits and len(self._waits) >= _AT_ONCE:
                 return False
             self._waits[handle] = least
-            if not self._runs:
+            if self._thread is None:
                 name = f"shmring waits for {type(self._watch.loop).__name__}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
-                self._runs = True
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
             self._changed.notify()
         self._bell.ring()
         return True
@@ -139,6 +141,17 @@ class _Sleeper:
             left = self._waits.pop(handle, None)
         if left is not None:
             self._bell.ring()
+
+    def stop(self) -> None:
+        """End the thread; nothing is waited for any more."""
+        with self._changed:
+            self._waits.clear()
+            self._stopped = True
+            thread = self._thread
+            self._changed.notify()
+        self._bell.ring()
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
         loop = self._watch.loop
@@ -163,8 +176,10 @@ class _Sleeper:
     def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
         """What to wait for, and how often the bell was rung before that was looked at."""
         with self._changed:
-            if not self._waits and not self._changed.wait_for(lambda: self._waits, _IDLE):
-                self._runs = False
+            if not self._waits:
+                self._changed.wait_for(lambda: self._waits or self._stopped, _IDLE)
+            if not self._waits:
+                self._thread = None
                 return None
             return self._bell.rung, list(self._waits.items())
 
@@ -178,12 +193,16 @@ class _Watch:
         # Those that wait for each, in turn: with how many slots, or ends, they wait.
         self._tasks: dict[Handle, dict[asyncio.Future[bool], int]] = {}
         self._sleepers = [_Sleeper(self)]
+        self._end: AsyncIterator[None] | None = None
 
     async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
         """Wait until it is worth trying; whether it is, or time is up.
 
         For so many slots; a consumer, for what ends_of() it was when the task began to wait.
         """
+        if self._end is None:
+            self._end = self._stop_at_the_end()
+            await anext(self._end)
         future: asyncio.Future[bool] = self.loop.create_future()
         self._tasks.setdefault(handle, {})[future] = wanted
         timer = None if deadline is None else self.loop.call_at(deadline, _set, future, False)
@@ -198,6 +217,15 @@ class _Watch:
             if timer is not None:
                 timer.cancel()
             self._leave(handle, future)
+
+    async def _stop_at_the_end(self) -> AsyncGenerator[None]:
+        """End the threads when the loop ends its generators: just before it is closed."""
+        try:
+            yield
+        finally:
+            if self.forks == lineage.forks:
+                for sleeper in self._sleepers:
+                    sleeper.stop()
 
     def tell(self, handles: list[Handle]) -> None:
         """Let those try that wait for these."""
