@@ -45,8 +45,11 @@ def _fallback(value: object) -> object:
 
 
 def to_json(document: object) -> str:
-    """One line of JSON: bytes as base64, times and decimals as text."""
-    return json.dumps(document, default=_fallback, ensure_ascii=False)
+    """One line of JSON, all of it ASCII: bytes as base64, times and decimals as text.
+
+    Other programs' names may have characters that control a terminal or reverse its text.
+    """
+    return json.dumps(document, default=_fallback)
 
 
 def emit(document: object) -> None:
