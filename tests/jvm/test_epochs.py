@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import shmring
+from shmring.durable import replay_batches, restore
 from shmring.names import SINK
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
@@ -127,6 +128,34 @@ def test_an_epoch_in_doubt_is_a_question(
         stream(ring.name)
     stream(ring.name, inDoubt=choice)
     assert len(rows(ring)) == written
+
+
+@pytest.mark.parametrize(("choice", "written"), [("skip", 200), ("write", 300)])
+def test_an_epoch_that_the_journal_of_a_lost_ring_may_have_is_a_question(
+    stream: Callable[..., StreamingQuery],
+    name: str,
+    again: Callable[[int], None],
+    tmp_path: Path,
+    choice: str,
+    written: int,
+) -> None:
+    journal = tmp_path / "journal"
+    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+        with ring.journal(journal), ring.producer() as out:
+            query = stream(name, range(100))
+            out.wait_durable(ring.claimed - 1)
+        record(ring, query).unlink()  # it goes with the ring
+    again(0)
+    with restore(journal, name, slots=4096, temporary=True) as ring:
+        with pytest.raises(StreamingQueryException, match="may have epoch 0 already"):
+            stream(name)
+        with ring.journal(journal), ring.producer() as out:
+            stream(name, range(100, 200), inDoubt=choice)
+            out.wait_durable(ring.claimed - 1)
+        record(ring, query).unlink()
+    found = [x for batch in replay_batches(journal) for x in batch.column("x").to_pylist()]
+    assert len(found) == written
+    assert set(found) == set(range(200))
 
 
 def test_a_ring_that_was_made_anew_has_seen_no_epoch(

@@ -204,29 +204,51 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
      * publishes.
      */
     private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
-      Optional<Entry> last = record.read().filter(entry -> entry.epoch() >= epoch);
+      Optional<Entry> last = record.read();
       if (last.isEmpty()) {
-        return false;
+        return ring.info().firstSequence() > 0 && isInJournal(record, ring, epoch);
       }
       Entry entry = last.get();
-      if (entry.done() || entry.epoch() > epoch) {
-        return true;
+      if (entry.epoch() != epoch || entry.done()) {
+        return entry.epoch() >= epoch;
       }
       return switch (Internals.fate(ring, entry.sequence())) {
         case PUBLISHED -> true;
         case NOT_PUBLISHED -> false;
-        case UNKNOWN -> inDoubt(ring, entry);
+        case UNKNOWN ->
+            skipInDoubt(
+                String.format(
+                    "ring \"%s\": the process that published epoch %d was killed at that moment,"
+                        + " and sequence %d, which would show whether it did, was used again since",
+                    ring.name(), entry.epoch(), entry.sequence()));
       };
     }
 
-    private boolean inDoubt(Ring ring, Entry entry) {
+    /**
+     * Decides about the first epoch that a restored ring gets: the query's record went with the ring
+     * before, and the journal may have the epoch.
+     */
+    private boolean isInJournal(SinkRecord record, Ring ring, long epoch) {
+      long first = ring.info().firstSequence();
+      boolean skips =
+          skipInDoubt(
+              String.format(
+                  "ring \"%s\" was restored at sequence %d, and has no record of this query: its"
+                      + " journal may have epoch %d already. Look there (a new query's epochs are in"
+                      + " no journal)",
+                  ring.name(), first, epoch));
+      if (skips) {
+        record.write(epoch, first, true); // the next epoch is in no doubt
+      }
+      return skips;
+    }
+
+    private boolean skipInDoubt(String doubt) {
       if (options.inDoubt().equals("fail")) {
         throw new IllegalStateException(
-            String.format(
-                "ring \"%s\": the process that published epoch %d was killed at that moment, and"
-                    + " sequence %d, which would show whether it did, was used again since. Restart"
-                    + " with .option(\"inDoubt\", \"skip\") or .option(\"inDoubt\", \"write\")",
-                ring.name(), entry.epoch(), entry.sequence()));
+            doubt
+                + ". Restart with .option(\"inDoubt\", \"skip\") or"
+                + " .option(\"inDoubt\", \"write\")");
       }
       return options.inDoubt().equals("skip");
     }
