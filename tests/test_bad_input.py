@@ -56,6 +56,52 @@ def test_impossible_option_is_a_value_error_and_makes_nothing(name, option, valu
     assert name not in shmring.rings()
 
 
+@pytest.mark.parametrize("call", [shmring.create, shmring.attach, shmring.unlink])
+def test_path_of_bytes_is_a_type_error(call):
+    with pytest.raises(TypeError, match=r"path must be a str .* not b'/x': os\.fsdecode"):
+        call(path=b"/x", **({"slots": 1024} if call is shmring.create else {}))
+
+
+@pytest.mark.parametrize("letters", ["a ring", 5])
+def test_dead_letter_ring_is_a_name(ring, letters):
+    given = ring if letters == "a ring" else letters
+    with pytest.raises(TypeError, match="dead_letter is the name or path of a ring"):
+        ring.consumer("a", max_deliveries=2, dead_letter=given)
+
+
+def _make_pipe(path):
+    os.mkfifo(path)
+
+
+def _make_link(path):
+    path.symlink_to("nowhere")
+
+
+def _make_folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(_make_folder, "a directory"), (_make_link, "a symbolic link"), (_make_pipe, "a pipe")],
+)
+def test_no_ring_is_made_over_what_is_no_file(tmp_path, make, what):
+    make(tmp_path / "x")
+    with pytest.raises(shmring.NotARing, match=f"x is {what}.*use another name or path"):
+        shmring.create(path=tmp_path / "x", slots=1024)
+
+
+def test_ring_that_was_replaced_removes_no_other(name):
+    with shmring.create(name, slots=1024) as first:
+        shmring.unlink(name)
+        with pytest.raises(shmring.RingNotFound, match="create it with"):
+            first.unlink()
+        with shmring.create(name, slots=1024, temporary=True):
+            with pytest.raises(shmring.RingNotFound, match="is another file, which stays"):
+                first.unlink()
+            assert name in shmring.rings()
+
+
 def test_schema_that_is_none_is_a_type_error(name):
     with pytest.raises(TypeError, match=r"pyarrow\.Schema"):
         shmring.create(name, slots=1024, schema={"x": "int64"})

@@ -166,3 +166,24 @@ def test_messages_that_are_no_batches_are_shown_without_pyarrow(name: str) -> No
         said = shell("consume", name, "--branch", "b", "--until", "empty")
     assert (said.returncode, said.stderr) == (0, "")
     assert "of a kind of its own" in said.stdout
+
+
+def test_configure_names_the_extra_that_it_needs() -> None:
+    said = run("import shmring.spark; shmring.spark.configure(None)")
+    assert "MissingExtra: a Spark session needs pyspark" in said.stderr
+    assert "pip install 'shmring[spark]'" in said.stderr
+
+
+def test_a_subinterpreter_is_told_that_shmring_is_for_the_main_one() -> None:
+    code = """
+import sys
+
+class Finder:  # as a subinterpreter of Python 3.12 and later answers
+    def find_spec(self, name, path=None, target=None):
+        if name == "shmring._shmring":
+            raise ImportError(f"module {name} does not support loading in subinterpreters")
+
+sys.meta_path.insert(0, Finder())
+import shmring
+"""
+    assert "shmring works in the main interpreter of a process only" in python(code).stderr

@@ -22,6 +22,11 @@ from typing import TYPE_CHECKING, Any
 try:
     from shmring import _shmring
 except ImportError as error:
+    if "subinterpreter" in str(error):
+        raise ImportError(
+            f"shmring works in the main interpreter of a process only ({error}): use it there, or "
+            "in processes of their own"
+        ) from error
     raise ImportError(
         f"the compiled part of shmring cannot be loaded from {__path__[0]} ({error}). Install "
         "shmring with pip, for this Python: a zip archive, or a source tree alone, is not enough"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from shmring import _shmring
 from shmring.errors import (
@@ -52,7 +52,9 @@ def is_name(text: str) -> bool:
 
 def path_text(path: Path) -> str:
     """A path as text; an empty one would be the working directory to some calls."""
-    text = os.fspath(path)
+    text = cast("str | bytes", os.fspath(path))
+    if isinstance(text, bytes):
+        raise TypeError(f"path must be a str or a path object, not {text!r}: os.fsdecode() it")
     if not text or "\0" in text:
         raise ValueError(f"path must be the path of a file or a directory, not {text!r}")
     return text

@@ -112,7 +112,12 @@ class Ring(Closing):
         try:
             remove(self._path, bytes.fromhex(self._info.uuid))
         except RingNotFound:
-            raise not_found(self._label, self._path) from None
+            if not os.path.lexists(self._path):
+                raise not_found(self._label, self._path) from None
+            raise RingNotFound(
+                f'ring "{self._label}" was removed already, and {self._path} is another file, which'
+                f" stays: shmring.unlink() removes that one if it is a ring"
+            ) from None
 
     @property
     def core(self) -> _shmring.Ring:
@@ -468,6 +473,11 @@ def _dead_letters(
     if max_deliveries is None or dead_letter is None:
         raise ValueError("max_deliveries and dead_letter go together: give both, or none")
     most = integer("max_deliveries", max_deliveries, 1, 255)
+    given = cast("str | Ring", dead_letter)
+    if isinstance(given, Ring):
+        raise TypeError(f"dead_letter is the name or path of a ring: give {given.path!r}")
+    if not isinstance(given, str):
+        raise TypeError(f"dead_letter is the name or path of a ring, a str, not {given!r}")
     ring = attach(path=dead_letter) if "/" in dead_letter else attach(dead_letter)
     return most, ring.producer(f"dead letters of {label}")
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
+import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from closed_streams import LOG
+from damage import flip
 from fixture_types import RunChild
 
 import shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue, truncate
 from shmring.durable.base.files import Disk
-from shmring.errors import NoSpace, NotARing, PermissionRefused
+from shmring.errors import Damaged, NoSpace, NotARing, PermissionRefused
 
 MIB = 1 << 20
 
@@ -296,3 +300,56 @@ def test_a_file_that_is_written_anew_keeps_its_mode(
         file.name: oct(mode) for file in there
     }
     assert any(file not in files or file.stat().st_ino != files[file] for file in there)
+
+
+def _bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (_bind, NotARing, "is a socket"),
+        (os.mkfifo, NotARing, "is a pipe"),
+        (Path.mkdir, NotARing, "is a directory"),
+        (lambda path: path.symlink_to(path), NotARing, "is a symbolic link"),
+        (lambda path: path.symlink_to("nowhere"), (NotARing, Damaged), "link"),
+    ],
+)
+def test_what_is_no_file_is_refused_in_our_words(
+    tmp_path: Path,
+    make: Callable[[Path], object],
+    error: type[Exception] | tuple[type[Exception], ...],
+    said: str,
+) -> None:
+    """At the lock, at the log, and at the file of an append-only queue."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a socket's path is short
+    try:
+        for number, file in enumerate(("lock", "transaction.log", ".lock", "")):
+            place = folder / str(number)
+            if file in ("lock", "transaction.log"):
+                place.mkdir()
+                make(place / file)
+                kind: Callable[[Path], object] = PersistentQueue
+            else:
+                if not file and make not in (_bind, os.mkfifo, Path.mkdir):
+                    continue  # an append-only queue may be a link
+                make(Path(f"{place}{file}"))
+                kind = AppendOnlyQueue
+            with pytest.raises(error, match=said):
+                kind(place)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_version_that_the_checksum_does_not_confirm_is_damage(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path / "q") as q, q.session() as s:
+        s.enqueue(b"x")
+        s.flush()
+    flip(tmp_path / "q" / "transaction.log", 12)
+    with pytest.raises(Damaged, match="does not match its checksum"):
+        PersistentQueue(tmp_path / "q")
+    with PersistentQueue(tmp_path / "q", damage="cut") as q:
+        assert q.recovered is not None
+        assert len(q) == 0

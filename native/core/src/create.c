@@ -331,6 +331,13 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 
 static int fail_exists(const char *path)
 {
+	struct stat found;
+
+	if (!lstat(path, &found) && !S_ISREG(found.st_mode))
+		return fail(SHMRING_E_NOT_A_RING, "%s is %s, and no ring: use another name or path", path,
+			    S_ISDIR(found.st_mode)   ? "a directory"
+			    : S_ISLNK(found.st_mode) ? "a symbolic link"
+						     : "a pipe, a socket or a device");
 	if (shmring_reapable(path) == 1)
 		return fail(SHMRING_E_EXISTS,
 			    "ring \"%s\" exists already (%s), and all its participants are dead; `shmring gc %s` "

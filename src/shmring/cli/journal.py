@@ -241,6 +241,11 @@ def verify(directory: str, *, allow_gap: bool) -> None:
         f"{directory}: good. Sequences {found.first} to {found.end}, {found.messages:,} messages "
         f"in {found.records:,} records, {found.segments} files, {size(found.nbytes)}"
     )
+    if found.torn:
+        print(
+            f"{found.torn:,} bytes at the end are no whole record: a crash has torn it, a journal "
+            f"is writing it now, or it is damaged"
+        )
     if found.newest_ns:  # 0 of a ring without a clock
         print(f"messages of {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
     click.echo(f"read in {time.monotonic() - begun:.1f} s", err=True)

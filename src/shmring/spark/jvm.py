@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import shmring
 from shmring import __version__
 from shmring.errors import ShmringError
+from shmring.extras import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,9 @@ def configure(
     ------
     ValueError : a sidecar's function has no valid name, or its module is not found here
     ShmringError : there is no jar, and it cannot be made
+    MissingExtra : pyspark is not installed
     """
+    need("pyspark", "a Spark session", "spark")
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
     is_drivers_python = _leaves_python_to_driver(given)
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}

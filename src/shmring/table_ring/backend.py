@@ -184,6 +184,7 @@ class Backend(ABC):
     cursor_rows : whether the next numbers are columns of the tables
     first_wait : seconds of the first wait; each later wait is twice as long as the last one
     meanings : what codes of the database's errors mean to users
+    rights : text about the rights that a user of a ring needs
     """
 
     driver: ClassVar[str]
@@ -191,6 +192,7 @@ class Backend(ABC):
     cursor_rows: ClassVar[bool]
     first_wait: ClassVar[float]
     meanings: ClassVar[Mapping[str | int | None, Meaning]]
+    rights: ClassVar[str]
     # No statement of ours holds a lock longer than it runs: a longer one is another program's, or
     # that of a stopped process.
     lock_seconds: ClassVar[float] = 10.0
@@ -441,9 +443,7 @@ class Backend(ABC):
                 )
             case "refused":
                 return PermissionRefused(
-                    f"the database refuses {ring} to this user: {said};"
-                    " docs/guides/table-ring.md lists the grants that using a ring needs; creating,"
-                    " subscribing and dropping need the right to create in its schema"
+                    f"the database refuses {ring} to this user: {said}; {self.rights}"
                 )
             case "full":
                 return NoSpace(

@@ -149,6 +149,10 @@ class PostgresRing(Backend):
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
     cursor_rows = False
     meanings = _MEANINGS
+    rights = (
+        "docs/guides/table-ring.md lists the grants that using a ring needs; creating, subscribing"
+        " and dropping need the right to create in its schema"
+    )
 
     _sync_level = "on"
     # What became of the last number that the session took.

@@ -39,6 +39,10 @@ class SqliteBackend(Backend):
     cursor_rows = True
     first_wait = 0.0002
     meanings = _MEANINGS
+    rights = (
+        "every use of a ring writes: the file of the database, its -wal and -shm files and their"
+        " folder must be writable for this user, on a file system that is mounted for writing"
+    )
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         # TableRing lets one thread in at a time, but not always the same one.

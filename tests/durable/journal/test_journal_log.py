@@ -544,3 +544,13 @@ def test_segments_that_a_jump_has_stamped_go_in_their_time_after_a_restart(times
     forget_old(log)
     assert kept(disk) == 1
     log.close()
+
+
+def test_the_only_record_that_is_damaged_is_counted_as_torn(tmp_path: Path) -> None:
+    filled(tmp_path, records=1)
+    assert verify(tmp_path).torn == 0
+    (segment,) = tmp_path.glob("*.journal")
+    nbytes = segment.stat().st_size
+    begin = len(encode_segment(UUID, 0, 0, b""))
+    flip(segment, begin + 70)
+    assert verify(tmp_path).torn == nbytes - begin

@@ -66,6 +66,10 @@ def _in_words(what: str) -> Generator[None]:
     except OSError as error:
         if is_full(error):
             raise _no_space(error, what) from error
+        if error.errno == errno.ENXIO:
+            raise NotARing(
+                f"{what}: {error.filename} is a socket, where a file has to be: use another path"
+            ) from error
         if error.errno == errno.ELOOP:
             raise NotARing(
                 f"{what}: {error.filename} is a symbolic link, where a file has to be, or its "
@@ -146,7 +150,12 @@ class File:
         self.path = path
         with _in_words(path):
             # A pipe is to be refused, and not waited for.
-            self._fd = open_above_standard(path, flags | os.O_NONBLOCK, mode)
+            try:
+                self._fd = open_above_standard(path, flags | os.O_NONBLOCK, mode)
+            except FileNotFoundError:
+                if os.path.islink(path):
+                    raise Damaged(f"{path}: this link leads to no file") from None
+                raise
             found = os.fstat(self._fd)
             if stat.S_ISDIR(found.st_mode):  # opened for reading
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

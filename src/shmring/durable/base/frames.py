@@ -150,13 +150,14 @@ class FileFormat:
         if len(header) < HEADER_BYTES or header[:8] != self._magic:
             raise Damaged(f"{path} is no {self._what}: no header of 64 bytes at byte 0")
         _, crc, version, extra_bytes, _, own = _FILE.unpack(header)
+        extra = bytes(read(extra_bytes, HEADER_BYTES)) if extra_bytes <= _LARGEST_EXTRA else b""
+        if crc != crc32c(extra, crc32c(header[12:])):
+            raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
+        # Every version has this checksum: a version that it does not confirm is damage.
         if version != self._version:
             raise VersionMismatch(
                 f"{path} has version {version}; this shmring reads {self._version}"
             )
-        extra = bytes(read(extra_bytes, HEADER_BYTES)) if extra_bytes <= _LARGEST_EXTRA else b""
-        if crc != crc32c(extra, crc32c(header[12:])):
-            raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
         return FileHeader(self._fields.unpack_from(own), extra, crc)
 
     @staticmethod

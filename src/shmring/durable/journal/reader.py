@@ -77,7 +77,11 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 
 @dataclass(slots=True)
 class Verified:
-    """The contents of a journal: sequences from `first` to `end`, counts, times of its messages."""
+    """The contents of a journal: sequences from `first` to `end`, counts, times of its messages.
+
+    `torn` is the number of bytes behind the last record. A crash has left them, or a journal is
+    writing them; or they are a newest record that is damaged, if there is none behind it to say so.
+    """
 
     first: int = 0
     end: int = 0
@@ -87,6 +91,7 @@ class Verified:
     nbytes: int = 0
     oldest_ns: int = 0
     newest_ns: int = 0
+    torn: int = 0
 
 
 def _messages(segment: Segment, record: Frame) -> Iterator[Message]:
@@ -128,10 +133,8 @@ def _segments(
         last = at == names[-1]
         try:
             segment = Segment(disk, segment_path(path, at), last=last)
-        except FileNotFoundError as error:
-            if at not in segment_names(disk, path):
-                continue  # the journal has forgotten it meanwhile
-            raise Damaged(f"{error.filename}: this link leads to no file") from None
+        except FileNotFoundError:
+            continue  # the journal has forgotten it meanwhile
         except NotBegun:
             return
         with contextlib.closing(segment):
@@ -237,7 +240,8 @@ def _read_all(disk: Disk, path: str, *, allow_gap: bool) -> tuple[Verified, byte
             found.first = segment.first
         schema = segment.schema
         found.segments += 1
-        found.nbytes += segment.file.size()
+        nbytes = segment.file.size()
+        found.nbytes += nbytes
         found.end = segment.first
         for record in segment.walk(mapped=True):
             found.end = record.end
@@ -246,6 +250,7 @@ def _read_all(disk: Disk, path: str, *, allow_gap: bool) -> tuple[Verified, byte
                 found.newest_ns = ENTRY.unpack_from(record.table, -ENTRY.size)[0]
             found.records += 1
             found.messages += record.entries
+        found.torn = max(0, nbytes - segment.place)
     return found, schema
 
 
