@@ -14,7 +14,7 @@ from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
-from shmring.records import BranchLag, Finding, ParticipantRecord
+from shmring.records import BranchLag, Finding, ParticipantRecord, most_waiting
 from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
@@ -114,7 +114,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
 
 
 def _would_go(seen: Seen) -> str:
-    waiting = max((branch["waiting"] for branch in seen.stats["branches"]), default=0)
+    waiting = most_waiting(seen.stats)
     return f"; {waiting:,} messages that wait in it would go with it" if waiting else ""
 
 
@@ -231,11 +231,11 @@ def _of_branch(
             words = f"its journal does not run; {behind}"
             command = f"shmring journal run {shlex.quote(ring)} DIRECTORY"
             yield Finding(status, "journal", ring, None, words, command)
-        elif orphans := max(branch["orphans"], _dead_holders(name, seen)):
+        elif branch["orphans"] or _dead_holders(name, seen):
             words = (
-                f"{of}: messages of {orphans} consumers, which died or handed them back, wait for "
-                f"another consumer, and there is none; {behind}. Start its reader, or let the "
-                f"command print and release all of them"
+                f"{of}: {branch['waiting']:,} messages wait for a consumer, and there is none; some "
+                f"were on lease to consumers that died, or were handed back; {behind}. Start its "
+                f"reader, or let the command print and release all of them"
             )
             command = f"shmring consume {shlex.quote(ring)} --branch {shlex.quote(name)}"
             yield Finding(status, "orphans", ring, None, words, f"{command} --until empty")

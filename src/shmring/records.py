@@ -83,7 +83,8 @@ class BranchLag(BranchRecord):
     Attributes
     ----------
     lag : slots that it has still to take
-    waiting : messages that it has still to take, up to the first claim that is not committed; end
+    waiting : messages that it has still to take, up to the first claim that is not committed, and
+        those that it delivers again, because a consumer died with them or handed them back. End
         markers are not counted. Exact up to 65,536 messages, then estimated from these. Those that
         were published in one run (`push_many`) count as one of the 65,536
     """
@@ -188,6 +189,11 @@ class RingStats(TypedDict):
     holder: HolderRecord | None
     branches: list[BranchLag]
     participants: list[ParticipantRecord]
+
+
+def most_waiting(stats: RingStats) -> int:
+    """Return how many messages would be lost with the ring: those that wait for one branch."""
+    return max((branch["waiting"] for branch in stats["branches"]), default=0)
 
 
 class Finding(NamedTuple):

@@ -337,12 +337,38 @@ def test_ring_to_which_nobody_is_attached_and_whose_messages_wait(name: str) -> 
     shmring.unlink(name)
 
 
+LEASES_ALL = """
+    import sys, shmring
+    with shmring.create(sys.argv[1], slots=1024) as ring, ring.producer() as out:
+        with ring.consumer("b") as inp:
+            out.push_many([b"m"] * 40)
+            leases = inp.lease_many(30), inp.lease_many(10)
+            print("holds", flush=True)
+            sys.stdin.readline()
+"""
+
+
+def test_messages_that_dead_consumers_held_wait(name: str, child: RunChild) -> None:
+    holder = child(LEASES_ALL, name)
+    holder.line()
+    holder.kill()
+    would_go = "40 messages that wait in it would go with it"
+    says(name, 1, f"shmring gc {name}", "participants have died; " + would_go)
+    assert would_go in shell(f"shmring gc --dry-run {name}").stderr
+    with shmring.attach(name) as ring:
+        assert [branch["waiting"] for branch in ring.stats()["branches"]] == [40]
+        ring.recover()
+        assert [branch["waiting"] for branch in ring.stats()["branches"]] == [40]
+    assert f"nobody is attached to it; {would_go}" in check(name)[1]
+    shmring.unlink(name)
+
+
 def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunChild) -> None:
     out.push(b"x")
     reader = child(CONSUMER, name)
     reader.line()
     reader.kill()
-    waiting = 'branch "b": messages of 1 consumers, which died or handed them back, wait'
+    waiting = 'branch "b": 1 messages wait for a consumer, and there is none; some were on lease'
     consume = f"shmring consume {name} --branch b --until empty"
     says(name, 1, consume, waiting)
     assert shell(consume).stdout == "x\n"

@@ -586,7 +586,8 @@ SHMRING_API int shmring_table_row(const shmring *ring, uint64_t index, struct sh
 				  size_t capacity);
 
 /* Counts the messages that a branch has still to take, up to the first claim that is not
- * committed, without end markers. Exact up to 65,536 steps, where a run of one-slot messages
+ * committed, without end markers, and the messages that it delivers again, because a consumer died
+ * with them or handed them back. Exact up to 65,536 steps, where a run of one-slot messages
  * that was published at once is one step; the rest is estimated from these. Works on a
  * read-only ring. SHMRING_E_NO_BRANCH if there is none with this number. */
 SHMRING_API int shmring_count_waiting(const shmring *ring, uint32_t branch, uint64_t *messages);

@@ -116,6 +116,40 @@ static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *m
 	return true;
 }
 
+/* Counts the messages of [from, end), which ends at the latest where nothing is published. */
+static uint64_t count_between(const shmring *r, uint64_t from, uint64_t end)
+{
+	uint64_t next, messages, n = 0;
+
+	for (uint64_t at = from; at < end && count_run(r, at, &next, &messages); at = next)
+		n += next > end && messages > 1 ? end - at : messages;
+	return n;
+}
+
+/* Counts messages below `position` that were taken and will be delivered again, because their consumer has died
+ * or has handed them back. */
+static uint64_t count_redelivery(const shmring *r, const struct branch *b, uint64_t position)
+{
+	uint64_t floor = load_relaxed(&r->cursors->floor.v), n = 0;
+	struct range known[LEASES];
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint32_t state = load_acquire(&r->seats[i].id.state);
+
+		if (!(load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1) ||
+		    !(state == SEAT_ORPHAN || (state == SEAT_ACTIVE && !seat_alive(r, i))))
+			continue;
+		seat_read_ranges(&r->seats[i], known);
+		for (uint32_t k = 0; k < LEASES; k++) {
+			uint64_t lo = known[k].lo > floor ? known[k].lo : floor, hi = RANGE_END(known[k].hi);
+
+			if (known[k].lo != NONE)
+				n += count_between(r, lo, hi < position ? hi : position);
+		}
+	}
+	return n;
+}
+
 int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 {
 	struct shmring_branch_info info;
@@ -143,6 +177,7 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 		n += more;
 	}
 	more = end > at && at > from ? (end - at) * n / (at - from) : 0;
+	more += count_redelivery(r, branch_at(r, branch), info.position);
 	*messages = n + more < r->capacity ? n + more : r->capacity; /* the floor may be older than the claim */
 	return SHMRING_OK;
 }

@@ -161,6 +161,37 @@ static uint64_t waiting(const shmring *r, const shmring_consumer *m)
 	return messages;
 }
 
+/* Keeps 8 of 10 messages: 1 of its own size, 7 of a run; releases two in their middle. */
+static int keeps_eight(struct puppet *c)
+{
+	struct shmring_lease l;
+
+	c->m = consumer_of(c->r, "a");
+	l = lease_of(c->m, 10);
+	return shmring_release(c->m, l.first + 5, l.first + 7);
+}
+
+PRODUCER_TEST(what_the_dead_hold_and_what_was_handed_back_waits)
+{
+	struct puppet *c = puppet_new(keeps_eight);
+	shmring_consumer *a = consumer_of(r, "a");
+	char bytes[3 * SLOT_BYTES] = {0};
+	pid_t pid;
+
+	CHECK_IS(shmring_push(p, bytes, sizeof bytes, KIND_BYTES, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, bytes, 8, 20, NULL, 8, NULL), SHMRING_OK);
+	pid = puppet_start(c);
+	CHECK_IS(waiting(r, a), 11); /* living consumers have theirs */
+	puppet_kill(pid);
+	CHECK_IS(waiting(r, a), 19);
+	CHECK_IS(recover(r), 1);
+	CHECK_IS(waiting(r, a), 19);
+	lease_of(a, 1);
+	CHECK_IS(waiting(r, a), 18);
+	CHECK_IS(shmring_nack(a, 0, 3), SHMRING_OK);
+	CHECK_IS(waiting(r, a), 19);
+}
+
 PRODUCER_TEST(what_waits_is_counted_in_messages)
 {
 	shmring_producer *q = producer_of(r);

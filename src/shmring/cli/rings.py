@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from shmring.cli.options import Place, json_option, place_of, ring_argument, slo
 from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
 from shmring.errors import RingExists, ShmringError
 from shmring.names import reap, sweep
+from shmring.records import most_waiting
 from shmring.ring import look_on
 
 
@@ -142,6 +144,12 @@ def _listing(name: str) -> dict[str, Any]:
         return {"name": name, "error": str(error)}
 
 
+def _waiting(name: str) -> int:
+    with suppress(ShmringError), place_of(name).look_on() as ring:
+        return most_waiting(ring.stats())
+    return 0
+
+
 @click.command()
 @click.argument("ring", required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would go if it was done now.")
@@ -161,6 +169,9 @@ def gc(ring: str | None, dry_run: bool) -> None:
         return
     for name in (*swept, *files) if dry_run else swept:
         print(clean(name))
+    for name in swept if dry_run else ():
+        if waiting := _waiting(name):
+            complain(f'"{name}": {waiting:,} messages that wait in it would go with it')
     for name, reason in skipped:
         complain(f'"{name}" is left alone: {reason}')
 
