@@ -233,8 +233,8 @@ def _of_branch(
             yield Finding(status, "journal", ring, None, words, command)
         elif branch["orphans"] or _dead_holders(name, seen):
             words = (
-                f"{of}: {branch['waiting']:,} messages wait for a consumer, and there is none; some "
-                f"were on lease to consumers that died, or were handed back; {behind}. Start its "
+                f"{of}: {branch['waiting']:,} messages wait for a consumer, and there is none: "
+                f"some were handed back, or on lease to consumers that died; {behind}. Start its "
                 f"reader, or let the command print and release all of them"
             )
             command = f"shmring consume {shlex.quote(ring)} --branch {shlex.quote(name)}"

@@ -359,7 +359,7 @@ def test_messages_that_dead_consumers_held_wait(name: str, child: RunChild) -> N
         assert [branch["waiting"] for branch in ring.stats()["branches"]] == [40]
         ring.recover()
         assert [branch["waiting"] for branch in ring.stats()["branches"]] == [40]
-    assert f"nobody is attached to it; {would_go}" in check(name)[1]
+    assert would_go in check(name)[1]
     shmring.unlink(name)
 
 
@@ -368,7 +368,7 @@ def test_orphans_that_nobody_takes(out: shmring.Producer, name: str, child: RunC
     reader = child(CONSUMER, name)
     reader.line()
     reader.kill()
-    waiting = 'branch "b": 1 messages wait for a consumer, and there is none; some were on lease'
+    waiting = 'branch "b": 1 messages wait for a consumer, and there is none: some were'
     consume = f"shmring consume {name} --branch b --until empty"
     says(name, 1, consume, waiting)
     assert shell(consume).stdout == "x\n"
