@@ -476,7 +476,7 @@ def _dead_letters(
     if max_deliveries is None or dead_letter is None:
         raise ValueError("max_deliveries and dead_letter go together: give both, or none")
     most = integer("max_deliveries", max_deliveries, 1, 255)
-    given = cast("str | Ring", dead_letter)
+    given = cast("object", dead_letter)
     if isinstance(given, Ring):
         raise TypeError(f"dead_letter is the name or path of a ring: give {given.path!r}")
     if not isinstance(given, str):
