@@ -111,6 +111,8 @@ class BatchEncoder:
         ------
         MessageTooLarge : a single row needs more
         """
+        if batch.num_rows == 0 and prefix + _stream_bytes(batch) > most_bytes(slots):
+            batch = _empty(batch.schema)
         overhead = prefix + self._repeated_bytes(batch)
         limit = most_bytes(slots) - overhead
 
@@ -133,10 +135,9 @@ class BatchEncoder:
         """Count the bytes that every piece repeats: the schema, and any dictionaries."""
         if not self._dictionaries:
             return len(self._schema_message)
-        # Not nbytes: pyarrow crashes over an inner map of no rows that came without offsets.
-        sink = pa.MockOutputStream()
-        _pa.ipc.new_stream(sink, self.schema).write_batch(batch.slice(0, 0))
-        return sink.size()
+        empty = batch.slice(0, 0)
+        # pyarrow 22 to 26 write all offsets of an empty slice, and no piece repeats them.
+        return _stream_bytes(empty) - pa.ipc.get_record_batch_size(empty)
 
     def push(
         self,
@@ -247,6 +248,22 @@ class BatchEncoder:
             claim.buffer[len(prefix) :] = memoryview(message).cast("B")
             claim.commit(nbytes, kind=kind)
             return claim.message_id
+
+
+def _stream_bytes(batch: pa.RecordBatch) -> int:
+    """Count the bytes of an IPC stream of one batch.
+
+    Not from nbytes: pyarrow crashes over an inner map of no rows that came without offsets.
+    """
+    sink = pa.MockOutputStream()
+    _pa.ipc.new_stream(sink, batch.schema).write_batch(batch)
+    return sink.size()
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    """Make a batch of no rows, without the buffers that an empty slice shares with other rows."""
+    columns = [_pa.nulls(0, field.type) for field in fields_of(schema)]
+    return _pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 # Behind the four bytes that mark an encapsulated message.
