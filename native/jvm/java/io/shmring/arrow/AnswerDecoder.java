@@ -8,13 +8,16 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.BatchDecoder.Frame;
 import io.shmring.arrow.BlockPool.Block;
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
@@ -63,61 +66,63 @@ public final class AnswerDecoder {
   }
 
   /** Decodes an answer that came in parts, and is in no message. */
-  public VectorSchemaRoot read(InputStream stream, VectorSchemaRoot sent) {
+  public VectorSchemaRoot read(byte[] answer, VectorSchemaRoot sent) {
+    readable("an answer in parts", () -> RingSchema.parse(answer));
+    return read("an answer in parts", new ByteArrayInputStream(answer), answer.length, sent);
+  }
+
+  private VectorSchemaRoot read(
+      String what, InputStream stream, long bytes, VectorSchemaRoot sent) {
     last = NONE;
-    try (ArrowStreamReader reader = new ArrowStreamReader(stream, allocator)) {
-      VectorSchemaRoot read = reader.getVectorSchemaRoot();
+    try (BufferAllocator limited =
+            allocator.newChildAllocator("answer", 0, Arena.limit(bytes));
+        ArrowStreamReader reader = new ArrowStreamReader(stream, limited)) {
+      VectorSchemaRoot read = readable(what, reader::getVectorSchemaRoot);
       accept(read.getSchema(), sent.getSchema());
-      reader.loadNextBatch();
-      List<FieldVector> taken = new ArrayList<>(); // the others are closed with the reader
-      for (FieldVector vector : read.getFieldVectors()) {
-        BatchCheck.check(vector, read.getRowCount());
-        TransferPair pair = vector.getTransferPair(allocator);
-        pair.transfer();
-        taken.add((FieldVector) pair.getTo());
-      }
-      return whole(
-          new VectorSchemaRoot(read.getSchema().getFields(), taken, read.getRowCount()), sent);
+      return whole(readable(what, () -> loaded(reader, read)), sent);
     } catch (IOException error) {
-      throw new RingException(
-          Status.DAMAGED, "an answer in parts is no readable Arrow batch: " + error.getMessage());
+      throw new UncheckedIOException(error); // bytes in memory have no errors
     }
+  }
+
+  private VectorSchemaRoot loaded(ArrowStreamReader reader, VectorSchemaRoot read)
+      throws IOException {
+    reader.loadNextBatch();
+    for (FieldVector vector : read.getFieldVectors()) {
+      BatchCheck.check(vector, read.getRowCount());
+    }
+    List<FieldVector> taken = new ArrayList<>(); // the others are closed with the reader
+    for (FieldVector vector : read.getFieldVectors()) {
+      TransferPair pair = vector.getTransferPair(allocator);
+      pair.transfer();
+      taken.add((FieldVector) pair.getTo());
+    }
+    return new VectorSchemaRoot(read.getSchema().getFields(), taken, read.getRowCount());
+  }
+
+  private static <T> T readable(String what, Callable<T> decoding) {
+    return BatchDecoder.readable(what, "", decoding);
   }
 
   private VectorSchemaRoot decode(
       Message message, int head, VectorSchemaRoot sent, Optional<Runnable> whenUnused) {
-    Frame schema;
-    byte[] bytes;
-    try {
-      schema = Frame.at(message, head);
-      bytes = new byte[Math.toIntExact(schema.end() - head)];
-      message.copyTo(head, ByteBuffer.wrap(bytes));
-    } catch (RuntimeException error) {
-      throw damaged(message, error);
+    String what = "message " + message.id();
+    Frame schema = readable(what, () -> Frame.at(message, head));
+    byte[] bytes = new byte[Math.toIntExact(schema.end() - head)];
+    message.copyTo(head, ByteBuffer.wrap(bytes));
+    if (!Arrays.equals(bytes, last) && !isTaken(what, bytes, sent.getSchema())) {
+      return read(what, RingSchema.stream(message, head), message.length(), sent);
     }
-    if (!Arrays.equals(bytes, last) && !isTaken(message, bytes, sent.getSchema())) {
-      return read(RingSchema.stream(message, head), sent);
-    }
-    VectorSchemaRoot own;
-    try {
-      own = decoder.orElseThrow().decode(message, schema.end(), whenUnused);
-    } catch (IOException | RuntimeException error) {
-      throw damaged(message, error);
-    }
-    return whole(own, sent);
+    return whole(
+        readable(what, () -> decoder.orElseThrow().decode(message, schema.end(), whenUnused)), sent);
   }
 
   /**
    * Changes to another schema, if the check accepts it; returns whether its vectors can be made here.
    * Arrow's reader makes those of views, and of dictionaries' numbers, which Spark reads.
    */
-  private boolean isTaken(Message message, byte[] bytes, Schema request) {
-    RingSchema schema;
-    try {
-      schema = RingSchema.of(bytes);
-    } catch (IOException | RuntimeException error) {
-      throw damaged(message, error);
-    }
+  private boolean isTaken(String what, byte[] bytes, Schema request) {
+    RingSchema schema = readable(what, () -> RingSchema.of(bytes));
     accept(schema.stored(), request);
     if (isOfReader(schema.stored().getFields())) {
       return false;
@@ -136,12 +141,6 @@ public final class AnswerDecoder {
                     || field.getType() instanceof ArrowType.Utf8View
                     || field.getType() instanceof ArrowType.BinaryView
                     || isOfReader(field.getChildren()));
-  }
-
-  private static RingException damaged(Message message, Exception error) {
-    return new RingException(
-        Status.DAMAGED, "message %d holds no readable Arrow batch: %s",
-        message.id(), error.getMessage());
   }
 
   private void accept(Schema own, Schema request) {

@@ -5,36 +5,39 @@ import io.shmring.MappedMessage;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.arrow.BatchShape.Part;
+import io.shmring.arrow.BatchShape.Piece;
 import io.shmring.arrow.BlockPool.Block;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.IntStream;
-import org.apache.arrow.flatbuf.FieldNode;
+import org.apache.arrow.flatbuf.DictionaryBatch;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.OutOfMemoryException;
 import org.apache.arrow.memory.util.MemoryUtil;
-import org.apache.arrow.util.AutoCloseables;
 import org.apache.arrow.vector.FieldVector;
-import org.apache.arrow.vector.TypeLayout;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.VectorUnloader;
-import org.apache.arrow.vector.compression.CompressionCodec;
+import org.apache.arrow.vector.compression.NoCompressionCodec;
 import org.apache.arrow.vector.dictionary.Dictionary;
 import org.apache.arrow.vector.dictionary.DictionaryEncoder;
-import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
@@ -42,16 +45,10 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * at all. The vectors need not be closed; see {@link Block}.
  */
 public final class BatchDecoder {
-  /** A buffer of the batch: its place in the body, and bytes of ones or zeros where it has none. */
-  private record Piece(long offset, long length, int filled, int fill) {}
-
-  /** A wanted field, one inside another included: the numbers of its node and of its buffers. */
-  private record Part(int node, int buffer, int buffers) {}
-
   private final RingSchema schema;
-  private final boolean dictionaries;
   private final boolean[] wanted;
-  private final List<Part> parts = new ArrayList<>();
+  private final List<Part> parts;
+  private final Schema coded; // the wanted columns, with numbers instead of values of dictionaries
   private final Schema pruned;
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
@@ -62,38 +59,23 @@ public final class BatchDecoder {
 
   /**
    * @param columns numbers of the wanted columns, in the schema's order
-   * @param allocator for empty vectors, and for the memory that compressed and dictionary-encoded
-   *     messages need while they are decoded
+   * @param allocator for empty vectors
    */
   public BatchDecoder(RingSchema schema, int[] columns, BufferAllocator allocator) {
     this.schema = schema;
-    this.dictionaries = schema.hasDictionaries();
-    this.wanted = new boolean[schema.stored().getFields().size()];
+    List<Field> stored = schema.stored().getFields();
+    this.wanted = new boolean[stored.size()];
+    this.parts = stored.stream().map(Part::of).toList();
     List<Field> fields = new ArrayList<>();
+    List<Field> coded = new ArrayList<>();
     for (int column : columns) {
+      coded.add(parts.get(column).field());
       wanted[column] = true;
       fields.add(schema.plain().getFields().get(column));
     }
     this.pruned = new Schema(fields, schema.plain().getCustomMetadata());
+    this.coded = new Schema(coded);
     this.allocator = allocator;
-    int[] at = {0, 0};
-    List<Field> stored = schema.stored().getFields();
-    for (int i = 0; i < wanted.length; i++) {
-      number(stored.get(i), wanted[i], at);
-    }
-  }
-
-  /** Counts nodes and buffers, which lie in the order of a walk through the tree of fields. */
-  private void number(Field field, boolean wanted, int[] at) {
-    int buffers = TypeLayout.getTypeBufferCount(field.getType());
-    if (wanted) {
-      parts.add(new Part(at[0], at[1], buffers));
-    }
-    at[0]++;
-    at[1] += buffers;
-    for (Field child : field.getChildren()) {
-      number(child, wanted, at);
-    }
   }
 
   /**
@@ -116,14 +98,30 @@ public final class BatchDecoder {
   }
 
   private VectorSchemaRoot guarded(Message message, Optional<Runnable> whenUnused) {
+    return readable(
+        "message " + message.id(), " of the ring's schema", () -> decode(message, whenUnused));
+  }
+
+  /**
+   * Decodes, and turns a failure into the ring's error: a damaged message must not end the process.
+   *
+   * @param what names the message or answer
+   * @param schema names its schema, after a space
+   */
+  static <T> T readable(String what, String schema, Callable<T> decoding) {
     try {
-      return decode(message, whenUnused);
+      return decoding.call();
     } catch (RingException error) {
       throw error;
-    } catch (Exception error) {
+    } catch (OutOfMemoryError error) {
       throw new RingException(
-          Status.DAMAGED, "message %d holds no readable Arrow batch of the ring's schema: %s",
-          message.id(), error.getMessage());
+          Status.NO_MEMORY,
+          "%s: the JVM has no memory for its Arrow batch: %s", what, error.getMessage());
+    } catch (Exception | StackOverflowError | AssertionError error) {
+      throw new RingException(
+          Status.DAMAGED,
+          "%s holds no readable Arrow batch%s: %s",
+          what, schema, error.getMessage() == null ? error : error.getMessage());
     }
   }
 
@@ -145,32 +143,143 @@ public final class BatchDecoder {
    */
   VectorSchemaRoot decode(Message message, long offset, Optional<Runnable> whenUnused)
       throws IOException {
+    if (schema.hasDictionaries()) {
+      VectorSchemaRoot root = resolved(message, offset);
+      whenUnused.ifPresent(Runnable::run);
+      return root;
+    }
     Frame frame = Frame.at(message, offset);
-    if (dictionaries || recordBatch(frame).compression() != null) { // it cannot be cut out of the message
-      try (GeneralDecoder general = new GeneralDecoder(allocator);
-          ArrowRecordBatch batch =
-              general.decode(schema.before(message, offset), wanted, pruned)) {
-        VectorSchemaRoot root =
-            load(batch.getLength(), batch.getNodes(), copied(batch.getBuffers()));
-        whenUnused.ifPresent(Runnable::run);
-        return root;
+    Body.Stored body = new Body.Stored(message, frame, frame.batch());
+    if (whenUnused.isEmpty() || body.batch().compression() != null) {
+      VectorSchemaRoot root = copied(pruned, parts, wanted, body);
+      whenUnused.ifPresent(Runnable::run);
+      return root;
+    }
+    BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
+    if (shape.pieces.isEmpty()) { // a block without buffers would wait for the garbage collector
+      VectorSchemaRoot root = load(pruned, shape, List.of());
+      whenUnused.get().run();
+      return root;
+    }
+    AtomicBoolean loaded = new AtomicBoolean();
+    Runnable ifLoaded = // a message that cannot be read stays the caller's
+        () -> {
+          if (loaded.get()) {
+            whenUnused.get().run();
+          }
+        };
+    VectorSchemaRoot root = load(pruned, shape, mapped(message, body, shape.pieces, ifLoaded));
+    loaded.set(true);
+    return root;
+  }
+
+  private VectorSchemaRoot copied(
+      Schema fields, List<Part> parts, boolean[] wanted, Body.Stored stored) {
+    if (stored.batch().compression() == null) {
+      BatchShape shape = new BatchShape(parts, wanted, stored.batch(), stored);
+      return load(fields, shape, copied(stored, shape.pieces));
+    }
+    try (Arena arena = new Arena(stored.message().length())) {
+      Body body = new Body.Compressed(stored, arena);
+      BatchShape shape = new BatchShape(parts, wanted, stored.batch(), body);
+      return load(fields, shape, copied(body, shape.pieces));
+    } catch (OutOfMemoryException error) {
+      throw Arena.full(stored.message().length(), error);
+    }
+  }
+
+  /** Decodes dictionaries and the batch behind them, and puts the values in place. */
+  private VectorSchemaRoot resolved(Message message, long offset) {
+    List<VectorSchemaRoot> decoded = new ArrayList<>();
+    try (Arena arena = new Arena(message.length())) {
+      Map<Long, Dictionary> dictionaries = new HashMap<>();
+      Frame frame = Frame.at(message, offset);
+      for (; frame.isDictionary(); frame = Frame.at(message, frame.end())) {
+        Optional<Field> field = encoded(frame.dictionary().id());
+        if (field.isPresent()) {
+          Field values = plain(field.get());
+          VectorSchemaRoot root =
+              copied(
+                  new Schema(List.of(values)),
+                  List.of(Part.of(values)),
+                  new boolean[] {true},
+                  new Body.Stored(message, frame, frame.batch()));
+          decoded.add(root);
+          dictionaries.put(
+              frame.dictionary().id(),
+              new Dictionary(root.getVector(0), field.get().getDictionary()));
+        }
+      }
+      VectorSchemaRoot numbers =
+          copied(coded, parts, wanted, new Body.Stored(message, frame, frame.batch()));
+      decoded.add(numbers);
+      return resolved(numbers, dictionaries, arena);
+    } catch (OutOfMemoryException error) {
+      throw Arena.full(message.length(), error);
+    } finally {
+      decoded.forEach(VectorSchemaRoot::close);
+    }
+  }
+
+  private VectorSchemaRoot resolved(
+      VectorSchemaRoot numbers, Map<Long, Dictionary> dictionaries, Arena arena) {
+    List<FieldVector> vectors = new ArrayList<>();
+    for (int i = 0, column = 0; i < wanted.length; i++) {
+      if (wanted[i]) {
+        Field field = schema.stored().getFields().get(i);
+        vectors.add(resolved(field, numbers.getVector(column++), dictionaries, arena));
       }
     }
-    RecordBatch batch = recordBatch(frame);
-    List<ArrowFieldNode> nodes = new ArrayList<>();
-    List<Piece> pieces = new ArrayList<>();
-    select(batch, frame, nodes, pieces);
-    int rows = Math.toIntExact(batch.length());
-    if (pieces.isEmpty()) { // a block that no buffer lets go of waits for the garbage collector
-      whenUnused.ifPresent(Runnable::run);
-      return load(rows, nodes, List.of());
+    VectorSchemaRoot columns = new VectorSchemaRoot(pruned, vectors, numbers.getRowCount());
+    try (ArrowRecordBatch batch = new VectorUnloader(columns).getRecordBatch()) {
+      return load(
+          pruned,
+          batch.getLength(),
+          batch.getNodes(),
+          copied(batch.getBuffers()),
+          batch.getVariadicBufferCounts());
     }
-    return load(
-        rows,
-        nodes,
-        whenUnused.isPresent()
-            ? mapped(message, frame, pieces, whenUnused.get())
-            : copied(message, frame, pieces));
+  }
+
+  private static FieldVector resolved(
+      Field field, FieldVector numbers, Map<Long, Dictionary> dictionaries, Arena arena) {
+    if (field.getDictionary() == null) {
+      rejectNested(field, field.getChildren());
+      return numbers;
+    }
+    Dictionary dictionary = dictionaries.get(field.getDictionary().getId());
+    if (dictionary == null) {
+      throw new IllegalArgumentException(
+          "column \"" + field.getName() + "\": its dictionary is missing");
+    }
+    return (FieldVector) DictionaryEncoder.decode(numbers, dictionary, arena.allocator);
+  }
+
+  private static void rejectNested(Field column, List<Field> children) {
+    for (Field child : children) {
+      if (child.getDictionary() != null) {
+        throw new IllegalArgumentException(
+            "column \"" + column.getName() + "\" has a dictionary inside, which Java cannot read");
+      }
+      rejectNested(column, child.getChildren());
+    }
+  }
+
+  /** A column whose values a dictionary has; empty for dictionaries of unwanted or nested columns. */
+  private Optional<Field> encoded(long id) {
+    List<Field> stored = schema.stored().getFields();
+    return IntStream.range(0, wanted.length)
+        .filter(i -> wanted[i])
+        .mapToObj(stored::get)
+        .filter(field -> field.getDictionary() != null && field.getDictionary().getId() == id)
+        .findFirst();
+  }
+
+  /** The field of a dictionary's values. */
+  private static Field plain(Field encoded) {
+    rejectNested(encoded, encoded.getChildren());
+    return new Field(
+        encoded.getName(), FieldType.nullable(encoded.getType()), encoded.getChildren());
   }
 
   private void checkSchema(Message message, Frame frame) throws Exception {
@@ -182,66 +291,37 @@ public final class BatchDecoder {
     }
   }
 
-  private static RecordBatch recordBatch(Frame frame) {
-    byte type = frame.metadata().headerType();
-    if (type != MessageHeader.RecordBatch) {
-      throw new IllegalArgumentException("an Arrow message of type " + type);
-    }
-    return (RecordBatch) frame.metadata().header(new RecordBatch());
-  }
-
-  private void select(
-      RecordBatch batch, Frame frame, List<ArrowFieldNode> nodes, List<Piece> pieces) {
-    for (Part part : parts) {
-      FieldNode node = batch.nodes(part.node);
-      nodes.add(new ArrowFieldNode(Math.toIntExact(node.length()), node.nullCount()));
-      for (int i = 0; i < part.buffers; i++) {
-        pieces.add(piece(batch.buffers(part.buffer + i), frame, i == 0 ? node : null));
+  private List<ArrowBuf> copied(Body body, List<Piece> pieces) {
+    for (Piece piece : pieces) { // a buffer that cannot be decompressed takes no memory for its copy
+      if (piece.length() > 0) {
+        body.prepare(piece.buffer());
       }
     }
-  }
-
-  /** Makes a validity buffer that was left out, because all values are null or none is. */
-  private static Piece piece(org.apache.arrow.flatbuf.Buffer buffer, Frame frame, FieldNode node) {
-    long room = frame.end() - frame.body();
-    if (buffer.offset() < 0 || buffer.length() < 0 || buffer.offset() > room - buffer.length()) {
-      throw new IllegalArgumentException(
-          "a buffer of " + buffer.length() + " bytes at " + buffer.offset() + " of " + room);
-    }
-    boolean made = node != null && buffer.length() == 0 && node.length() > 0;
-    return new Piece(
-        buffer.offset(),
-        buffer.length(),
-        made ? Math.toIntExact((node.length() + 7) / 8) : 0,
-        node != null && node.nullCount() == 0 ? 0xff : 0);
-  }
-
-  private List<ArrowBuf> copied(Message message, Frame frame, List<Piece> pieces) {
-    long size = pieces.stream().mapToLong(p -> aligned(p.length + p.filled)).sum();
+    long size = pieces.stream().mapToLong(Piece::room).sum();
     ByteBuffer memory = pool.take(Math.toIntExact(size));
     Block block = pool.block(memory, size);
     List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
     int at = 0;
     for (Piece piece : pieces) {
-      if (piece.length > 0) {
-        message.copyTo(frame.body() + piece.offset, memory.slice(at, (int) piece.length));
+      if (piece.length() > 0) {
+        body.copyTo(piece.buffer(), 0, memory.slice(at, (int) piece.length()));
       }
       buffers.add(filled(block, at, piece));
-      at += (int) aligned(piece.length + piece.filled);
+      at += (int) piece.room();
     }
     return buffers;
   }
 
   private static ArrowBuf filled(Block block, long at, Piece piece) {
-    ArrowBuf buffer = block.buffer(at, piece.length + piece.filled);
-    if (piece.filled > 0) {
-      MemoryUtil.setMemory(buffer.memoryAddress(), piece.filled, (byte) piece.fill);
+    ArrowBuf buffer = block.buffer(at, piece.length() + piece.filled());
+    if (piece.filled() > 0) {
+      MemoryUtil.setMemory(buffer.memoryAddress(), piece.filled(), (byte) piece.fill());
     }
     return buffer;
   }
 
   private List<ArrowBuf> mapped(
-      Message message, Frame frame, List<Piece> pieces, Runnable whenUnused) {
+      Message message, Body.Stored body, List<Piece> pieces, Runnable whenUnused) {
     MappedMessage memory = message.mapped();
     Block block =
         new Block(
@@ -251,22 +331,22 @@ public final class BatchDecoder {
               whenUnused.run();
               memory.close();
             });
-    int made = pieces.stream().mapToInt(Piece::filled).map(n -> (int) aligned(n)).sum();
+    int made = pieces.stream().mapToInt(piece -> (int) BatchShape.aligned(piece.filled())).sum();
     Block beside = made == 0 ? block : pool.block(pool.take(made), made);
     List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
     long at = 0;
     for (Piece piece : pieces) {
       buffers.add(
-          piece.filled > 0
+          piece.filled() > 0
               ? filled(beside, at, piece)
-              : block.buffer(frame.body() + piece.offset, piece.length));
-      at += aligned(piece.filled);
+              : block.buffer(body.place(piece.buffer()), piece.length()));
+      at += BatchShape.aligned(piece.filled());
     }
     return buffers;
   }
 
   private List<ArrowBuf> copied(List<ArrowBuf> from) {
-    long size = from.stream().mapToLong(b -> aligned(b.readableBytes())).sum();
+    long size = from.stream().mapToLong(b -> BatchShape.aligned(b.readableBytes())).sum();
     ByteBuffer memory = pool.take(Math.toIntExact(size));
     Block block = pool.block(memory, size);
     List<ArrowBuf> buffers = new ArrayList<>(from.size());
@@ -275,83 +355,33 @@ public final class BatchDecoder {
       int length = (int) buffer.readableBytes();
       buffer.getBytes(0, memory.slice(at, length));
       buffers.add(block.buffer(at, length));
-      at += (int) aligned(length);
+      at += (int) BatchShape.aligned(length);
     }
     return buffers;
   }
 
-  private static long aligned(long length) {
-    return (length + 63) & ~63L;
+  private VectorSchemaRoot load(Schema fields, BatchShape shape, List<ArrowBuf> buffers) {
+    return load(fields, shape.rows, shape.nodes, buffers, shape.variadicCounts);
   }
 
-  private VectorSchemaRoot load(int rows, List<ArrowFieldNode> nodes, List<ArrowBuf> buffers) {
-    VectorSchemaRoot root = VectorSchemaRoot.create(pruned, allocator);
-    try (ArrowRecordBatch batch = new ArrowRecordBatch(rows, nodes, buffers)) {
+  private VectorSchemaRoot load(
+      Schema fields,
+      int rows,
+      List<ArrowFieldNode> nodes,
+      List<ArrowBuf> buffers,
+      List<Long> variadicCounts) {
+    VectorSchemaRoot root = VectorSchemaRoot.create(fields, allocator);
+    try (ArrowRecordBatch batch =
+        new ArrowRecordBatch(
+            rows, nodes, buffers, NoCompressionCodec.DEFAULT_BODY_COMPRESSION, variadicCounts, true)) {
       new VectorLoader(root).load(batch);
-    }
-    for (FieldVector vector : root.getFieldVectors()) {
-      BatchCheck.check(vector, rows);
-    }
-    return root;
-  }
-
-  /** Decodes batches that cannot be cut out of a message: compressed or dictionary-encoded ones. */
-  private static final class GeneralDecoder implements AutoCloseable {
-    private final BufferAllocator allocator;
-    private final List<AutoCloseable> opened = new ArrayList<>();
-
-    GeneralDecoder(BufferAllocator parent) {
-      this.allocator = parent.newChildAllocator("shmring", 0, Long.MAX_VALUE);
-      opened.add(allocator);
-    }
-
-    /** The wanted columns with their values in place; the caller closes the batch, then this. */
-    ArrowRecordBatch decode(InputStream stream, boolean[] wanted, Schema pruned) throws IOException {
-      ArrowStreamReader reader =
-          new ArrowStreamReader(stream, allocator, CompressionCodec.Factory.INSTANCE);
-      opened.add(reader);
-      if (!reader.loadNextBatch()) {
-        throw new IllegalArgumentException("there is no batch in it");
+      for (FieldVector vector : root.getFieldVectors()) {
+        BatchCheck.check(vector, rows);
       }
-      VectorSchemaRoot root = reader.getVectorSchemaRoot();
-      List<FieldVector> vectors = new ArrayList<>();
-      for (int i = 0; i < wanted.length; i++) {
-        if (wanted[i]) {
-          vectors.add(resolved(root.getVector(i), reader));
-        }
-      }
-      VectorSchemaRoot columns = new VectorSchemaRoot(pruned, vectors, root.getRowCount());
-      return new VectorUnloader(columns).getRecordBatch();
-    }
-
-    private FieldVector resolved(FieldVector vector, ArrowStreamReader reader) throws IOException {
-      BatchCheck.check(vector, vector.getValueCount());
-      if (vector.getField().getDictionary() == null) {
-        rejectNested(vector);
-        return vector;
-      }
-      Dictionary dictionary = reader.lookup(vector.getField().getDictionary().getId());
-      BatchCheck.check(dictionary.getVector(), dictionary.getVector().getValueCount());
-      FieldVector values =
-          (FieldVector) DictionaryEncoder.decode(vector, dictionary, allocator);
-      opened.add(values);
-      return values;
-    }
-
-    private static void rejectNested(FieldVector vector) {
-      for (FieldVector child : vector.getChildrenFromFields()) {
-        if (child.getField().getDictionary() != null) {
-          throw new IllegalArgumentException(
-              "column \"" + vector.getName() + "\" has a dictionary inside, which Java cannot read");
-        }
-        rejectNested(child);
-      }
-    }
-
-    @Override
-    public void close() {
-      Collections.reverse(opened);
-      AutoCloseables.closeNoChecked(AutoCloseables.all(opened));
+      return root;
+    } catch (Throwable error) {
+      root.close(); // gives the memory back now, instead of after a garbage collection
+      throw error;
     }
   }
 
@@ -384,6 +414,32 @@ public final class BatchDecoder {
             "an Arrow body of " + metadata.bodyLength() + " bytes at byte " + body);
       }
       return new Frame(metadata, body, body + metadata.bodyLength());
+    }
+
+    boolean isDictionary() {
+      return metadata.headerType() == MessageHeader.DictionaryBatch;
+    }
+
+    DictionaryBatch dictionary() {
+      DictionaryBatch found = (DictionaryBatch) metadata.header(new DictionaryBatch());
+      if (found == null || found.isDelta()) {
+        throw new IllegalArgumentException("a dictionary that continues another one");
+      }
+      return found;
+    }
+
+    /** The record batch, or the values of a dictionary. */
+    RecordBatch batch() {
+      byte type = metadata.headerType();
+      if (!isDictionary() && type != MessageHeader.RecordBatch) {
+        throw new IllegalArgumentException("an Arrow message of type " + type);
+      }
+      RecordBatch found =
+          isDictionary() ? dictionary().data() : (RecordBatch) metadata.header(new RecordBatch());
+      if (found == null) {
+        throw new IllegalArgumentException("an Arrow message without a batch");
+      }
+      return found;
     }
 
     private static ByteBuffer little(int size) {

@@ -7,7 +7,6 @@ import io.shmring.Status;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.SequenceInputStream;
 import java.nio.channels.Channels;
 import java.util.List;
 import java.util.Optional;
@@ -57,17 +56,14 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     return new RingSchema(bytes, stored, plain(stored));
   }
 
-  /** Reads a message from `offset` on, as if it followed this schema. */
-  InputStream before(Message message, long offset) {
-    return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, offset));
-  }
-
+  /** Reads a message from `offset` on. */
   static InputStream stream(Message message, long offset) {
     byte[] bytes = message.bytes();
     return new ByteArrayInputStream(bytes, (int) offset, bytes.length - (int) offset);
   }
 
   static Schema parse(byte[] bytes) throws IOException {
+    SchemaSize.check(bytes);
     return MessageSerializer.deserializeSchema(
         new ReadChannel(Channels.newChannel(new ByteArrayInputStream(bytes))));
   }

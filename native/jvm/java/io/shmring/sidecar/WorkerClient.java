@@ -9,7 +9,6 @@ import io.shmring.arrow.AnswerDecoder;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client.Counters;
-import java.io.ByteArrayInputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -291,7 +290,7 @@ public final class WorkerClient implements Client {
       VectorSchemaRoot batch =
           given.lease.isPresent()
               ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
-              : decoder.read(new ByteArrayInputStream(given.parts), sent);
+              : decoder.read(given.parts, sent);
       return new Decoded(batch, rows(given, batch.getRowCount()), given);
     } catch (RuntimeException error) {
       given.release();
