@@ -22,7 +22,7 @@ static struct {
 	size_t bytes;
 } copies[MOST];
 static uint64_t begun, done; /* copies */
-static int held, harm, last, fail_next;
+static int held, harm, last, fail_next, fail_record;
 static unsigned flags_seen;
 static size_t bytes_seen;
 
@@ -121,7 +121,19 @@ int cudaEventRecord(uint64_t *event, void *stream)
 {
 	(void)stream;
 	pthread_mutex_lock(&lock);
+	if (fail_record) {
+		fail_record = 0;
+		return answer(INVALID);
+	}
 	*event = begun;
+	return answer(0);
+}
+
+int cudaStreamSynchronize(void *stream)
+{
+	(void)stream;
+	pthread_mutex_lock(&lock);
+	advance(begun);
 	return answer(0);
 }
 
@@ -208,6 +220,14 @@ size_t last_bytes(void)
 void refuse_next(void)
 {
 	fail_next = 1;
+}
+void refuse_next_record(void)
+{
+	fail_record = 1;
+}
+int count_under_way(void)
+{
+	return (int)(begun - done);
 }
 
 __attribute__((destructor)) static void report(void)

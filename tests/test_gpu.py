@@ -82,6 +82,20 @@ def test_a_ring_is_pinned_once_until_it_is_unpinned(gpu, name):
         ring.pin()
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["unpinned", "pinned"])
+def test_a_ring_stays_pinned_until_the_last_of_its_blocks_ends(gpu, name, before):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+        if before:
+            ring.pin()
+        blocks = [ring.pin() for _ in range(3)]
+        for block in blocks:
+            block.__enter__()
+        for block in blocks:  # the outer ones first
+            assert ring.pinned
+            block.__exit__(None, None, None)
+        assert ring.pinned == before
+
+
 def test_it_is_one_region_over_both_mappings(stand_in, ring):
     assert stand_in.calls.count_regions() == 1
     assert stand_in.calls.last_bytes() == 2 * SLOTS * 300
@@ -232,6 +246,18 @@ def test_a_released_lease_holds_its_slots_until_the_copy_is_done(gpu, out, inp):
     assert bytes(host(copy)) == message
 
 
+def test_a_copy_whose_event_cannot_be_recorded_is_done_before_the_error_is_raised(
+    stand_in, out, inp
+):
+    stand_in.hold()
+    out.push(KB)
+    stand_in.calls.refuse_next_record()
+    with inp.lease() as lease, pytest.raises(shmring.GpuError, match="cannot copy"):
+        lease.to_device()
+    assert stand_in.calls.count_under_way() == 0  # nothing reads the slots, or writes the tensor
+    stand_in.finish()
+
+
 def test_one_thread_waits_for_all_copies(gpu, out, inp):
     gpu.hold()
     out.push_many([bytes([i]) * 100 for i in range(20)])
@@ -369,6 +395,9 @@ def test_dlpack_refuses_what_it_cannot_promise(gpu, out, inp):
         for options in ({}, {"max_version": (0, 8)}, {"copy": True}, {"dl_device": (2, 0)}):
             with pytest.raises(BufferError, match="a lease is host memory"):
                 lease.__dlpack__(**{"max_version": (1, 0), **options} if options else {})
+        for options in ({"max_version": [1, 0]}, {"max_version": 1}, {"dl_device": "cpu"}):
+            with pytest.raises(TypeError, match=f"{next(iter(options))} must be a tuple"):
+                lease.__dlpack__(**options)
     with pytest.raises(shmring.Closed):
         lease.__dlpack__(max_version=(1, 0))
 

@@ -82,6 +82,18 @@ static PyObject *tensor_over(PyObject *op, const Py_buffer *view, int device)
 	return capsule;
 }
 
+/* Reads (number, number), of an argument of other people's code; None keeps the defaults. */
+static bool parse_pair(PyObject *pair, const char *name, int *first, int *second)
+{
+	if (pair == Py_None)
+		return true;
+	if (!PyTuple_Check(pair)) {
+		PyErr_Format(PyExc_TypeError, "%s must be a tuple of two integers, not %R", name, pair);
+		return false;
+	}
+	return PyArg_ParseTuple(pair, "ii", first, second);
+}
+
 PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -94,8 +106,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|$OOOO:__dlpack__", names, &stream, &version, &wanted,
 					 &copy) ||
-	    (version != Py_None && !PyArg_ParseTuple(version, "ii", &major, &minor)) ||
-	    (wanted != Py_None && !PyArg_ParseTuple(wanted, "ii", &device, &id)))
+	    !parse_pair(version, "max_version", &major, &minor) || !parse_pair(wanted, "dl_device", &device, &id))
 		return NULL;
 	if (major < 1 || copy == Py_True || id ||
 	    (device != DEVICE_CPU && !(ring_is_pinned(ring) && device == ring->pinned_as))) {

@@ -63,6 +63,7 @@ class _Runtime:
         self._copy = self.function("MemcpyAsync", pointer, pointer, size, number, pointer)
         self._create = self.function("EventCreateWithFlags", pointer, number, short=True)
         self._record = self.function("EventRecord", pointer, pointer)
+        self._synchronize = self.function("StreamSynchronize", pointer)
         self.query = self.function("EventQuery", pointer, short=True)
         self.destroy = self.function("EventDestroy", pointer, short=True)
 
@@ -89,9 +90,9 @@ class _Runtime:
         """Begin a copy to the current device; its event."""
         event = ctypes.c_void_p()
         self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
-        error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream) or self._record(
-            event, stream
-        )
+        error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream)
+        if not error and (error := self._record(event, stream)):
+            self._synchronize(stream)  # the copy has begun: it reads, and writes, until it is done
         if error:
             self.destroy(event)
         self.check(error, f"cannot copy {nbytes} bytes to the GPU")
@@ -119,19 +120,34 @@ def _runtime() -> _Runtime:
 
 _pinning = threading.Lock()
 _pinned: weakref.WeakSet[Ring] = weakref.WeakSet()
+# The blocks that threads are in, by the ring that they keep pinned.
+_blocks: weakref.WeakKeyDictionary[Ring, list[Pinned]] = weakref.WeakKeyDictionary()
 
 
 class Pinned:
-    """A context manager that undoes what a call of :meth:`Ring.pin` has done."""
+    """A context manager that undoes what a call of :meth:`Ring.pin` has done.
+
+    A ring stays pinned until the last of its blocks ends, in whatever order they end, and also
+    after that if it was pinned before the first began.
+    """
 
     def __init__(self, ring: Ring, *, was_pinned: bool) -> None:
         self._ring = ring
         self._was_pinned = was_pinned
 
     def __enter__(self) -> Ring:
+        with _pinning:
+            _blocks.setdefault(self._ring, []).append(self)
         return self._ring
 
     def __exit__(self, *_: object) -> None:
+        with _pinning:
+            blocks = _blocks.get(self._ring, [self])  # a forked child has forgotten them
+            blocks.remove(self)
+            if blocks:  # one that ends later undoes what this one has done
+                blocks[0]._was_pinned &= self._was_pinned
+                return
+            _blocks.pop(self._ring, None)
         if not self._was_pinned and not self._ring.closed:
             self._ring.unpin()
 
@@ -235,6 +251,7 @@ def _forget() -> None:
     global _copies, _pinning
     _copies, _pinning = _Copies(), threading.Lock()
     _pinned.clear()
+    _blocks.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
