@@ -26,7 +26,7 @@ BEST = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-NUMBERS, WIDE, SMALL, NEW = 1_000_000, 400_000, 200_000, 2_000  # rows
+NUMBERS, WIDE, SMALL, FEW, NEW = 1_000_000, 400_000, 200_000, 60_000, 2_000  # rows
 
 # The rows, and how many times as fast as Spark's own.
 CASES = {
@@ -37,9 +37,20 @@ CASES = {
     "pandas_udf beside 10 numbers": (NUMBERS, 2.4),
     "pandas_udf alone": (NUMBERS, 2.2),
     "arrow_udf beside 10 numbers": (NUMBERS, 3.3),
-    "mapInPandas, 10 numbers": (NUMBERS, 1.4),
-    "applyInPandas, groups of 100 rows": (SMALL, 1.4),
-    "pandas_udf of groups of 100 rows": (SMALL, 1.5),
+    "mapInPandas, 10 numbers": (NUMBERS, 2.5),
+    "applyInPandas, 10 numbers, groups of 100, identity": (SMALL, 7.0),
+    "applyInPandas, 10 numbers, groups of 100, demean": (SMALL, 5.0),
+    "applyInPandas, 3 columns, groups of 10, demean": (FEW, 4.5),
+    "applyInPandas, 3 columns, groups of 100, demean": (SMALL, 4.5),
+    "applyInPandas, 3 columns, groups of 1000, demean": (NUMBERS, 2.3),
+    "applyInPandas, cogroups of 100 and 100": (FEW, 3.0),
+    "pandas_udf of groups of 10": (FEW, 3.2),
+    "pandas_udf of groups of 100": (SMALL, 2.8),
+    "pandas_udf of groups of 1000": (NUMBERS, 1.5),
+    "pandas_udf over partitions of 100": (SMALL, 1.9),
+    "pandas_udf over 11 rows of partitions of 100": (FEW // 2, 1.35),
+    "udf of a double beside 10 numbers": (NUMBERS, 2.5),
+    "udf of a text alone": (NUMBERS, 1.7),
     "tasks of 1,000 rows": (SMALL, 1.0),
     "a new function each time": (NEW, 1.0),
 }
@@ -108,12 +119,6 @@ class _Job:
 
             return few.mapInArrow(same, few.schema)
 
-        groups = numbers.where(f"orderkey < {SMALL // self._part}").groupBy(
-            functions.expr("orderkey div 100").alias("grp")
-        )
-        mean = functions.pandas_udf(
-            lambda price: price.mean(), "double", functions.PandasUDFType.GROUPED_AGG
-        )
         by_pandas = functions.pandas_udf(_adding(pd.Series), "double")("quantity", "price")
         by_arrow = functions.arrow_udf(_adding(pa.Array), "double")("quantity", "price")
 
@@ -126,12 +131,67 @@ class _Job:
             "pandas_udf alone": lambda: numbers.select(by_pandas.alias("z")),
             "arrow_udf beside 10 numbers": lambda: numbers.withColumn("z", by_arrow),
             "mapInPandas, 10 numbers": lambda: numbers.mapInPandas(_identity, numbers.schema),
-            "applyInPandas, groups of 100 rows": lambda: groups.applyInPandas(
-                lambda frame: frame, numbers.schema
+            "udf of a double beside 10 numbers": lambda: numbers.withColumn(
+                "z", functions.udf(_twice, "double")("price")
             ),
-            "pandas_udf of groups of 100 rows": lambda: groups.agg(mean("price").alias("mean")),
+            "udf of a text alone": lambda: numbers.select(
+                functions.udf(_upper, "string")(functions.expr("concat('name', orderkey % 1000)"))
+            ),
+            **self._of_groups(numbers),
             "tasks of 1,000 rows": mapped(lambda: small),
             "a new function each time": new,
+        }
+
+    def _of_groups(self, numbers: Any) -> dict[str, Callable[[], Any]]:
+        """The queries over groups, cogroups and windows of successive rows."""
+        import pyspark.sql.functions as sql
+        from pyspark.sql import Window
+
+        functions: Any = sql
+        mean = functions.pandas_udf(_mean, "double", functions.PandasUDFType.GROUPED_AGG)
+
+        def rows(count: int) -> Any:
+            three = "orderkey k", "price v", "concat('name', orderkey % 1000) s"
+            return numbers.where(f"orderkey < {count // self._part}").selectExpr(*three)
+
+        def grouped(frame: Any, key: str, size: int) -> Any:
+            return frame.groupBy(functions.expr(f"{key} div {size}").alias("grp"))
+
+        def ten(function: Callable[[Any], Any]) -> Callable[[], Any]:
+            few = numbers.where(f"orderkey < {SMALL // self._part}")
+            return lambda: grouped(few, "orderkey", 100).applyInPandas(function, few.schema)
+
+        def demeaned(count: int, size: int) -> Callable[[], Any]:
+            frame = rows(count)
+            return lambda: grouped(frame, "k", size).applyInPandas(_demean("v"), frame.schema)
+
+        def aggregated(count: int, size: int) -> Callable[[], Any]:
+            return lambda: grouped(rows(count), "k", size).agg(mean("v").alias("mean"))
+
+        def cogroups() -> Any:
+            groups = grouped(rows(FEW), "k", 100)
+            return groups.cogroup(groups).applyInPandas(_demean_by_other, rows(FEW).schema)
+
+        def over(count: int, *bounds: int) -> Callable[[], Any]:
+            partitions = Window.partitionBy(functions.expr("k div 100"))
+            window = partitions.orderBy("k").rowsBetween(*bounds) if bounds else partitions
+            return lambda: rows(count).withColumn("m", mean("v").over(window))
+
+        counts = {10: FEW, 100: SMALL, 1000: NUMBERS}
+        return {
+            "applyInPandas, 10 numbers, groups of 100, identity": ten(_itself),
+            "applyInPandas, 10 numbers, groups of 100, demean": ten(_demean("price")),
+            "applyInPandas, cogroups of 100 and 100": cogroups,
+            "pandas_udf over partitions of 100": over(SMALL),
+            "pandas_udf over 11 rows of partitions of 100": over(FEW // 2, -5, 5),
+            **{
+                f"applyInPandas, 3 columns, groups of {size}, demean": demeaned(count, size)
+                for size, count in counts.items()
+            },
+            **{
+                f"pandas_udf of groups of {size}": aggregated(count, size)
+                for size, count in counts.items()
+            },
         }
 
     def _check(self, case: str) -> None:
@@ -169,6 +229,33 @@ def _configured(builder: Any) -> Any:
 
 def _identity(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
+
+
+def _itself(frame: Any) -> Any:
+    return frame
+
+
+def _mean(values: Any) -> Any:
+    return values.mean()
+
+
+def _twice(value: float) -> float:
+    return value * 2
+
+
+def _upper(text: str) -> str:
+    return text.upper()
+
+
+def _demean(column: str) -> Callable[[Any], Any]:
+    def demean(frame: Any) -> Any:
+        return frame.assign(**{column: frame[column] - frame[column].mean()})
+
+    return demean
+
+
+def _demean_by_other(left: Any, right: Any) -> Any:
+    return left.assign(v=left.v - right.v.mean())
 
 
 def _adding(kind: type) -> Any:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 import types
 
-import cloudpickle
+import joined
+import pandas as pd
 import pyarrow as pa
 import pyspark
 import pyspark.worker as worker
 import pytest
-from pyspark.sql.types import LongType, StructType
+from joined import AGGREGATES, COGROUPS, FRAMES, WINDOWS, Exchange, places
+from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
 from shmring.spark import conversions
-from shmring.spark.conversions import Conversion
+from shmring.spark.conversions import CONVERSIONS, Conversion
+from shmring.spark.exchange import TaskData
 
 pytestmark = pytest.mark.spark_version(since="4.2")
 
@@ -32,16 +36,10 @@ def read(monkeypatch):
     monkeypatch.setattr(worker, "read_udfs", worker.read_udfs)
     monkeypatch.setattr(worker, "read_udtf", worker.read_udtf)
     conversions.equip.__wrapped__()
-
-    def read(function, kind=MAP, **settings):
-        schema = StructType().add("v", LongType())
-        info = types.SimpleNamespace(
-            udfs=[cloudpickle.dumps((function, schema))], args=[], kwargs={}, result_id=0
-        )
-        conf = worker.RunnerConf({"spark.sql.session.timeZone": "UTC", **settings})
-        return worker.read_udfs(worker.pickleSer, [info], kind, conf, worker.EvalConf({}))[0]
-
-    yield read
+    schema = StructType().add("v", LongType())
+    yield lambda function, kind=MAP, **settings: joined.read(
+        kind, [(function, schema, [], {})], {"spark.sql.session.timeZone": "UTC", **settings}
+    )
     conversions._is_known.cache_clear()
 
 
@@ -111,3 +109,110 @@ def test_digest_changes_with_each_source(read, converted):
 def test_source_is_the_one_that_python_finds(read):
     code = read(_same).__code__
     assert conversions._source(code, vars(worker)).rstrip() == inspect.getsource(code).rstrip()
+
+
+# --- functions of groups --------------------------------------------------------------------------
+
+LONG, TEXT = StructType().add("v", LongType()), StructType().add("v", StringType())
+UDFS = {
+    FRAMES: (lambda frame: frame, LONG, places([], [0]), {}),
+    COGROUPS: (lambda left, right: left, LONG, places([], [0]) + places([], [0]), {}),
+    AGGREGATES: (lambda v: v.mean(), DoubleType(), [0], {}),
+    WINDOWS: (lambda v: v.mean(), DoubleType(), [0], {}),
+}
+SINCE_4_3 = pytest.mark.spark_version(since="4.3")
+UNBOUNDED = {"window_bound_types": "unbounded"}
+
+
+@SINCE_4_3
+@pytest.mark.parametrize("kind", CONVERSIONS)
+def test_conversion_knows_the_spark_that_is_installed(kind):
+    code = joined.read(kind, [UDFS[kind]], UNBOUNDED).__code__
+    conversion = CONVERSIONS[kind]
+    assert pyspark.__version__.startswith(
+        conversion.digests[conversions.digest(code, conversion.relies_on)]
+    )
+
+
+def _batches(*values, kind=None):
+    return [[pa.record_batch({"v": pa.array(each, kind)})] for each in values]
+
+
+class _Together(random.Random):
+    """Joins all groups to one request, and lets answers wait."""
+
+    def random(self):
+        return 0.5
+
+
+def _run(kind, udf, frames, **settings):
+    """Return the answers' batches, and how many groups were left to Spark's function."""
+    settings = {"spark.sql.session.timeZone": "UTC", **UNBOUNDED, **settings}
+    conversion = joined.convert(kind, joined.read(kind, [udf], settings))
+    left, sparks = [], conversion._sparks
+    conversion._sparks = lambda partition, data: sparks(partition, iter([*left_of(data)]))
+
+    def left_of(data):
+        for group in data:
+            left.append(group)
+            yield group
+
+    sides = [frames] * (2 if kind == COGROUPS else 1)
+    answers = list(conversion(0, TaskData(Exchange(_Together(), sides), iter(()))))
+    return answers, len(left)
+
+
+@SINCE_4_3
+@pytest.mark.parametrize("kind", UDFS)
+def test_groups_are_converted_together_and_so_are_answers(kind):
+    answers, left = _run(kind, UDFS[kind], _batches([1, 2], [3], [4, 5, 6], [7]))
+    assert [batch.num_rows for batch in answers] == [4 if kind == AGGREGATES else 7]
+    assert left == 0
+    _, left = _run(kind, UDFS[kind], _batches([1, 2], [None, 3], [None], kind=pa.int64()))
+    assert left == 0
+
+
+def _of_text(value):
+    return lambda frame: pd.DataFrame({"v": [value]})
+
+
+@SINCE_4_3
+@pytest.mark.parametrize(
+    ("batches", "settings"),
+    [
+        (_batches([[1]], [[2]]), {}),
+        (_batches([{"a": 1}], [{"a": 2}]), {}),
+        (_batches([[("k", 1)]], [[("k", 2)]], kind=pa.map_(pa.string(), pa.int64())), {}),
+        (_batches([None], [None], kind=pa.null()), {}),
+        (_batches([1], [2], kind=pa.time64("us")), {}),
+        (
+            _batches([1], [None]),
+            {"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"},
+        ),
+        # Too early for nanoseconds.
+        (_batches([0], [-15 * 10**15], kind=pa.timestamp("us", "UTC")), {}),
+        ([[pa.record_batch({"v": [1]})] * 2] * 2, {}),
+        (_batches([1]), {}),
+    ],
+    ids=["array", "struct", "map", "void", "time", "long", "timestamp", "batches", "alone"],
+)
+def test_groups_that_cannot_be_joined_are_left_to_spark(batches, settings):
+    udf = (_of_text("x"), TEXT, places([], [0]), {})
+    outcome = []
+    try:
+        answers, left = _run(FRAMES, udf, batches, **settings)
+        outcome = [left, sum(batch.num_rows for batch in answers)]
+    except Exception as error:
+        outcome = type(error).__name__
+    assert outcome in ([len(batches)] * 2, "OutOfBoundsDatetime", "ArrowInvalid")
+
+
+@SINCE_4_3
+def test_answers_of_other_dtypes_are_converted_alone():
+    def function(frame):
+        kinds = {1: "int64", 2: "int64", 3: "Int64", 4: "int64", 5: "float64", 6: "float64"}
+        return frame.astype(kinds[frame["v"][0]])
+
+    answers, left = _run(FRAMES, (function, LONG, places([], [0]), {}), _batches(*zip(range(1, 7))))
+    assert [batch.num_rows for batch in answers] == [2, 1, 1, 2]
+    assert not left

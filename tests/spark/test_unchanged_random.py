@@ -171,7 +171,8 @@ def _filters(frame: DataFrame, rng: random.Random) -> DataFrame:
 
 
 def _keyed(frame: DataFrame, rng: random.Random) -> Any:
-    return frame.groupBy(expr(rng.choice(["id % 3", "b", "id", "1"])).alias("key"))
+    keys = ["id % 3", "b", "id", "1", "if(id % 4 = 0, id, -1)"]
+    return frame.groupBy(expr(rng.choice(keys)).alias("key"))
 
 
 def _groups(frame: DataFrame, rng: random.Random) -> DataFrame:
@@ -191,6 +192,8 @@ def _groups(frame: DataFrame, rng: random.Random) -> DataFrame:
             lambda: keyed.applyInArrow(lambda key, table: table.slice(0, 2), schema),
             lambda: keyed.applyInArrow(parts, schema),
             lambda: keyed.applyInPandas(lambda frame: frame[frame["id"] % 2 == 0], schema),
+            lambda: keyed.applyInPandas(lambda frame: frame, schema),
+            lambda: keyed.applyInPandas(lambda key, frame: frame.assign(a=len(frame)), schema),
             lambda: keyed.applyInPandas(frames, schema),
         ]
     )()
@@ -285,3 +288,51 @@ def test_query(spark, set_option, seed):
             frame = steps.choice(STEPS)(frame, steps)
         ways.append(sorted(outcome(frame)))
     assert ways[1] == ways[0]
+
+
+def _many(frame: DataFrame) -> dict[str, Callable[[], DataFrame]]:
+    """Queries over groups that are joined to requests."""
+    groups = frame.groupBy("key")
+    mean = series("double", lambda x: x.mean(), float)
+    text = series("string", lambda x, y: f"{x.dtype} {y.dtype} {len(x)} {y.max()}", str)
+    window = Window.partitionBy("key")
+
+    def told(key: Any, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(t=f"{key} {[*frame.dtypes]}", v=frame.v - frame.v.mean())
+
+    def both(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+        return left.assign(t=f"{[*left.dtypes]} {[*right.dtypes]} {len(right)}")
+
+    return {
+        "frames": lambda: groups.applyInPandas(told, frame.schema),
+        "cogroups": lambda: groups.cogroup(
+            frame.where("id % 3 = 0 or id > 900").groupBy("key")
+        ).applyInPandas(both, frame.schema),
+        "aggregates": lambda: groups.agg(mean("v"), text("n", "f"), mean("n")),
+        "partitions": lambda: frame.select(
+            "id", text("n", "f").over(window), mean("v").over(window)
+        ),
+        "windows": lambda: frame.select(
+            "id", text("n", "f").over(window.orderBy("id").rowsBetween(-2, 1))
+        ),
+    }
+
+
+@pytest.mark.parametrize("query", ["frames", "cogroups", "aggregates", "partitions", "windows"])
+def test_many_groups_of_all_sizes(spark, set_option, query):
+    """Groups of one row, and one of more rows than a batch has; nulls in some groups, or all."""
+    set_option(ROWS, 150)
+    rows = spark.range(1500, numPartitions=2).selectExpr(
+        "id",
+        "if(id < 800, id, if(id < 1100, id % 40, -1)) key",
+        "if(id % 3 = 0, null, id) n",
+        "if(id % 7 < 2, null, id % 2 = 0) f",
+        "if(id % 40 = 3, null, id / 4D) v",
+        "if(id % 5 = 0, null, concat('t', id)) t",
+    )
+    ways: list[list[str]] = []
+    for switch in ("off", "on"):
+        set_option(FUNCTIONS, switch)
+        ways.append(sorted(outcome(_many(rows)[query]())))
+    assert ways[1] == ways[0]
+    assert len(ways[0]) > 700

@@ -2,10 +2,11 @@
 
 The other end is WorkerClient in Java; docs/spark-design.md draws who waits for whom. A message
 begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts (8),
-flags (4), and of an answer how many batches are put together in it (4). Of a request, the number is
-its own. Of an answer, it says how many requests the function has left behind; an answer that refers
-to columns of a request means the next one. The rows of each of several batches follow (4 each, and
-4 more if their number is odd); then a batch as an IPC stream, or a part of one.
+flags (4), and the number of rows that follow (4). The number of a request is its own. The number of
+an answer says how many requests the function has left behind; an answer that refers to columns of a
+request means the next one. The rows (4 each, and 4 more if their number is odd) are those of each
+group that a request has, or of each batch of the function that an answer has. Then comes a batch as
+an IPC stream, or a part of one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import select
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from shmring import Lease, Ring
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
-_VERSION = 1
+_VERSION = 2
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 
@@ -54,6 +57,41 @@ _spark: Any = serializers
 
 _serializer = _spark.ArrowStreamSerializer
 _load, _dump = _serializer.load_stream, _serializer.dump_stream
+
+
+@dataclass
+class Request:
+    """Rows that came together: of one side, and of the groups that the task has joined."""
+
+    batch: Any
+    rows: Sequence[int]  # of each group; empty if the rows are of no group
+    goes_on: bool  # whether more rows of the last group follow
+    side: int  # of a cogroup, 0 or 1
+
+
+@dataclass
+class Part:
+    """The rows of one group in one request: all of the group, unless more follow."""
+
+    request: Request
+    index: int  # of the group in the request
+    begin: int  # row of the request
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more rows of the group follow, in the next part."""
+        return self.request.goes_on and self.index == len(self.request.rows) - 1
+
+    @property
+    def batch(self) -> Any:
+        """The rows, in the memory of the request."""
+        whole = self.request.batch
+        return whole if not self.joined else whole.slice(self.begin, self.request.rows[self.index])
+
+    @property
+    def joined(self) -> bool:
+        """Whether the request has other groups, too."""
+        return len(self.request.rows) > 1
 
 
 class _Rings:
@@ -113,8 +151,9 @@ class _Exchange:
         self._gives_struct = bool(flags & _GIVES_STRUCT)
         self._frames = 2 if flags & _COGROUPS else 1  # of a group
         self._is_grouped = False
-        self._first: pa.RecordBatch | None = None  # of the next group, which has been looked for
-        self._flags = 0  # of the last request
+        self._lookahead: Part | None = None  # first part of the next group, already received
+        self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # of each side, received
+        self._side = 0  # whose frame the function reads next
         self._comes_together = bool(flags & _TOGETHER)
         self._held: list[Any] = []  # batches that are sent with the next ones
         self._held_bytes = 0
@@ -137,56 +176,95 @@ class _Exchange:
     # --- requests ---------------------------------------------------------------------------
 
     def read(self, length: int) -> bytes:
-        """Of how many frames the next group is, as Spark asks; none: there is no other."""
+        """Return how many frames the next group has, as Spark asks; 0 after the last group."""
         self._is_grouped = True
-        self._first = self._next()
-        return struct.pack("!i", 0 if self._first is None else self._frames)
+        self._side = 0
+        self._lookahead = self._part(0)
+        return struct.pack("!i", 0 if self._lookahead is None else self._frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What Spark's socket would give: of groups the next frame, to be read to its end."""
-        batch, self._first = self._first, None
-        if batch is None:
-            batch = self._next()
-        while batch is not None:
-            is_last = self._is_grouped and not self._flags & _GOES_ON
-            yield batch
-            batch = None
-            with self._leaving:
-                self._request = None
-                self._left += 1
-            if not is_last:
-                batch = self._next()
+        """Yield what Spark's socket would give: of groups the next frame, to be read to its end."""
+        side = self._side
+        self._side = (side + 1) % self._frames
+        part, self._lookahead = self._lookahead, None
+        if part is None:
+            part = self._part(side)
+        while part is not None:
+            is_last = self._is_grouped and not part.goes_on
+            yield self._wrapped(part.batch)
+            if not part.joined:
+                self._leave()
+            part = None if is_last else self._part(side)
 
-    def _next(self) -> pa.RecordBatch | None:
+    def group(self) -> list[list[Part]] | None:
+        """Return the parts of each side of the next group, or cogroup; None after the last."""
+        first = self._frame(0)  # nothing is waited for behind the end
+        return [first, *[self._frame(side) for side in range(1, self._frames)]] if first else None
+
+    def _frame(self, side: int) -> list[Part]:
+        parts: list[Part] = []
+        while (not parts or parts[-1].goes_on) and (part := self._part(side)):
+            parts.append(part)
+            if not part.joined:
+                self._leave()
+        return parts
+
+    def is_ready(self) -> bool:
+        """Whether a request, or the end, is there already."""
+        return all(self._parts[: self._frames]) or self._rings.consumer.lag > 0
+
+    def _leave(self) -> None:
+        """Need the oldest request no longer."""
+        with self._leaving:
+            self._request = None
+            self._left += 1
+
+    def _part(self, side: int) -> Part | None:
+        parts = self._parts[side]
+        while not parts:
+            request = self._next()
+            if request is None:
+                return None
+            begin = 0
+            for index, rows in enumerate(request.rows or [0]):
+                self._parts[request.side].append(Part(request, index, begin))
+                begin += rows
+            if len(request.rows) > 1:  # its parts may wait for the other side: nobody refers to it
+                self._leave()
+        return parts.popleft()
+
+    def _next(self) -> Request | None:
         if self._said < self._left and not self._held:
             self._push(partial(self._rings.producer.push, self._packed(0)))
         whole: Any = None  # of a batch in parts
         end = 0  # of those that came
         while True:
-            lease, total, flags = self._lease()
+            lease, total, flags, rows = self._lease()
             if flags & _END:
                 lease.release()
                 return None
-            self._flags = flags
+            begins = _head.size + _rows_bytes(len(rows))
             if not flags & _PART and whole is None:
-                batch = self._decoded(lease)
-                if len(lease) >= WORTH:
+                batch = self._decoded(lease, begins, flags & _RIGHT)
+                if len(lease) >= WORTH and len(rows) < 2:
                     self._request = batch
                 lease.release()
-                return self._wrapped(batch)
+                break
             if whole is None:
                 whole = _pa.allocate_buffer(total)
-            begin, end = end, end + len(lease) - _head.size
+            begin, end = end, end + len(lease) - begins
             if end > total or (end < total) != bool(flags & _PART):
                 raise ShmringError(f"a batch in parts has {end} bytes, not {total}")
-            memoryview(whole).cast("B")[begin:end] = memoryview(lease)[_head.size :]
+            memoryview(whole).cast("B")[begin:end] = memoryview(lease)[begins:]
             lease.release()
             if not flags & _PART:
-                self._request = _decoded(whole)
-                return self._wrapped(self._request)
+                batch = _decoded(whole)
+                self._request = batch if len(rows) < 2 else None
+                break
+        return Request(batch, rows, bool(flags & _GOES_ON), int(bool(flags & _RIGHT)))
 
-    def _lease(self) -> tuple[Lease, int, int]:
-        """The next message of this task: requests that another one left unread are dropped."""
+    def _lease(self) -> tuple[Lease, int, int, Sequence[int]]:
+        """Take the next message of this task: requests that another one left unread are dropped."""
         while True:
             try:
                 with _Exchange._taking:
@@ -199,18 +277,18 @@ class _Exchange:
                 else:
                     self._look()
                 continue
-            stream, _, total, flags, _ = _head.unpack_from(memoryview(lease))
+            stream, _, total, flags, groups = _head.unpack_from(memoryview(lease))
             if stream == self._stream:
-                return lease, total, flags
+                rows = struct.unpack_from(f"<{groups}I", memoryview(lease), _head.size)
+                return lease, total, flags, rows
             lease.release()
 
-    def _decoded(self, lease: Lease) -> pa.RecordBatch:
-        """A copy: a function may keep its batches, and the ring has to go on."""
-        side = self._flags & _RIGHT
+    def _decoded(self, lease: Lease, begin: int, side: int) -> pa.RecordBatch:
+        """Copy a batch: a function may keep its batches, and the ring has to go on."""
         known = self._rings.known.get(side)
-        batch = known and known.map(lease, KIND_ARROW_STREAM, skip=_head.size, copy=True)
+        batch = known and known.map(lease, KIND_ARROW_STREAM, skip=begin, copy=True)
         if batch is None:
-            message = pa.py_buffer(bytes(memoryview(lease)[_head.size :]))
+            message = pa.py_buffer(bytes(memoryview(lease)[begin:]))
             batch = _decoded(message)
             self._rings.known[side] = learned(message)
         return batch
@@ -306,7 +384,7 @@ class _Exchange:
         if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):
             rings.encoder = BatchEncoder(batch.schema)
         head = self._packed(flags, together=len(rows))
-        head += struct.pack(f"<{len(rows)}I{len(rows) % 2 * 4}x", *rows)
+        head += struct.pack(f"<{len(rows)}I", *rows).ljust(_rows_bytes(len(rows)), b"\0")
         push = partial(
             rings.encoder.push_within, rings.most, rings.producer, batch, prefix=head, kind=_KIND
         )
@@ -344,8 +422,31 @@ class _Exchange:
         self._push(partial(self._rings.producer.push, self._packed(_END)))
 
 
+def _rows_bytes(count: int) -> int:
+    """Return the bytes of so many numbers of rows: the batch begins at a multiple of 8."""
+    return (count + 1) // 2 * 8
+
+
 def _decoded(message: pa.Buffer) -> pa.RecordBatch:
     return decode_batch(message, None, ring="of a Python worker", message_id=0)
+
+
+class TaskData(Iterator[Any]):
+    """A task's data as Spark's serializer reads it, or group by group for a conversion."""
+
+    def __init__(self, exchange: _Exchange, data: Iterator[Any]) -> None:
+        self._exchange, self._data = exchange, data
+
+    def __next__(self) -> Any:
+        return next(self._data)
+
+    def group(self) -> list[list[Part]] | None:
+        """Return the parts of each side of the next group, or cogroup; None after the last."""
+        return self._exchange.group()
+
+    def is_ready(self) -> bool:
+        """Whether the next group, or the end, is likely to come without a wait."""
+        return self._exchange.is_ready()
 
 
 def _announced(load: Any) -> Any:
@@ -353,8 +454,9 @@ def _announced(load: Any) -> Any:
 
     def load_stream(self: Any, stream: Any) -> Any:
         if hasattr(stream, "peek") and stream.peek(1)[:1] == _MAGIC[:1]:
-            stream = _Exchange(stream)
-            self.dump_stream = partial(_answer, self, stream)
+            exchange = _Exchange(stream)
+            self.dump_stream = partial(_answer, self, exchange)
+            return TaskData(exchange, load(self, exchange))
         return load(self, stream)
 
     return load_stream

@@ -30,12 +30,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from importlib import import_module
+from inspect import unwrap
 from itertools import takewhile
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, cast
 
 import pyspark
 import pyspark.worker as worker
+from pyspark.util import PythonEvalType
 
 Function = Callable[[int, Iterator[Any]], Iterator[Any]]
 Replacement = Callable[[Function, Mapping[str, Any]], Function | None]
@@ -55,7 +57,30 @@ class Conversion(NamedTuple):
 _VERSIONS = ("4.2.", "4.3.")  # 4.1 reads functions in another way, and keeps its conversions
 
 # CHANGE: a new kind of Python function
-CONVERSIONS: Mapping[int, Conversion] = {}
+_PANDAS = (
+    "pyspark.worker:verify_pandas_result",
+    "pyspark.sql.conversion:ArrowBatchTransformer.to_pandas",
+    "pyspark.sql.conversion:ArrowArrayToPandasConversion.convert",
+    "pyspark.sql.conversion:ArrowArrayToPandasConversion.convert_legacy",
+    "pyspark.sql.conversion:ArrowArrayToPandasConversion.convert_numpy",
+    "pyspark.sql.conversion:PandasToArrowConversion.convert",
+    "pyspark.sql.pandas.types:_create_converter_to_pandas",
+    "pyspark.sql.pandas.types:_create_converter_from_pandas",
+)
+CONVERSIONS: Mapping[int, Conversion] = {
+    PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: Conversion(
+        "groups:Frames", _PANDAS, {"04e393a494087aaf": "4.2", "689acd337a4394f2": "4.3"}
+    ),
+    PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF: Conversion(
+        "groups:CogroupedFrames", _PANDAS, {"b2316d4acb4fc2bc": "4.3"}
+    ),
+    PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF: Conversion(
+        "groups:Aggregates", _PANDAS, {"42909bb2b8028168": "4.3"}
+    ),
+    PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF: Conversion(
+        "groups:Windows", _PANDAS, {"609d0c867a0c12fe": "4.3"}
+    ),
+}
 
 
 @cache
@@ -140,7 +165,7 @@ def digest(code: CodeType, relies_on: Sequence[str]) -> str:
     sources = [_source(code, vars(worker))]
     for path in relies_on:
         module, _, names = path.partition(":")
-        function = reduce(getattr, names.split("."), cast(Any, import_module(module)))
+        function = unwrap(reduce(getattr, names.split("."), cast(Any, import_module(module))))
         sources.append(_source(function.__code__, function.__globals__))
     return hashlib.sha256("".join("".join(sources).split()).encode()).hexdigest()[:16]
 

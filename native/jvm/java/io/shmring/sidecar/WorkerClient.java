@@ -48,6 +48,7 @@ public final class WorkerClient implements Client {
   private static final int HEAD_BYTES = 32;
   private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // of an array
   private static final byte[] NONE = {};
+  private static final int[] NO_GROUPS = {};
   // Flags of a message.
   private static final int END = 1; // no more requests, or answers, come
   private static final int BATCH = 2; // it has one
@@ -62,16 +63,16 @@ public final class WorkerClient implements Client {
    * @param stream whose it is: requests that a worker has left unread stay in the ring
    * @param number in an answer, how many requests the worker needs no longer
    * @param total bytes of a batch in parts
-   * @param together batches of the function's that are one here: the rows of each follow
+   * @param together groups of a request, or batches of the function's in an answer, that are one
+   *     batch here: the rows of each follow
    */
   private record Head(long stream, long number, long total, int flags, int together) {
-    Head(long stream, long number, long total, int flags) {
-      this(stream, number, total, flags, 0);
-    }
-
-    byte[] pack() {
-      ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-      return bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).array();
+    /** The head of a message, and the rows of what is together there. */
+    byte[] pack(int[] rows) {
+      ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
+      bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
+      bytes.slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
+      return bytes.array();
     }
 
     static Head of(Message message) {
@@ -110,7 +111,8 @@ public final class WorkerClient implements Client {
   }
 
   /** A batch that the worker may still refer to. */
-  private record Request(long number, EncodedBatch batch, int flags, Runnable answered) {
+  private record Request(
+      long number, EncodedBatch batch, int flags, int[] groups, Runnable answered) {
     void close() {
       batch.close();
       answered.run();
@@ -178,12 +180,14 @@ public final class WorkerClient implements Client {
    * answers that were returned before must be closed.
    *
    * @param side of a cogroup: 0 or 1
-   * @param goesOn whether more batches of this group, or side, follow
+   * @param groups rows of each group in the batch; none if its rows are of no group
+   * @param goesOn whether more rows of the last group follow
    * @param answered runs when the batch is no longer needed; the batch is closed then
    */
-  public void send(EncodedBatch batch, int side, boolean goesOn, Runnable answered) {
+  public void send(
+      EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
     int flags = BATCH | (goesOn ? GOES_ON : 0) | (side == 1 ? RIGHT : 0);
-    Request request = new Request(number++, batch, flags, answered);
+    Request request = new Request(number++, batch, flags, groups, answered);
     waiting.add(request);
     unsent.add(request);
     bytesUnderWay += batch.length();
@@ -321,7 +325,7 @@ public final class WorkerClient implements Client {
       unsent.remove();
     }
     if (inputEnds && !inputEnded && !ended) {
-      inputEnded = push(new Head(stream, number, 0, END).pack());
+      inputEnded = push(new Head(stream, number, 0, END, 0).pack(NO_GROUPS));
       return inputEnded;
     }
     return true;
@@ -329,10 +333,12 @@ public final class WorkerClient implements Client {
 
   private boolean push(Request request) {
     EncodedBatch batch = request.batch;
+    int groups = request.groups.length;
     while (sent < batch.length()) {
-      long count = Math.min(batch.length() - sent, rings.mostBytes() - HEAD_BYTES);
-      int more = sent + count < batch.length() ? PART : 0;
-      byte[] head = new Head(stream, request.number, batch.length(), request.flags | more).pack();
+      Head last = new Head(stream, request.number, batch.length(), request.flags, groups);
+      long count = Math.min(batch.length() - sent, rings.mostBytes() - last.bytes());
+      Head part = new Head(stream, request.number, batch.length(), request.flags | PART, groups);
+      byte[] head = (sent + count < batch.length() ? part : last).pack(request.groups);
       try {
         if (batch.push(rings.producer, head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
           return false;

@@ -194,7 +194,9 @@ public final class AnsweredBatches implements AutoCloseable {
         batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
     PythonRun run =
         new PythonRun(
-            (PythonCall) call, context, first.map(Batches.Vectors::bytes).orElse(0L));
+            (PythonCall) call,
+            context,
+            Math.max(batches.joinedBytes(), first.map(Batches.Vectors::bytes).orElse(0L)));
     WorkerRings rings = SQLConf.withExistingConf(settings, run::begin);
     client =
         Optional.of(
@@ -233,7 +235,8 @@ public final class AnsweredBatches implements AutoCloseable {
     handler.sent(vectors);
     EncodedBatch request = batches.request(vectors);
     if (client.orElseThrow() instanceof WorkerClient worker) {
-      worker.send(request, vectors.side(), vectors.goesOn(), vectors::leave);
+      worker.send(
+          request, vectors.side(), vectors.groups(), vectors.goesOn(), vectors::leave);
     } else {
       ((SidecarClient) client.get()).send(request, batches.rowsAtATime(), vectors::leave);
     }

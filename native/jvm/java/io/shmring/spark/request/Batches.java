@@ -47,6 +47,11 @@ public final class Batches implements AutoCloseable {
   // A batch that is ready waits no longer for others than this, save for the one under way.
   private static final long READY_NANOS = 1_000_000;
 
+  // Groups are joined to a request until it has so many bytes or rows, or has taken so long.
+  private static final long JOINED_BYTES = 1 << 19;
+  private static final int JOINED_ROWS = 10_000;
+  private static final long JOINED_NANOS = 50_000_000;
+
   // Requests that are of one batch after the child has made such a batch wait.
   private static final int ALONE = 16;
 
@@ -69,6 +74,8 @@ public final class Batches implements AutoCloseable {
     Vectors empty() {
       Vectors vectors = free.isEmpty() ? made() : free.pop();
       vectors.writers.forEach(writer -> writer.reset(mostBytes));
+      vectors.groups.clear();
+      vectors.filled = 0;
       return vectors;
     }
 
@@ -87,7 +94,8 @@ public final class Batches implements AutoCloseable {
     private final List<RootWriter> writers; // of both sides of a cogroup, or one
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
-    private boolean goesOn; // what they have a part of
+    private final List<Integer> groups = new ArrayList<>(); // rows of each, for a Python worker
+    private boolean goesOn; // the last of these
 
     private Vectors(Side side, VectorSchemaRoot root) {
       this.side = side;
@@ -126,7 +134,12 @@ public final class Batches implements AutoCloseable {
       return sides.indexOf(side);
     }
 
-    /** Whether more of the same frame follow. */
+    /** The rows of each group; none if they are of no group, or not for a Python worker. */
+    int[] groups() {
+      return groups.stream().mapToInt(Integer::intValue).toArray();
+    }
+
+    /** Whether more rows of the last group follow. */
     boolean goesOn() {
       return goesOn;
     }
@@ -173,6 +186,8 @@ public final class Batches implements AutoCloseable {
   private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
+  private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // of the other side of cogroups
+  private int groupsWanted = 1; // in a request; few at first, as a function may be slow
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
   private boolean memoryIsShort;
@@ -223,12 +238,17 @@ public final class Batches implements AutoCloseable {
   }
 
   boolean hasNext() {
-    return input.hasNext();
+    return !written.isEmpty() || input.hasNext();
+  }
+
+  /** Bytes of a request of several groups; 0 if groups are not joined. */
+  long joinedBytes() {
+    return call.joinsGroups() ? JOINED_BYTES : 0;
   }
 
   /** Rows that the function gets at a time; 0: all of a request. */
   int rowsAtATime() {
-    return input.isJoined() ? mostRows : 0;
+    return input.isOfGroups() ? 0 : mostRows;
   }
 
   /**
@@ -238,9 +258,16 @@ public final class Batches implements AutoCloseable {
    * @param most where they may be joined at all
    */
   Vectors next(int most) {
-    Vectors vectors = ahead.isEmpty() ? sides.get(input.side()).empty() : ahead.remove();
-    vectors.filled = input.isWhole() ? fillFrames(vectors) : fill(vectors.writer(), most);
-    vectors.goesOn = input.goesOn();
+    if (written.isEmpty()) {
+      if (input.isOfGroups() && !input.isWhole()) {
+        fillGroups();
+      } else {
+        Vectors vectors = ahead.isEmpty() ? sides.get(0).empty() : ahead.remove();
+        vectors.filled = input.isWhole() ? fillFrames(vectors) : fill(vectors.writer(), most);
+        written.add(vectors);
+      }
+    }
+    Vectors vectors = written.remove();
     metrics.add("numInputRows", vectors.filled);
     vectors.finish();
     memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
@@ -248,6 +275,34 @@ public final class Batches implements AutoCloseable {
       throw memory.refused();
     }
     return vectors;
+  }
+
+  /** Writes the next groups, or cogroups, and what has room of one that is larger than a batch. */
+  private void fillGroups() {
+    List<Vectors> filled = sides.stream().map(Side::empty).toList();
+    long begun = System.nanoTime();
+    long bytes;
+    int rows = 0;
+    int groups = 0;
+    do {
+      Vectors vectors = filled.get(input.side());
+      int more = input.fill(vectors.writer(), mostRows);
+      vectors.groups.add(more);
+      vectors.filled += more;
+      vectors.goesOn = input.goesOn();
+      rows += more;
+      groups += input.side() == 0 ? 1 : 0;
+      bytes = filled.stream().mapToLong(each -> each.writer().bytes()).sum();
+    } while (!input.goesOn()
+        && (input.side() > 0
+            || groups < groupsWanted
+                && bytes < JOINED_BYTES
+                && rows < JOINED_ROWS
+                && System.nanoTime() - begun < JOINED_NANOS
+                && input.hasNext()));
+    groupsWanted = call.joinsGroups() ? Math.min(2 * groupsWanted, JOINED_ROWS) : 1;
+    metrics.add("batches", filled.stream().mapToInt(each -> each.groups.size()).sum());
+    filled.forEach(vectors -> (vectors.groups.isEmpty() ? vectors.side.free : written).add(vectors));
   }
 
   /** Fills a batch, or several, as far as the writer has room; returns the number of rows. */
@@ -268,7 +323,6 @@ public final class Batches implements AutoCloseable {
       bytes += moreBytes;
       batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
     } while (batches < joined
-        && input.isJoined()
         && more == mostRows // all but the last are whole
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
@@ -395,9 +449,9 @@ public final class Batches implements AutoCloseable {
       return false;
     }
 
-    /** Whether what several calls write may be sent as one request. */
-    boolean isJoined() {
-      return true;
+    /** Whether each call writes one group, or a part of one. */
+    boolean isOfGroups() {
+      return false;
     }
 
     /** Whether a sidecar gets each group, or cogroup, as one batch. */

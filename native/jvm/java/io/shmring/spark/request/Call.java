@@ -60,6 +60,11 @@ public sealed interface Call extends Serializable {
     return false;
   }
 
+  /** Whether groups may be joined to one request: the function cannot tell. */
+  default boolean joinsGroups() {
+    return false;
+  }
+
   /** The most rows of a batch: without columns they have no bytes that would bound them. */
   default int mostRows() {
     return 1 << 24;
@@ -206,6 +211,14 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
             254); // SQL_GROUPED_AGG_ARROW_ITER_UDF
 
+    // Spark puts the batches of a group together before a function gets it.
+    private static final Set<Integer> JOINED =
+        Set.of(
+            PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
+            PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF(),
+            PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
+            PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF());
+
     private static final Set<Integer> UDTFS =
         Set.of(PythonEvalType.SQL_ARROW_TABLE_UDF(), PythonEvalType.SQL_ARROW_UDTF());
 
@@ -217,6 +230,18 @@ public sealed interface Call extends Serializable {
 
     // The worker looks no further ahead: a function that stops early has computed little in vain.
     private static final int IN_FLIGHT = 4;
+
+    /** "off": workers convert data as Spark does; src/shmring/spark/conversions reads it. */
+    private static final String CONVERSIONS = "spark.shmring.conversions";
+
+    /** Returns the session's settings that a worker is told. */
+    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
+    public static Map<String, String> told(SQLConf now) {
+      Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(now);
+      return now.contains(CONVERSIONS)
+          ? told.updated(CONVERSIONS, now.getConfString(CONVERSIONS))
+          : told;
+    }
 
     /** What the worker is told of the bounds of windows. */
     private static final String WINDOWS = "window_bound_types";
@@ -289,7 +314,7 @@ public sealed interface Call extends Serializable {
       if (!isOfWindows && !SCALARS.contains(evalType) && !isIterator()) {
         return this;
       }
-      Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(ofTask);
+      Map<String, String> told = told(ofTask);
       return with(
           evalType,
           arguments,
@@ -329,6 +354,11 @@ public sealed interface Call extends Serializable {
           && !isOfFrames()
           && !SCALARS.contains(evalType)
           && !isIterator();
+    }
+
+    @Override
+    public boolean joinsGroups() {
+      return JOINED.contains(evalType);
     }
 
     boolean isOfCogroups() {

@@ -159,8 +159,8 @@ public final class Groups {
     }
 
     @Override
-    boolean isJoined() {
-      return false;
+    boolean isOfGroups() {
+      return true;
     }
 
     @Override

@@ -20,7 +20,6 @@ import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
-import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
@@ -51,11 +50,10 @@ final class PythonCalls {
    * @param rows of a batch
    */
   record Settings(Signature.Types types, Map<String, String> conf, int rows) implements Serializable {
-    @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     static Settings of(SQLConf now) {
       return new Settings(
           Signature.Types.of(now),
-          ArrowPythonRunner.getPythonRunnerConfMap(now),
+          PythonCall.told(now),
           now.arrowMaxRecordsPerBatch());
     }
   }

@@ -1,0 +1,91 @@
+"""Functions of a worker, and a task's data, whose groups are joined at random, without a JVM."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+
+import cloudpickle
+import pyarrow as pa
+import pyspark.worker as worker
+from pyspark.util import PythonEvalType
+
+from shmring.spark import exchange
+from shmring.spark.conversions import CONVERSIONS, free_variables, groups
+from shmring.spark.exchange import Request
+
+FRAMES = PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF
+COGROUPS = PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF
+AGGREGATES = PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF
+WINDOWS = PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF
+
+
+def read(kind, udfs, settings):
+    """Read functions as a worker does; each has a type, and places of arguments, and named ones."""
+    infos = [
+        types.SimpleNamespace(
+            udfs=[cloudpickle.dumps((function, returned))], args=args, kwargs=named, result_id=0
+        )
+        for function, returned, args, named in udfs
+    ]
+    conf = worker.RunnerConf(settings)
+    return worker.read_udfs(worker.pickleSer, infos, kind, conf, worker.EvalConf({}))[0]
+
+
+def convert(kind, function):
+    """Replace a function by its conversion, whatever its source is."""
+    name = CONVERSIONS[kind].replacement.partition(":")[2]
+    return getattr(groups, name)(function, free_variables(function))
+
+
+def places(keys, values):
+    """Return the places of a side's columns as a worker is told of them."""
+    return [len(keys) + len(values) + 1, len(keys), *keys, *values]
+
+
+class Exchange(exchange._Exchange):
+    """Has the requests of a task whose groups are joined at random."""
+
+    def __init__(self, rng, sides):
+        self._rng = rng
+        self._frames = len(sides)
+        self._parts = (deque(), deque())
+        self._requests = iter(_requests(rng, sides))
+        self._is_over = False
+
+    def _next(self):
+        assert not self._is_over, "a worker would wait for ever"
+        request = next(self._requests, None)
+        self._is_over = request is None
+        return request
+
+    def _leave(self):
+        """No task waits for its requests."""
+
+    def is_ready(self):
+        return self._rng.random() < 0.9
+
+
+def _requests(rng, sides):
+    """Join groups as a task does: a frame that goes on ends its request."""
+    made = []
+    waiting = [[] for _ in sides]
+
+    def send(going_on=None):
+        for side, batches in enumerate(waiting):
+            if batches:
+                whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+                rows = [batch.num_rows for batch in batches]
+                made.append(Request((whole or batches)[0], rows, side == going_on, side))
+                batches.clear()
+
+    for group in zip(*sides, strict=True):
+        for side, frame in enumerate(group):
+            for batch in frame[:-1]:
+                waiting[side].append(batch)
+                send(going_on=side)
+            waiting[side].append(frame[-1])
+        if rng.random() < 0.15:
+            send()
+    send()
+    return made
