@@ -64,9 +64,9 @@ class Request:
     """Rows that came together: of one side, and of the groups that the task has joined."""
 
     batch: Any
-    rows: Sequence[int]  # of each group; empty if the rows are of no group
+    rows: Sequence[int]  # number of rows of each group; empty if the request is of no group
     goes_on: bool  # whether more rows of the last group follow
-    side: int  # of a cogroup, 0 or 1
+    side: int  # 0, or 1 for the right side of a cogroup
 
 
 @dataclass
@@ -74,8 +74,8 @@ class Part:
     """The rows of one group in one request: all of the group, unless more follow."""
 
     request: Request
-    index: int  # of the group in the request
-    begin: int  # row of the request
+    index: int  # place of the group in the request
+    begin: int  # first row of the group in the request
 
     @property
     def goes_on(self) -> bool:
@@ -152,8 +152,8 @@ class _Exchange:
         self._frames = 2 if flags & _COGROUPS else 1  # of a group
         self._is_grouped = False
         self._lookahead: Part | None = None  # first part of the next group, already received
-        self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # of each side, received
-        self._side = 0  # whose frame the function reads next
+        self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # parts received, by side
+        self._side = 0  # side of the frame that the function reads next
         self._comes_together = bool(flags & _TOGETHER)
         self._held: list[Any] = []  # batches that are sent with the next ones
         self._held_bytes = 0
@@ -183,7 +183,7 @@ class _Exchange:
         return struct.pack("!i", 0 if self._lookahead is None else self._frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield what Spark's socket would give: of groups the next frame, to be read to its end."""
+        """Yield the batches that Spark's socket would give: of groups, those of the next frame."""
         side = self._side
         self._side = (side + 1) % self._frames
         part, self._lookahead = self._lookahead, None
@@ -198,7 +198,7 @@ class _Exchange:
 
     def group(self) -> list[list[Part]] | None:
         """Return the parts of each side of the next group, or cogroup; None after the last."""
-        first = self._frame(0)  # nothing is waited for behind the end
+        first = self._frame(0)  # if it is the end, no side has more
         return [first, *[self._frame(side) for side in range(1, self._frames)]] if first else None
 
     def _frame(self, side: int) -> list[Part]:
@@ -214,7 +214,7 @@ class _Exchange:
         return all(self._parts[: self._frames]) or self._rings.consumer.lag > 0
 
     def _leave(self) -> None:
-        """Need the oldest request no longer."""
+        """Mark the oldest request as needed no longer."""
         with self._leaving:
             self._request = None
             self._left += 1
@@ -229,7 +229,9 @@ class _Exchange:
             for index, rows in enumerate(request.rows or [0]):
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
-            if len(request.rows) > 1:  # its parts may wait for the other side: nobody refers to it
+            if (
+                len(request.rows) > 1
+            ):  # no answer refers to it, and its parts may wait for those of the other side
                 self._leave()
         return parts.popleft()
 

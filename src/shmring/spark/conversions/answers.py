@@ -24,8 +24,8 @@ from pyspark.worker import verify_pandas_result
 
 from shmring.spark.conversions.frames import INTEGERS
 
-_MOST_VALUES = 1 << 16  # that wait: half a megabyte
-_PATIENCE = 0.05  # seconds that answers wait
+_MOST_VALUES = 1 << 16  # values of all answers that wait: half a megabyte
+_PATIENCE = 0.05  # seconds that an answer waits
 
 # The dtypes of columns that may wait, by the type that they are declared with.
 _KINDS: dict[type, str] = {
@@ -34,7 +34,7 @@ _KINDS: dict[type, str] = {
     **dict.fromkeys((types.TimestampType, types.TimestampNTZType), "M"),
     types.BooleanType: "b",
 }
-# Types of an aggregate's values: pandas makes the same dtype of one and of many.
+# Types of values of which pandas makes one dtype, however many there are.
 _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
@@ -57,12 +57,12 @@ class _Answers:
         self._schema = schema
         self._layout: Any = None
         self._held: list[Any] = []
-        self._values = 0  # how many these have
-        self._since = 0.0  # when the oldest of them came
+        self._values = 0  # number of values in the answers that wait
+        self._since = 0.0  # time at which the oldest of these answers came
 
     @property
-    def wait(self) -> bool:
-        """Whether some answers wait."""
+    def are_waiting(self) -> bool:
+        """Whether there are some."""
         return bool(self._held)
 
     def _add(self, layout: Any, answer: Any, values: int) -> list[Any]:
@@ -83,8 +83,8 @@ class _Answers:
         if not held:
             return []
         if len(held) > 1:
-            with suppress(Exception):  # of one of them
-                # Without a cast, which Spark tries after an error, and which takes other values.
+            with suppress(Exception):  # one of the answers is at fault
+                # Forbid the cast that Spark tries after an error: it changes other answers, too.
                 return [self._batch(held, arrow_cast=False)]
         return [self._batch([answer], arrow_cast=True) for answer in held]
 

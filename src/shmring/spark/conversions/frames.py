@@ -20,7 +20,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer
 from pyspark.sql.pandas.types import from_arrow_schema
 
-# What stubs leave out.
+# Names that stubs leave out.
 _pa: Any = pa
 _pc: Any = pc
 _Frame: Any = pd.DataFrame
@@ -64,7 +64,7 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                if kind is types.LongType:  # which of the longs Spark rounds depends on all rows
+                if kind is types.LongType:  # Spark rounds longs by the largest one of all rows
                     raise Unjoinable
                 continue
             sums: Any = np.concatenate(([0], np.cumsum(column.is_null().to_numpy())))
@@ -141,18 +141,18 @@ class JoinedSeries(JoinedRows):
 
 
 def _values_cutter(values: Any) -> Callable[[int, int], Any]:
-    """Return what copies some rows of a block's values."""
+    """Return a function that copies some rows of a block's values."""
     if type(values) is np.ndarray:
         array: Any = values
         return lambda begin, end: array[..., begin:end].copy()
-    if hasattr(values, "_ndarray"):  # of dates
+    if hasattr(values, "_ndarray"):  # instants and durations
         copied, made = _values_cutter(values._ndarray), values._from_backing_data
         return lambda begin, end: made(copied(begin, end))
     return lambda begin, end: values[begin:end].copy()
 
 
 def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
-    """Return what copies some rows of a frame, block by block: pandas takes four times as long."""
+    """Return a function that copies some rows of a frame; pandas' own takes four times as long."""
     columns = frame.columns
     blocks: list[Any] = [
         (type(block), _values_cutter(block.values), block.mgr_locs) for block in frame._mgr.blocks
@@ -167,7 +167,7 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
 
 
 def _series_cutter(series: Any) -> Callable[[int, int], Any]:
-    """Return what copies some rows of a series."""
+    """Return a function that copies some rows of a series."""
     (block,) = series._mgr.blocks
     kind: Any = block.__class__
     copy, name = _values_cutter(block.values), series.name
@@ -185,7 +185,7 @@ def _series_cutter(series: Any) -> Callable[[int, int], Any]:
 
 
 def window_cutter(series: Any) -> Callable[[int, int], Any]:
-    """Return what gives some rows of a series in the same memory, as `iloc` does, but sooner."""
+    """Return a function that gives some rows in the series' memory, as `iloc` does, but sooner."""
     if series.attrs or not series.flags.allows_duplicate_labels:
         return lambda begin, end: series.iloc[begin:end]
     rows, made, name = series._mgr.get_slice, _Series._from_mgr, series.name

@@ -1,4 +1,4 @@
-"""Functions of groups in pandas: what a worker runs instead of Spark's function for each kind.
+"""Functions that a worker runs instead of Spark's, for functions of groups in pandas.
 
 A task joins groups to requests. The rows of a request are converted once, and so are the answers
 of many groups (:mod:`.frames`, :mod:`.answers`). Spark's own function gets each group that comes
@@ -41,7 +41,7 @@ class _Groups:
     def _run(self, partition: int, data: TaskData) -> Iterator[Any]:
         answers = self._answers
         while True:
-            if answers.wait and not data.is_ready():
+            if answers.are_waiting and not data.is_ready():
                 yield from answers.flush()
             group = data.group()
             if group is None:
@@ -64,14 +64,14 @@ class _Groups:
         yield from answers.flush()
 
     def _given(self, group: list[list[Part]]) -> Any:
-        """Return what the function is called with; None if Spark is to make it."""
+        """Return the function's arguments; None if Spark's own function has to make them."""
         try:
             return self._arguments(*[self._rows(side, parts) for side, parts in enumerate(group)])
-        except Exception:  # perhaps over another group; Spark tells of this one
+        except Exception:  # another group may be at fault: Spark converts this one alone
             return None
 
     def _rows(self, side: int, parts: list[Part]) -> tuple[Any, int]:
-        """Return the converted rows of a request, and which of its groups is meant."""
+        """Return the converted rows of a part's request, and the index of its group."""
         part = parts[0]
         if len(parts) > 1 or not part.joined:
             raise Unjoinable

@@ -63,11 +63,11 @@ public final class WorkerClient implements Client {
    * @param stream whose it is: requests that a worker has left unread stay in the ring
    * @param number in an answer, how many requests the worker needs no longer
    * @param total bytes of a batch in parts
-   * @param together groups of a request, or batches of the function's in an answer, that are one
-   *     batch here: the rows of each follow
+   * @param together number of groups in a request, or of the function's batches in an answer; the
+   *     rows of each follow
    */
   private record Head(long stream, long number, long total, int flags, int together) {
-    /** The head of a message, and the rows of what is together there. */
+    /** Returns the head of a message, and the rows of each group or batch in it. */
     byte[] pack(int[] rows) {
       ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
       bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);

@@ -95,7 +95,7 @@ public final class Batches implements AutoCloseable {
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
     private final List<Integer> groups = new ArrayList<>(); // rows of each, for a Python worker
-    private boolean goesOn; // the last of these
+    private boolean goesOn; // whether more rows of the last group follow
 
     private Vectors(Side side, VectorSchemaRoot root) {
       this.side = side;
@@ -134,7 +134,7 @@ public final class Batches implements AutoCloseable {
       return sides.indexOf(side);
     }
 
-    /** The rows of each group; none if they are of no group, or not for a Python worker. */
+    /** Returns the rows of each group; none if the request is not of groups for a Python worker. */
     int[] groups() {
       return groups.stream().mapToInt(Integer::intValue).toArray();
     }
@@ -186,8 +186,8 @@ public final class Batches implements AutoCloseable {
   private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
-  private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // of the other side of cogroups
-  private int groupsWanted = 1; // in a request; few at first, as a function may be slow
+  private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled, and next to be sent
+  private int groupsWanted = 1; // groups of the next request: few at first, for a slow function
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
   private boolean memoryIsShort;
@@ -277,7 +277,7 @@ public final class Batches implements AutoCloseable {
     return vectors;
   }
 
-  /** Writes the next groups, or cogroups, and what has room of one that is larger than a batch. */
+  /** Writes the next groups, or cogroups; of a group that is larger than a batch, the next batch. */
   private void fillGroups() {
     List<Vectors> filled = sides.stream().map(Side::empty).toList();
     long begun = System.nanoTime();
