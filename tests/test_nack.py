@@ -346,3 +346,26 @@ def test_a_consumer_that_crashes_again_and_again_leaves_room_for_its_successor(
             (44, False),
         ]
         assert max(p["deliveries"] for p in ring.participants()) == 31
+
+
+def test_nack_beside_a_stopped_lock_holder_says_who_stops_it_and_loses_nothing(ring, out, child):
+    out.push(b"one")
+    inp = ring.consumer("a", start="earliest")
+    lease = inp.lease()
+    holder = child(
+        """
+        import fcntl, os, sys
+        file = os.open(sys.argv[1], os.O_RDWR)
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 8)
+        print(1)
+        input()
+        """,
+        ring.path,
+    )
+    holder.line()
+    with pytest.raises(shmring.Contended, match=r"another process has been .* kill it"):
+        lease.nack()
+    holder.kill()
+    inp.close()
+    with ring.consumer("a") as again:
+        assert pop_all(again) == [(b"one", True)]

@@ -425,7 +425,8 @@ SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32
 
 /* Whether to try shmring_nack() again, which has returned SHMRING_CONTENDED since `since_ns`
  * (CLOCK_MONOTONIC): for 5 s; only for a moment if this process has waited 5 s for the same ring
- * in vain before, and has not succeeded since. */
+ * in vain before, and has not succeeded since. If not, the error text says who has the lock. The
+ * messages stay held: closing the consumer hands them back. */
 SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
 
 /* Exclusive branches: all slots from the branch's position up to this sequence hold

@@ -109,7 +109,13 @@ int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end)
 
 bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns)
 {
-	return admin_is_worth_waiting(consumer->ring, since_ns, true);
+	const shmring *r = consumer->ring;
+
+	if (admin_is_worth_waiting(r, since_ns, true))
+		return true;
+	/* The caller gives up: its error says who has the lock. */
+	(void)fail_admin_taken(lock_file_number(r->locks), r->name);
+	return false;
 }
 
 /* --- dead letters --------------------------------------------------------------------- */
