@@ -14,11 +14,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from damage import flip
 from programs import ended
 
 import shmring
+from shmring._shmring import KIND_END
+from shmring.cli import app
 from shmring.durable import replay
+from shmring.durable.base.files import Disk
+from shmring.durable.journal.log import ENTRY, JournalLog
 
 COMMAND = [sys.executable, "-m", "shmring", "journal"]
 
@@ -248,3 +253,63 @@ def test_a_gap_is_told_in_the_words_of_the_command_line(ring: shmring.Ring, tmp_
         assert "by --allow-gap" in refused.stderr
         assert call(command, tmp_path / "a", "--allow-gap").returncode == 0
     assert call("cat", tmp_path / "a", "--allow-gap").stdout.split() == ["1", "3"]
+
+
+class Clock:
+    """Time that passes only in sleep()."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("speed", "slept"), [("1", [2, 4]), ("4", [0.5, 1]), (None, [])])
+def test_replay_gives_a_ring_its_messages_at_the_recorded_pace(
+    ring: shmring.Ring,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    speed: str | None,
+    slept: list[float],
+) -> None:
+    log = JournalLog(Disk(), str(tmp_path), uuid=bytes(16), schema=b"", segment_bytes=1 << 20)
+    seconds, messages = (1, 3, 3, 7), (b"a", b"bb", b"", b"")
+    entries = b"".join(
+        ENTRY.pack(s * 10**9, i, len(m), KIND_END if s == 7 else 200 + i, 0)
+        for i, (s, m) in enumerate(zip(seconds, messages, strict=True))
+    )
+    log.append(0, 4, entries, [b"".join(m.ljust(300) for m in messages)], 0)
+    log.close()
+    clock = Clock()
+    monkeypatch.setattr(sys.modules["shmring.cli.journal"], "time", clock)
+    options = [] if speed is None else ["--speed", speed]
+    said = CliRunner().invoke(app, ["journal", "replay", str(tmp_path), str(ring.name), *options])
+    assert said.exit_code == 0, said.output
+    assert clock.slept == slept
+    found = []
+    with ring.consumer("default") as inp:
+        for _ in range(3):
+            with inp.lease(timeout=0) as message:
+                found.append((bytes(message.data), message.kind))
+        with pytest.raises(shmring.EndOfStream):
+            inp.pop(timeout=0)
+    assert found == [(b"a", 200), (b"bb", 201), (b"", 202)]
+
+
+def test_replay_makes_batches_again(name: str, tmp_path: Path) -> None:
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        with ring.journal(tmp_path), ring.arrow_writer() as writer, ring.producer() as out:
+            writer.write(batch)
+            writer.end()
+            out.wait_durable(ring.claimed - 1)
+        ring.drop_branch("journal")
+        assert call("replay", tmp_path, name).returncode == 0
+        with ring.arrow_reader("default") as reader:
+            assert list(reader) == [batch]

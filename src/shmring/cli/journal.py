@@ -1,4 +1,4 @@
-"""``shmring journal``: keep a ring's messages on disk, and read, check and cut what was kept."""
+"""``shmring journal``: keep a ring's messages on disk; read, replay, check and cut them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain, groupby, islice
 from typing import IO, TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from shmring._shmring import KIND_END
+from shmring.cli.messages import DEFAULT_BRANCH
 from shmring.cli.options import Number, binary_count, json_option, place_of, slots_option
 from shmring.cli.output import Lines, Terminated, as_time, complain, emit, say, size, wants_json
 from shmring.extras import need_pyarrow
@@ -32,6 +33,12 @@ gap_option = click.option(
     "--allow-gap", is_flag=True, help="Go on although messages were lost in between."
 )
 sequence = click.IntRange(0)
+from_option = click.option(
+    "--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here."
+)
+until_option = click.option(
+    "--until", type=sequence, metavar="SEQUENCE", help="Stop before this one."
+)
 
 
 @click.group()
@@ -135,8 +142,8 @@ def _conclude(running: Any) -> None:
 
 @journal.command()
 @directory
-@click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
-@click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
+@from_option
+@until_option
 @click.option("--parquet", metavar="FILE", help="Write a Parquet file instead.")
 @gap_option
 @json_option
@@ -249,6 +256,81 @@ def verify(directory: str, *, allow_gap: bool) -> None:
     if found.newest_ns:  # 0 of a ring without a clock
         print(f"messages of {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
     click.echo(f"read in {time.monotonic() - begun:.1f} s", err=True)
+
+
+@journal.command()
+@directory
+@click.argument("ring")
+@click.option(
+    "--speed",
+    type=Number(0, min_open=True),
+    metavar="FACTOR",
+    help="1: at the pace at which they were pushed once; 2: twice as fast. Without it: at once.",
+)
+@from_option
+@until_option
+@gap_option
+@json_option
+def replay(
+    directory: str,
+    ring: str,
+    speed: float | None,
+    first: int,
+    until: int | None,
+    *,
+    allow_gap: bool,
+) -> None:
+    """Push the messages of a journal into RING again, with their kinds and end markers.
+
+    They get new numbers and times. While RING is full, this waits, and then makes up for it.
+    """
+    from shmring.durable import replay
+
+    pushed = nbytes = 0
+    pace = _Pace(speed)
+    with place_of(ring).attach() as attached:
+        if not attached.branches():
+            attached.subscribe(DEFAULT_BRANCH, start="earliest")
+        with attached.producer("shmring journal replay") as out, ExitStack() as writers:
+            write: dict[bytes, Callable[[pa.RecordBatch], object]] = {}
+            for message in replay(directory, from_=first, until=until, allow_gap=allow_gap):
+                pace.await_turn(message.time)
+                if message.kind == KIND_END:
+                    out.push_end()
+                elif message.is_batch:
+                    batch = message.batch()
+                    schema = batch.schema.serialize().to_pybytes()
+                    if schema not in write:
+                        writer = writers.enter_context(attached.arrow_writer(batch.schema))
+                        write[schema] = writer.write
+                    write[schema](batch)
+                else:
+                    out.push(message.data, kind=message.kind)
+                pushed += 1
+                nbytes += len(message.data)
+    say(
+        {"messages": pushed, "bytes": nbytes},
+        f'pushed {pushed:,} messages, {size(nbytes)}, into ring "{ring}"',
+    )
+
+
+class _Pace:
+    """Waits as long between messages as their times say, divided by a factor."""
+
+    def __init__(self, speed: float | None) -> None:
+        self._speed = speed
+        self._first_ns = 0
+        self._began = 0.0
+
+    def await_turn(self, time_ns: int) -> None:
+        if self._speed is None or not time_ns:  # a ring without a clock
+            return
+        now = time.monotonic()
+        if not self._first_ns:
+            self._first_ns, self._began = time_ns, now
+        left = self._began + (time_ns - self._first_ns) / 1e9 / self._speed - now
+        if left > 0:
+            time.sleep(left)
 
 
 @journal.command()
