@@ -101,6 +101,21 @@ def test_gc_leaves_what_another_user_has_left_unless_root_calls_it(name, keep, m
     shmring.gc()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
+def test_gc_takes_what_a_user_has_left_beside_a_ring_of_the_name_that_another_has_made_since(
+    ring, keep, monkeypatch
+):
+    (own, staged), (theirs, _) = keep(ring.path), keep(ring.path)
+    for path in (theirs, staged.parent):
+        os.chown(path, 54321, -1)
+    folder, file = os.path.split(ring.path)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert sorted(names.sweep_folder(folder, file)) == sorted(map(str, (theirs, staged.parent)))
+    monkeypatch.undo()
+    assert own.exists()
+    ring.close()  # a temporary one, which goes
+
+
 @pytest.mark.alone
 def test_gc_of_the_command_line_does_it_too(name, keep):
     kept = keep(f"/dev/shm/shmring.{name}")

@@ -49,6 +49,18 @@ def test_lease_is_no_older_than_its_consumer_and_than_the_look_before_it(
                 assert held(observer) < held(Observer([name])) - 0.5
 
 
+def test_a_process_is_reached_by_the_device_and_inode_that_it_has_mapped(
+    ring: shmring.Ring, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Observer([name]).look().ring(name)
+    assert seen is not None
+    assert seen.reaches(os.getpid())
+    file = list(os.stat(ring.path))
+    file[2] += 1  # st_dev: a file of the same inode elsewhere
+    monkeypatch.setattr(host.os, "stat", lambda _: os.stat_result(file))
+    assert not seen.reaches(os.getpid())
+
+
 def test_ring_that_goes_with_its_last_user_is_not_seen_without_users(
     ring: shmring.Ring, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +132,27 @@ def test_commands_show_what_is_seen_of_another_users_ring(foreign: str, name: st
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="wants a file of another user")
+def test_no_process_is_to_be_killed_that_is_not_of_the_rings_owner(
+    foreign: str, name: str, child: RunChild
+) -> None:
+    reader = child(
+        """
+        import sys, shmring
+        with shmring.attach(sys.argv[1], foreign_owner=True) as ring, ring.consumer("b"):
+            print("attached", flush=True)
+            sys.stdin.readline()
+        """,
+        name,
+    )
+    assert reader.line() == "attached"
+    with Observer([name]) as observer:
+        seen = observer.look().ring(name)
+    assert seen is not None
+    assert seen.reaches(reader.process.pid) == (os.geteuid() != 0)
+    os.chown(foreign, os.getuid(), -1)
+    assert seen.reaches(reader.process.pid)
+
+
 def test_other_users_rings_are_left_out_unless_asked_for(foreign: str, name: str) -> None:
     with Observer() as observer:
         look = observer.look()

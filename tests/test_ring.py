@@ -113,6 +113,48 @@ def test_temporary_ring_goes_with_its_handle(name):
     assert name not in shmring.rings()
 
 
+class Interrupted(BaseException):
+    pass
+
+
+def interrupted_after(steps, call):
+    """Whether `call` needs more steps (calls and lines of the package) than these."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(os.path.dirname(shmring.__file__)):
+            return None
+        if event in ("call", "line"):
+            count += 1
+            if count > steps:
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_temporary_ring_whose_close_is_interrupted_anywhere_goes_with_its_handle(name):
+    steps = 0
+    interrupted = True
+    while interrupted:
+        ring = shmring.create(name, slots=1024, temporary=True)
+        interrupted = interrupted_after(steps, ring.close)
+        steps += 1
+        del ring
+        gc.collect()
+        assert name not in shmring.rings(), f"after {steps} steps"
+    assert steps > 8
+
+
 @pytest.mark.parametrize("step", [(ring_module._shmring, "make"), (ring_module, "ring_info")])
 def test_temporary_ring_goes_that_a_signal_hits_when_it_is_made(name, monkeypatch, step):
     make = getattr(*step)

@@ -165,7 +165,7 @@ def _stopped(ring: str, seen: Seen) -> Iterator[Finding]:
         else:
             continue
         status: Status = 2 if claim is not None or seen.is_full else 1
-        command = f"kill -CONT {participant['pid']}"
+        command = f"kill -CONT {participant['pid']}" if seen.reaches(participant["pid"]) else ""
         yield Finding(status, "stopped", ring, None, f"{_who(participant)} {words}", command)
 
 

@@ -61,11 +61,18 @@ class Seen:
         return [p for p in those if p["alive"] and p["branch"] == branch]
 
     def reaches(self, pid: int) -> bool:
-        """Whether the process of this id has the ring, and not one of another PID namespace."""
+        """Whether the process of this id has the ring, and is of the user who owns it.
+
+        The ring's word for the id is anybody's who may write to it, or of another PID namespace.
+        """
         try:
-            inode = f" {os.stat(self.stats['path']).st_ino} "
-            with open(f"/proc/{pid}/maps") as maps:
-                return any(inode in line for line in maps)
+            file = os.stat(self.stats["path"])
+            dev, ino = file.st_dev, file.st_ino
+            mapped = [f"{os.major(dev):02x}:{os.minor(dev):02x}", str(ino)]
+            with open(f"/proc/{pid}/maps") as maps:  # range, rights, offset, device, inode, path
+                if os.fstat(maps.fileno()).st_uid != file.st_uid:
+                    return False
+                return any(line.split(maxsplit=5)[3:5] == mapped for line in maps)
         except OSError:
             return False
 

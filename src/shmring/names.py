@@ -239,9 +239,7 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
     With `file` the files of that ring alone, beside the unfinished ones. Returns the paths.
     """
     left = [
-        kept.path
-        for kept in _all_kept(folder)
-        if file in (None, kept.file) and not os.path.lexists(os.path.join(folder, kept.file))
+        kept.path for kept in _all_kept(folder) if file in (None, kept.file) and not _has_ring(kept)
     ]
     if not dry_run:
         _discard(left)
@@ -355,6 +353,14 @@ def _all_kept(folder: str) -> list[_Kept]:
     """The companion files that this user may remove; anybody may give a file such a name."""
     found = ((os.path.join(folder, name), _NAME.fullmatch(name)) for name in _listed(folder))
     return [_Kept(path, m[1], m[2], m[3]) for path, m in found if m and _is_ours(path)]
+
+
+def _has_ring(kept: _Kept) -> bool:
+    """Whether the ring is there, and not one of the same name that another user has made since."""
+    ring = os.path.join(os.path.dirname(kept.path), kept.file)
+    with suppress(OSError):
+        return os.lstat(ring).st_uid == os.lstat(kept.path).st_uid
+    return False
 
 
 def _is_ours(path: str) -> bool:

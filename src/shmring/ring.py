@@ -92,8 +92,11 @@ class Ring(Closing):
     def close(self) -> None:
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
         try:
-            if self._unlink is not None:  # first: nobody sees a ring that has been left
-                self._unlink()
+            if self._unlink is not None and self._unlink.alive:
+                # First: nobody sees a ring that has been left. The finalizer stays until the file
+                # is gone: an exception may end the removal half-way.
+                _unlink_own(self._path, bytes.fromhex(self._info.uuid), self._pid)
+                self._unlink.detach()
         finally:  # a signal's handler may raise: who gets that has no second close() to call
             self._handle.close()
 
@@ -473,7 +476,7 @@ def _dead_letters(
     if max_deliveries is None or dead_letter is None:
         raise ValueError("max_deliveries and dead_letter go together: give both, or none")
     most = integer("max_deliveries", max_deliveries, 1, 255)
-    given = cast("str | Ring", dead_letter)
+    given = cast("object", dead_letter)
     if isinstance(given, Ring):
         raise TypeError(f"dead_letter is the name or path of a ring: give {given.path!r}")
     if not isinstance(given, str):

@@ -124,6 +124,27 @@ def test_json_tells_text_from_bytes(name: str) -> None:
     assert [row["message_id"] for row in rows] == [0, 1]
 
 
+def test_json_has_no_character_that_controls_a_terminal(name: str) -> None:
+    marks = "\N{RIGHT-TO-LEFT OVERRIDE}\N{RIGHT-TO-LEFT ISOLATE}\x9b31m\x7f"
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer(f"out{marks}") as out,
+        ring.consumer("keep", start="earliest", name=f"in{marks}"),
+    ):
+        out.push(f"text{marks}".encode())
+        for arguments in (
+            ["stat", name],
+            ["table", name],
+            ["check", name],
+            ["top", name, "--times", "1"],
+            ["consume", name, "--branch", "keep", "--until", "empty"],
+        ):
+            said = run(*arguments, "--json").stdout
+            assert said.isascii(), arguments
+            assert "\x7f" not in said, arguments
+            assert "\\u202e" in said or arguments[0] == "check", arguments
+
+
 def test_branches_see_all_and_limit_leaves_the_rest(name: str) -> None:
     good("create", name, "--branch", "billing", "--branch", "audit")
     good("produce", name, input=numbered(10))

@@ -97,6 +97,13 @@ def test_a_ring_for_one_producer_is_made_in_java(name: str, java: Java) -> None:
         ring.unlink()
 
 
+def test_a_temporary_ring_whose_file_is_another_ones_is_closed_in_java(
+    name: str, java: Java
+) -> None:
+    assert check(java("CloseCheck", name)).split() == ["0", "0"]
+    shmring.unlink(name)  # that of the other ring, which stays
+
+
 def test_producers_and_consumers_wait_by_the_strategy_they_are_given(java: Java, name: str) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring:
         told = run(java, "waits", ring, 5000)

@@ -492,11 +492,20 @@ def test_executors_of_a_host_share_a_sidecar_that_ends_with_the_last_of_them(two
     assert not turns(name)
 
 
-@pytest.mark.parametrize("link", [True, False])
-def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, tmp_path, link):
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "open to all", "another user's"])
+def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, tmp_path, kind):
     planted = Path(f"/dev/shm/.shmring-turn-{request_ring_name(name)}")
-    if link:
+    second = planted.with_name(f"{planted.name}-second")
+    if kind == "link":
         planted.symlink_to(tmp_path / "precious")
+    elif kind == "second name":
+        planted.touch()
+        second.hardlink_to(planted)
+    elif kind == "pipe":
+        os.mkfifo(planted)
+    elif kind == "open to all":
+        planted.touch()
+        planted.chmod(0o666)
     elif os.getuid() == 0:
         planted.touch()
         os.chown(planted, 54321, -1)
@@ -506,6 +515,7 @@ def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, 
     with attend(stderr=subprocess.PIPE, sidecars={name: sidecar}).process.stderr as said:
         assert planted.name in next(line for line in said if "cannot be started" in line)
     planted.unlink()
+    second.unlink(missing_ok=True)
     assert not list(tmp_path.iterdir())
 
 

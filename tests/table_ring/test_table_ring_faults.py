@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -466,6 +467,36 @@ def test_user_who_may_call_and_not_create(url: str) -> None:
             TableRing.drop(worker)
         assert ring.positions()[0] == 3
     execute(url, "DROP OWNED BY worker", "DROP ROLE worker")
+
+
+def test_the_guide_grants_functions_where_nobody_may_execute_by_default(url: str) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "table-ring.md").read_text()
+    (block,) = re.findall(r"^    DO .*?^    END [$][$];", guide, re.MULTILINE | re.DOTALL)
+    execute(url, "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC")
+    with TableRing(url, slots=3, subscribers=["main", "b"]):
+        execute(url, *GRANTS)
+        with TableRing.attach(url.replace("postgres@", "worker@", 1)) as other:
+            refused(other, "push pop", PermissionRefused, "lists the grants")
+            execute(url, block.replace("orders", "shmring").replace(":", "\\:"))
+            assert other.push(b"0") == 0
+            assert other.pop() == b"0"
+    execute(
+        url,
+        "ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC",
+        "DROP OWNED BY worker",
+        "DROP ROLE worker",
+    )
+
+
+def test_a_database_that_cannot_be_written_is_refused_in_sqlite_s_words(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with TableRing(f"sqlite:///{path}", slots=3) as ring:
+        ring.push(b"x")
+        with (
+            TableRing.attach(f"sqlite:///file:{path}?mode=ro&uri=true") as other,
+            pytest.raises(PermissionRefused, match="-wal and -shm files and their folder must be"),
+        ):
+            other.pop(timeout=0)
 
 
 def test_full_disk_refuses_a_ring_and_leaves_one_that_is_there_at_work(small_disk: Path) -> None:

@@ -342,3 +342,20 @@ def test_notification_during_a_look_is_not_lost(
         monkeypatch.setattr("select.poll", None)
         assert filled.push(b"3", timeout=patience) == 3
     assert told == ["shmring"]
+
+
+def test_a_ring_that_grew_beside_a_snapshot_gets_its_size_back(clean: Postgres) -> None:
+    size = "SELECT pg_total_relation_size('shmring')"
+    with TableRing(clean.url, slots=100) as ring:
+        before = execute(clean.url, size)[0]
+        with connect(clean) as session, session.transaction():
+            session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.execute("SELECT FROM shmring LIMIT 1")
+            for _ in range(5):
+                ring.push_many([b"x" * 300] * 100)
+                assert len(ring.pop_many(100)) == 100
+        assert execute(clean.url, size)[0] > 3 * before
+        execute(clean.url, "CLUSTER shmring USING shmring_pkey")
+        assert execute(clean.url, size)[0] < 2 * before
+        ring.push(b"after")
+        assert ring.pop() == b"after"

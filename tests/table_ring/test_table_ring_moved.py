@@ -457,3 +457,20 @@ def test_ring_that_is_dropped_while_its_subscribers_change(
         getattr(ring, change)("b" if change == "unsubscribe" else "c")
         dropping[0].outcome()
     assert execute(url, LEFT) == []
+
+
+def test_a_look_for_a_push_is_none_for_the_number_that_a_pop_gave_up(clean: Postgres) -> None:
+    """As two threads of one handle do: one pops, and the other one waits for a slot."""
+    with TableRing(clean.url, slots=4) as ring, TableRing(clean.url) as other:
+        ring.push(b"0")
+        assert ring.pop() == b"0"
+        other.push(b"1")
+        assert other.pop() == b"1"
+        popping, pushing = ring._backend, other._backend
+        pushing._run("BEGIN")
+        assert pushing.push([b"2"], 0, 0) == 2
+        assert popping.pop_one(0) is None  # its number's push is in its transaction
+        pushing._run("COMMIT")
+        popping.peek("push")
+        other.push(b"3")
+        assert popping.pop_one(0) == b"2"

@@ -5,10 +5,6 @@
 #include "check.h"
 #include "syscalls.h"
 
-#ifndef SYS_futex_waitv
-#define SYS_futex_waitv 449
-#endif
-
 #define MS INT64_C(1000000)
 
 /* --- sleeps, and what happens to them ----------------------------------------------- */

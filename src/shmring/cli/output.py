@@ -45,11 +45,11 @@ def _fallback(value: object) -> object:
 
 
 def to_json(document: object) -> str:
-    """One line of JSON, all of it ASCII: bytes as base64, times and decimals as text.
+    """One line of JSON, all of it printable ASCII: bytes as base64, times and decimals as text.
 
     Other programs' names may have characters that control a terminal or reverse its text.
     """
-    return json.dumps(document, default=_fallback)
+    return json.dumps(document, default=_fallback).replace("\x7f", "\\u007f")
 
 
 def emit(document: object) -> None:
@@ -182,7 +182,7 @@ def _stdout() -> IO[bytes]:
 
 
 def _line(document: object) -> bytes:
-    return to_json(document).encode(errors="surrogateescape") + b"\n"
+    return to_json(document).encode() + b"\n"
 
 
 # --- how a command ends -------------------------------------------------------------------------

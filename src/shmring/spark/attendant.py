@@ -19,7 +19,6 @@ user's is imported here, and each has pauses of its own.
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import json
 import os
@@ -37,6 +36,7 @@ import shmring
 from shmring.arguments import number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
+from shmring.own_file import open_own
 from shmring.sidecars.rings import serving, sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
@@ -66,7 +66,7 @@ class _Turn:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours, now or already; OSError if another user's file has its name."""
+        """Whether it is ours, now or already; OSError if the file is not this user's own."""
         if self._file is None:
             # Somebody else has it, or has just ended.
             with suppress(BlockingIOError, FileNotFoundError):
@@ -74,10 +74,9 @@ class _Turn:
         return self._file is not None
 
     def _lock(self) -> int | None:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        # Another user who may open the file could keep the lock for ever.
+        file = open_own(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            if os.fstat(file).st_uid != os.geteuid():  # who could keep the lock for ever
-                raise PermissionError(errno.EPERM, "it is another user's", self._path)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file), os.stat(self._path)):
                 return file

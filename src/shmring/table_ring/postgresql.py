@@ -51,6 +51,8 @@ class PostgresBackend(PostgresRing):
     first_wait = IDLE / 1000
 
     _waiters = 0
+    # Whether the number that was given up last is a push's or a pop's.
+    _given_up: Which = "pop"
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -94,7 +96,7 @@ class PostgresBackend(PostgresRing):
             parameters = (rows[0], written, _milliseconds(timeout).to_bytes(4))
         else:
             statement, parameters = self._push_many, (bytea_array(rows), written)
-        number = self._move(lambda: self._send(statement, parameters).get_value(0, 0))
+        number = self._move(lambda: self._send(statement, parameters).get_value(0, 0), "push")
         return None if number is None else int.from_bytes(number)
 
     def pop_one(self, timeout: float) -> bytes | None:
@@ -176,7 +178,8 @@ class PostgresBackend(PostgresRing):
             peek = Peek(*self._look(self._look_push, (ahead,))[0])
         else:
             peek = self._peek_pop(*self._me, whole)
-        if self._last == GIVEN_UP:
+        # Another thread may look for a push before the one whose pop gave a number up looks for it.
+        if self._last == GIVEN_UP and which == self._given_up:
             self._last = DONE
         return peek
 
@@ -281,14 +284,14 @@ class PostgresBackend(PostgresRing):
             )
         return cursor
 
-    def _move(self, attempt: Callable[[], R | None]) -> R | None:
+    def _move(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers, and sync; None if it took no number."""
-        found = self._try(attempt)
+        found = self._try(attempt, which)
         if found is not None and self.sync:
             self._send(self._sync, ())
         return found
 
-    def _try(self, attempt: Callable[[], R | None]) -> R | None:
+    def _try(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
         If an error cut a number off from its slot, or came before the look that follows a number
@@ -302,7 +305,7 @@ class PostgresBackend(PostgresRing):
                 self._last = max(self._last, UNKNOWN)  # until both looks are through
                 self.peek("push")
                 self.peek("pop", whole=whole)
-            self._last = UNDONE
+            self._last, self._given_up = UNDONE, which
             found = attempt()
             self._last = DONE if found is not None else GIVEN_UP
             return found

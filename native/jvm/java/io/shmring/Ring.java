@@ -295,10 +295,15 @@ public final class Ring implements AutoCloseable {
   public synchronized void close() {
     if (!closed) {
       closed = true;
-      if (temporary) {
-        Native.unlink(handle, utf8(path.toString()));
+      try {
+        if (temporary) {
+          Native.unlink(handle, utf8(path.toString()));
+        }
+      } catch (RingException e) {
+        // The file is gone, or is another ring's by now.
+      } finally {
+        release();
       }
-      release();
     }
   }
 
