@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import ctypes
+import gc
 import json
 import os
 import signal
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import shmring
+from shmring.sidecars import holds
 
 
 def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
@@ -495,3 +498,76 @@ def fail_while_pyarrow_asks(batch: pa.RecordBatch) -> pa.RecordBatchReader:
         raise ValueError("asked by pyarrow")
 
     return pa.RecordBatchReader.from_batches(batch.schema, batches())
+
+
+class RaisesEveryThird:
+    """Leaves no garbage to a collector, which is off."""
+
+    def __init__(self) -> None:
+        gc.disable()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.column(0)[0].as_py() % 3 == 0:
+            raise ValueError("every third is not allowed")
+        return batch
+
+
+class Keeps:
+    """Keeps its batches: by a cycle where they are even, else for good; the collector is off."""
+
+    def __init__(self) -> None:
+        gc.disable()
+        self.kept: list[pa.RecordBatch] = []
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        cycle: list[object] = [batch]
+        cycle.append(cycle)
+        if batch.column(0)[0].as_py() % 2:
+            self.kept.append(batch)
+        return pa.record_batch({"sum": [pc.sum(kept.column(0)).as_py() for kept in self.kept]})
+
+
+def wait_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Waits for the marker over the batch that begins with 7; `.calls` counts these calls."""
+    if batch.column(0)[0].as_py() == 7:
+        with open(Path(os.environ["SHMRING_TEST_MARKER"]).with_suffix(".calls"), "a") as calls:
+            calls.write("7")
+        wait_for_marker(batch)
+    return batch
+
+
+class DiesWhileMoving:
+    """Dies once, at the step of a move that the marker's `.step` names; then waits on seven."""
+
+    def __init__(self) -> None:
+        marker = Path(os.environ["SHMRING_TEST_MARKER"])
+        step = marker.with_suffix(".step").read_text()
+        before, _, method = step.partition(" ")
+        owner, name = (holds, method) if method == "own" else (holds._Parked, method)
+        usual = getattr(owner, name)
+
+        def stepped(*arguments: object) -> object:
+            died = marker.with_suffix(".died")
+            if before == "before":
+                _die_once(died)
+            result = usual(*arguments)
+            _die_once(died)
+            return result
+
+        setattr(owner, name, stepped)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return wait_on_seven(batch)
+
+
+def _die_once(died: Path) -> None:
+    if not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hold_the_gil_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Over the first batch of all: for ever. No other thread of the worker does anything."""
+    if _is_first():
+        ctypes.PyDLL(None).pause()
+    return batch

@@ -213,7 +213,7 @@ def test_journal_is_behind_while_it_is_stopped(
 
 def test_no_label_is_a_process_id() -> None:
     assert {label for metric in METRICS for label in metric.labels} == {
-        *("ring", "branch", "role", "state", "sidecar", "severity", "kind")
+        *("ring", "branch", "role", "state", "sidecar", "worker", "severity", "kind")
     }
 
 

@@ -298,6 +298,8 @@ struct lease {
 	struct shmring_message *messages; /* a batch reads them when first asked */
 	struct shmring_message message; /* a lease's only one */
 	bool nacked; /* not released, but handed back */
+	struct shmring_copy
+	    copy; /* of the message, which the ring does not hold any more; `at` is NULL: there is none */
 	struct view *views; /* of messages of a batch */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
@@ -323,6 +325,9 @@ static inline struct ring *lease_ring(const struct lease *lease)
 PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range);
 int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
+PyObject *lease_is_released(PyObject *module, PyObject *lease);
+PyObject *lease_is_used(PyObject *module, PyObject *lease);
+PyObject *lease_own(PyObject *module, PyObject *lease);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
 PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

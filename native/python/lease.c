@@ -26,6 +26,10 @@ static int lease_finish(struct handle *handle)
 	struct lease *self = (struct lease *)handle;
 	struct consumer *consumer = (struct consumer *)handle->below;
 
+	if (self->copy.at) {
+		shmring_drop_copy(lease_ring(self)->core, &self->copy);
+		return SHMRING_OK;
+	}
 	if (consumer->abandoned)
 		return SHMRING_OK;
 	if (self->nacked)
@@ -43,6 +47,7 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	self->range = *range;
 	self->messages = NULL;
 	self->nacked = false;
+	self->copy.at = NULL;
 	self->message.data = NULL;
 	self->views = NULL;
 	self->shape[0] = range->messages;
@@ -139,6 +144,39 @@ PyObject *lease_get_redelivered(PyObject *op, void *Py_UNUSED(closure))
 PyObject *lease_get_deliveries(PyObject *op, void *Py_UNUSED(closure))
 {
 	return PyLong_FromLong(((struct lease *)op)->range.redelivered + 1);
+}
+
+/* is_released(lease): its user has given the message back; buffers over it may live still. */
+PyObject *lease_is_released(PyObject *Py_UNUSED(module), PyObject *op)
+{
+	return PyBool_FromLong(((struct lease *)op)->handle.closed);
+}
+
+/* is_used(lease): it was not released, or a buffer over it lives. */
+PyObject *lease_is_used(PyObject *Py_UNUSED(module), PyObject *op)
+{
+	return PyBool_FromLong(((struct lease *)op)->handle.pins > 0);
+}
+
+/* own(lease): copies the message into this process's own memory, at its address, and releases it; buffers over it
+ * stay as they are. False, and nothing is done, if the ring does not hold the message, or is pinned for a GPU. The
+ * caller's process uses the ring in this thread alone, or with the GIL. */
+PyObject *lease_own(PyObject *Py_UNUSED(module), PyObject *op)
+{
+	struct lease *self = (struct lease *)op;
+	struct ring *ring = lease_ring(self);
+	struct consumer *consumer = (struct consumer *)self->handle.below;
+	struct shmring_copy copy = {0};
+	int status;
+
+	if (self->handle.pins == 0 || self->copy.at || self->nacked || consumer->abandoned || ring_is_pinned(ring))
+		Py_RETURN_FALSE;
+	status =
+	    shmring_release_copied(consumer->core, self->range.first, self->range.end, self->message.data, &copy);
+	if (status)
+		return raise_status(ring, status_of_taken(status));
+	self->copy = copy;
+	Py_RETURN_TRUE;
 }
 
 /* --- the type -------------------------------------------------------------------- */

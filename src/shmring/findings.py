@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -16,12 +17,13 @@ from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord, most_waiting
 from shmring.ring import DEFAULT_SLOTS
+from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds
 # CHANGE: a new finding of check
 # These, or their commands, are told by what has not moved between two looks.
-MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs"})
+MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sidecar-floor"})
 
 _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
@@ -67,7 +69,7 @@ def _missing(name: str) -> Finding:
 
 
 def _of_host(now: HostLook) -> Iterator[Finding]:
-    rings = [ring for ring in now.rings if not ring.is_reply]
+    rings = [ring for ring in now.rings if not (ring.is_reply or ring.is_parked)]
     used = 1 - now.free / now.memory if now.memory else 0.0
     size = f"{SHM_FOLDER} has {now.memory >> 20:,} MiB, of which {now.free >> 20:,} MiB are free"
     remount = f"mount -o remount,size={max(1 << 30, 2 * now.memory) >> 20}m {SHM_FOLDER}"
@@ -93,10 +95,13 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         return
     if ring.left:
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
+    if ring.is_parked:  # its sidecar's workers see to it
+        return
     participants = ring.seen.processes()
     if sidecar is not None:
         yield from findings_of_sidecar(sidecar, participants)
         yield from _hanging_workers(sidecar, ring.seen, before, age)
+        yield from _held_floor(sidecar, ring.seen, before)
     elif ring.abandoned and participants:
         words = f"all {len(participants)} participants have died{_would_go(ring.seen)}"
         yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
@@ -284,20 +289,42 @@ def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:
 def _hanging_workers(
     sidecar: str, seen: Seen, before: Seen | None, age: float
 ) -> Iterator[Finding]:
-    workers = [p for p in seen.stats["participants"] if p["alive"] and p["role"] == "consumer"]
-    hanging = [
-        worker
-        for worker in workers
-        if seen.held.get(worker["seat"], -1.0) >= age
-        and not worker["stopped"]
-        and _unmoved(worker, before, "hold")
-    ]
+    staff = Staff.of(seen.stats["participants"])
+    at: list[tuple[ParticipantRecord, str]] = []
+    for worker in staff.workers:
+        held, moved = seen.held.get(worker["seat"], -1.0), staff.moved_of(worker)
+        if worker["stopped"]:
+            continue
+        if moved is not None and (seconds := time.time() - moved["joined_ns"] / 1e9) >= age:
+            request = moved["name"].removeprefix(MOVED)
+            at.append((worker, f"{request} for more than {seconds:,.0f} s"))
+        elif held >= age and _unmoved(worker, before, "hold"):
+            at.append((worker, f"{seen.requests[worker['seat']]} for up to {held:,.0f} s"))
     waits = any(branch["lag"] for branch in seen.stats["branches"])
-    for worker in hanging:
+    status: Status = 2 if waits and len(at) == len(staff.workers) else 1
+    for worker, what in at:
+        words = f"worker {worker['pid']} ({worker['name']}) has been at {what}"
+        yield Finding(status, "sidecar-hangs", None, sidecar, words, _kill([worker], seen))
+
+
+def _held_floor(sidecar: str, seen: Seen, before: Seen | None) -> Iterator[Finding]:
+    worker = floor_holder(seen)
+    if worker is not None and _unmoved(worker, before, "hold"):
         words = (
-            f"worker {worker['pid']} ({worker['name']}) has been at {seen.requests[worker['seat']]}"
-            f" for up to {seen.held[worker['seat']]:,.0f} s"
+            f"worker {worker['pid']} ({worker['name']}) is at {seen.requests[worker['seat']]}, "
+            f"which stays in the ring: clients wait for its slots, and other workers for requests"
         )
-        status: Status = 2 if waits and len(hanging) == len(workers) else 1
-        command = _kill([worker], seen)
-        yield Finding(status, "sidecar-hangs", None, sidecar, words, command)
+        command = f"kill -CONT {worker['pid']}" if worker["stopped"] else _kill([worker], seen)
+        yield Finding(2, "sidecar-floor", None, sidecar, words, command)
+
+
+def floor_holder(seen: Seen) -> ParticipantRecord | None:
+    """The worker that holds the floor of a sidecar's ring while others wait for requests."""
+    stats = seen.stats
+    holder, staff = stats["holder"], Staff.of(stats["participants"])
+    idle = any(not worker["stopped"] and not staff.is_busy(worker) for worker in staff.workers)
+    if not idle or 2 * stats["used"] < stats["slots"]:
+        return None
+    if holder is None or holder["kind"] != "lease":
+        return None
+    return next((w for w in staff.workers if w["hold"] == holder["sequence"]), None)

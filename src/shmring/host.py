@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shmring.closing import Closing
 from shmring.errors import PermissionRefused, RingNotFound, ShmringError
 from shmring.names import (
+    PARKED,
     REPLIES,
     REQUESTS,
     SHM_FOLDER,
@@ -98,6 +99,11 @@ class RingLook:
     def is_reply(self) -> bool:
         """Whether it is for one client's answers."""
         return self.name.startswith(REPLIES)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it has one request that has left its sidecar's ring."""
+        return self.name.startswith(PARKED)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shmring._shmring import JOURNAL_BRANCH
 from shmring.arguments import seconds_of
 from shmring.closing import Closing
 from shmring.errors import ShmringError
-from shmring.findings import AGE, findings
+from shmring.findings import AGE, findings, floor_holder
 from shmring.host import HostLook, Observer, RingLook, Seen
 from shmring.names import REPLIES
 from shmring.records import Counters, ParticipantRecord
@@ -80,7 +80,9 @@ sidecar_clients         gauge   sidecar         Clients that are there.
 sidecar_reply_bytes     gauge   sidecar         Size of rings for answers.
 sidecar_requests        counter sidecar         Requests taken by workers.
 sidecar_busy_seconds    counter sidecar         Time of workers with requests.
-sidecar_restarts        counter sidecar         Workers that were replaced."""
+sidecar_restarts        counter sidecar         Workers that were replaced.
+sidecar_moved_requests  gauge   sidecar         Requests at work that have left the ring.
+sidecar_floor_pid       gauge   sidecar,worker  Process that holds the ring while others idle."""
 
 
 def _metric(line: str) -> Metric:
@@ -198,6 +200,8 @@ class HostMetrics(Closing):
             replies = samples["sidecar_reply_bytes"]
             replies[(sidecar,)] = replies.get((sidecar,), 0) + seen.info.file_bytes
             return
+        if ring.is_parked:
+            return
         name, stats = ring.name, seen.stats
         samples["ring_slots"][(name,)] = stats["slots"]
         samples["ring_used_slots"][(name,)] = stats["used"]
@@ -236,7 +240,7 @@ class HostMetrics(Closing):
         staff = Staff.of(seen.stats["participants"])
         stopped = sum(worker["stopped"] for worker in (*staff.workers, *staff.loading))
         going = [worker for worker in staff.workers if not worker["stopped"]]
-        busy = sum(worker["hold"] is not None for worker in going)
+        busy = sum(map(staff.is_busy, going))
         loading = sum(not worker["stopped"] for worker in staff.loading)
         states = {"busy": busy, "idle": len(going) - busy, "loading": loading, "stopped": stopped}
         for state, count in states.items():
@@ -248,6 +252,9 @@ class HostMetrics(Closing):
         samples["sidecar_clients"][at] = len(staff.clients)
         samples["sidecar_reply_bytes"].setdefault(at, 0)
         samples["sidecar_restarts"][at] = staff.restarts
+        samples["sidecar_moved_requests"][at] = len(staff.moved)
+        if (worker := floor_holder(seen)) is not None:
+            samples["sidecar_floor_pid"][(sidecar, worker["name"])] = worker["pid"]
         samples["sidecar_requests"][at] = self._counted["ring_messages", (ring, "consumer")]
         self._counted["sidecar_busy_seconds", at] += passed * busy
 

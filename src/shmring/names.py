@@ -36,6 +36,7 @@ SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
 REPLIES = "reply."  # before a sidecar's name: the rings with its answers
 RING_OVERHEAD = 256 * 1024  # bytes of its file beside its slots, at most, without a schema
+PARKED = "parked."  # before a sidecar's name: the rings with requests that have left its ring
 REQUESTS = "sidecar."  # before a sidecar's name: the ring with its requests
 
 Path = str | os.PathLike[str]

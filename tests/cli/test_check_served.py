@@ -14,8 +14,10 @@ import checking
 import pytest
 from checking import check, commands, mend, says, stop
 from fixture_types import RunCommand, RunThread, Serve, Until
+from functions import numbers
 
 import shmring
+from shmring.metrics import HostMetrics
 from shmring.sidecars import SidecarClient
 
 pytestmark = pytest.mark.kill
@@ -114,6 +116,26 @@ def test_sidecar_whose_worker_hangs(
     (answer,) = asked.outcome()
     assert answer.num_rows == 1
     assert check(name, "--age", 1)[0] == 0
+
+
+def test_worker_that_keeps_the_ring_from_idle_ones_is_named(
+    name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
+) -> None:
+    serve("hold_the_gil_once", workers=2, slots=4096)
+
+    def ask() -> int:
+        with SidecarClient(name, connect_timeout=60) as client:
+            return len(list(client.map(numbers(i, 5000) for i in range(100))))
+
+    asked = [thread(ask), thread(ask)]
+    until(lambda: "stays in the ring" in check(name)[1])
+    with HostMetrics(interval=None) as metrics:
+        held = metrics.samples["sidecar_floor_pid"]
+    pid = int(held[name, "functions:hold_the_gil_once"])
+    said = says(name, 2, f"kill -9 {pid}")
+    assert f"worker {pid} (functions:hold_the_gil_once) is at request 0 of process" in said
+    mend(said)
+    assert [each.outcome() for each in asked] == [100, 100]
 
 
 MODEL = """

@@ -402,6 +402,22 @@ SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t lim
  * it begins or ends inside a message. */
 SHMRING_API int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
+struct shmring_copy {
+	void *at;
+	size_t bytes;
+};
+
+/* Releases [first, end), which must be held, and leaves a copy of it in memory of this process, at the same
+ * addresses: its readers read on, and producers get the slots. `at` is the address of one of its messages, as
+ * shmring_read() has given it. Messages that are read later lie in another map of the slots, so shmring_memory()
+ * changes. No other thread may use the ring's handle or its consumers meanwhile. On an error the range stays
+ * held: SHMRING_E_INVALID as for shmring_release; SHMRING_E_NO_MEMORY: no memory, or no addresses. */
+SHMRING_API int shmring_release_copied(shmring_consumer *consumer, uint64_t first, uint64_t end, const void *at,
+				       struct shmring_copy *copy);
+
+/* Frees a copy that nobody reads any more. */
+SHMRING_API void shmring_drop_copy(shmring *ring, const struct shmring_copy *copy);
+
 /* Hands [first, end) back, which must be held: the branch delivers it again, marked as
  * redelivered, to the next consumer that takes, or to this one. This needs a free seat: if
  * the ring has no room for another participant, this consumer's next take gets the messages,

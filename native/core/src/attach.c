@@ -200,6 +200,7 @@ void shmring_close(shmring *r)
 	} else {
 		lock_file_forget(r->locks);
 	}
+	copies_close(r);
 	munmap(r->base, r->mapped_bytes);
 	handle_free(r);
 }

@@ -426,6 +426,18 @@ static int release_any(shmring_consumer *consumer, uint64_t first, uint64_t end)
 	return SHMRING_OK;
 }
 
+int shmring_release_copied(shmring_consumer *consumer, uint64_t first, uint64_t end, const void *at,
+			   struct shmring_copy *copy)
+{
+	int status = check_usable(consumer->ring);
+
+	if (!status)
+		status = consumer_check_held(consumer, first, end);
+	if (!status)
+		status = copy_in_place(consumer->ring, first, end, at, copy);
+	return status ? status : shmring_release(consumer, first, end);
+}
+
 void shmring_count_synced(shmring_consumer *consumer, uint64_t ns)
 {
 	if (is_owned(consumer->ring))

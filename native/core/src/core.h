@@ -36,6 +36,8 @@ struct shmring {
 	void *held[MAX_PARTICIPANTS]; /* the pages with the locks of this handle's seats */
 	uint8_t *base;
 	size_t mapped_bytes; /* from there: the file, and the slots again */
+	struct older_map *older_maps; /* maps of the slots before `slots`, see copies.c; NULL: there is none */
+	uint32_t copies; /* copies in them that are still read */
 	char name[256];
 };
 
@@ -238,6 +240,10 @@ static inline bool seat_is_own(const shmring *ring, uint32_t index)
 {
 	return load_relaxed(&ring->held[index]) != NULL;
 }
+
+/* copies.c */
+int copy_in_place(shmring *ring, uint64_t first, uint64_t end, const void *at, struct shmring_copy *copy);
+void copies_close(shmring *ring);
 
 /* floor.c */
 uint64_t walk_runs(const shmring *ring, uint64_t from, uint64_t target);

@@ -315,6 +315,63 @@ RING_TEST_WITH(checksums_are_checked, .slots = 1024, .checksum = true)
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_UNAVAILABLE);
 }
 
+static void fill(uint8_t *bytes, size_t n, uint64_t salt)
+{
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = (uint8_t)(salt * 31 + i * 7 + (i >> 8));
+}
+
+RING_TEST(copies_stay_at_their_addresses_when_their_slots_are_overwritten)
+{
+	enum { BYTES = 40001, COUNT = 4 };
+	static uint8_t written[BYTES];
+	uint64_t base = shmring_claimed(r);
+
+	for (int round = 0; round < 50; round++) {
+		struct shmring_lease l[COUNT];
+		struct shmring_message message[COUNT];
+		struct shmring_copy copy[COUNT];
+
+		for (int i = 0; i < COUNT; i++) {
+			uint64_t at;
+
+			fill(written, BYTES, base + (uint64_t)i);
+			NEED(shmring_push(p, written, BYTES, KIND_BYTES, NULL) == SHMRING_OK);
+			l[i] = lease_of(m, 1);
+			at = l[i].first;
+			CHECK_IS(shmring_read(r, &at, l[i].end, &message[i]), SHMRING_OK);
+		}
+		/* Neighbours share pages; the second and third move after the first map was left. */
+		for (int i = 0; i < COUNT; i++) {
+			int k = (i + 1) % COUNT;
+
+			CHECK_IS(shmring_release_copied(m, l[k].first, l[k].end, message[k].data, &copy[k]),
+				 SHMRING_OK);
+			CHECK_IS(shmring_release_copied(m, l[k].first, l[k].end, message[k].data, &copy[k]),
+				 SHMRING_E_INVALID);
+		}
+		CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
+		for (int i = 0; i < 2 * COUNT; i++) { /* more than a lap */
+			struct shmring_lease lap;
+			struct shmring_message other;
+
+			memset(written, 0xee, BYTES);
+			NEED(shmring_push(p, written, BYTES, KIND_BYTES, NULL) == SHMRING_OK);
+			CHECK_IS(shmring_take_one(m, &lap, &other), SHMRING_OK);
+			CHECK(memcmp(other.data, written, BYTES) == 0);
+			CHECK_IS(shmring_release(m, lap.first, lap.end), SHMRING_OK);
+		}
+		for (int i = 0; i < COUNT; i++) {
+			fill(written, BYTES, base + (uint64_t)i);
+			CHECK(memcmp(message[i].data, written, BYTES) == 0);
+		}
+		for (int i = 0; i < COUNT; i++)
+			shmring_drop_copy(r, &copy[i]);
+		CHECK(!r->older_maps);
+		base = shmring_claimed(r);
+	}
+}
+
 TEST(time_is_kept_as_asked)
 {
 	uint64_t at;

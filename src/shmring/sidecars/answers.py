@@ -33,7 +33,7 @@ from shmring.arrow.batches import (
 from shmring.errors import Full, MessageTooLarge, RingNotFound, ShmringError
 from shmring.sidecars.batches import MOST_BYTES, Unchanged, as_one, batches_wanted, slices
 from shmring.sidecars.calls import Calls, arguments, is_group
-from shmring.sidecars.functions import Batching, Function, WrongRows, raised
+from shmring.sidecars.functions import Batching, Function, WrongRows, told
 from shmring.sidecars.rings import REPLY
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -186,12 +186,12 @@ class Request:
         push = client.encoder_for(piece[0]).push
         return partial(push, client.producer, *piece, prefix=head, kind=KIND_REPLY, timeout=0)
 
-    def failure(self, error: BaseException) -> Push:
-        """How the client is told that the request has failed."""
-        text = raised(error).encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
+    def failure(self, text: str) -> Push:
+        """How the client is told, by the text of an error, that the request has failed."""
+        body = text.encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
         larger = FLAG_LARGER if self.slots else 0
         head = self.head.answer(0, FLAG_ERROR | FLAG_LAST | larger, batches=self.slots)
-        return self.push(head + text, None)
+        return self.push(head + body, None)
 
     def sign(self) -> None:
         """Tell a client that has nothing of the answer that something happens."""
@@ -283,9 +283,9 @@ class Answers:
         batches = Heartbeat([request]).of(batches_from(result, self._target))
         self.publish(request, self.pieces(request, batches), spent)
 
-    def fail(self, request: Request, error: BaseException) -> None:
-        """Tell the client what the function has raised."""
-        self.publish(request, map(_raise, [error]))
+    def fail(self, request: Request, text: str) -> None:
+        """Tell the client what the function has raised, as told() has it."""
+        request.answer(push for push in [request.failure(text)])
 
     def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
         """Let the client have the pieces of an answer, into which so many ns have gone before.
@@ -303,6 +303,7 @@ class Answers:
         worked = nbytes = 0
         under_way: Piece | None = None
         held: Piece | None = None  # until it is known whether it is the last
+        failed: Push | None = None
         try:
             if request.lease.redelivered:
                 yield push(head.answer(0, FLAG_AGAIN), None)
@@ -330,7 +331,8 @@ class Answers:
         except GeneratorExit:
             raise
         except BaseException as error:  # sys.exit() in the user's function too
-            failed = request.failure(error)
+            failed = request.failure(told(error))
+        if failed is not None:  # not in the handler, which would hold the error while it waits
             if held is not None and under_way is None:  # what came before the error
                 with suppress(ShmringError):
                     yield push(head.answer(number, 0), held)
@@ -446,10 +448,6 @@ class Answers:
             except MessageTooLarge as error:
                 request.slots = error.slots
                 raise
-
-
-def _raise(error: BaseException) -> Piece:
-    raise error
 
 
 def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, cast
 
 import shmring
 from shmring.arguments import integer
+from shmring.closing import let_go
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -87,3 +88,10 @@ def raised(error: BaseException) -> str:
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOBODYS):
         frames = frames.tb_next
     return "".join(format_exception(type(error), error, frames or error.__traceback__))
+
+
+def told(error: BaseException) -> str:
+    """The text of raised(); the error's frames, which hold the request, are let go."""
+    text = raised(error)
+    let_go(error, tracebacks=True)
+    return text

@@ -26,7 +26,13 @@ from shmring.errors import (
 )
 from shmring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
 from shmring.records import Finding, ParticipantRecord
-from shmring.sidecars.wire import HEAD_BYTES, Head, reply_ring_name, request_ring_name
+from shmring.sidecars.wire import (
+    HEAD_BYTES,
+    Head,
+    parked_ring_name,
+    reply_ring_name,
+    request_ring_name,
+)
 
 # A client is a participant of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
@@ -35,6 +41,8 @@ _FOR_WORKERS = 16
 SUPERVISOR = "supervisor"
 LOADING = "loading "  # then the function's name
 CLIENT = "client"
+# Then the request that a worker is at, which has left the ring; there since it did.
+MOVED = "moved "
 # Then how many workers were replaced, and how many of them within RESTART_SECONDS; there since the
 # last of them.
 RESTARTED = "restarted "
@@ -136,6 +144,7 @@ class Staff(NamedTuple):
     loading: list[ParticipantRecord]
     supervisors: list[ParticipantRecord]
     clients: list[ParticipantRecord]
+    moved: list[ParticipantRecord]  # of workers that are at requests which have left the ring
     restarts: int  # workers that were replaced
     recent: int  # those of them that were so lately
     last_ns: int  # when the last one was
@@ -146,7 +155,7 @@ class Staff(NamedTuple):
         alive = [participant for participant in participants if participant["alive"]]
         named = {
             name: [participant for participant in alive if participant["name"].startswith(name)]
-            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED)
+            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED, MOVED)
         }
         lately = time.time_ns() - RESTART_SECONDS * 10**9
         total = recent = last = 0
@@ -159,20 +168,33 @@ class Staff(NamedTuple):
         workers = [participant for participant in alive if participant["role"] == "consumer"]
         # One whose workers end before they serve has left its entry, so that clients give up.
         supervisors = named[SUPERVISOR] or named[RESTARTED]
-        of = (named[LOADING], supervisors, named[CLIENT])
+        of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
+
+    def moved_of(self, worker: ParticipantRecord) -> ParticipantRecord | None:
+        """The entry for the request that a worker is at, if that has left the ring."""
+        return next((each for each in self.moved if each["pid"] == worker["pid"]), None)
+
+    def is_busy(self, worker: ParticipantRecord) -> bool:
+        """Whether a worker is at a request."""
+        return worker["hold"] is not None or self.moved_of(worker) is not None
 
 
 def state(ring: shmring.Ring) -> list[str]:
     """How a sidecar is, by its request ring: what each worker is at, and what is wrong."""
     participants = ring.participants()
-    at = [_at(ring, worker) for worker in Staff.of(participants).workers if not worker["stopped"]]
+    staff = Staff.of(participants)
+    at = [_at(ring, staff, worker) for worker in staff.workers if not worker["stopped"]]
     sidecar = str(ring.name).removeprefix(REQUESTS)
     return at + [each.words for each in findings(sidecar, participants)]
 
 
-def _at(ring: shmring.Ring, worker: ParticipantRecord) -> str:
+def _at(ring: shmring.Ring, staff: Staff, worker: ParticipantRecord) -> str:
     words = f"worker {worker['pid']} serves {worker['name']}"
+    moved = staff.moved_of(worker)
+    if moved is not None:
+        request = moved["name"].removeprefix(MOVED)
+        return f"{words}, and has been at {request} for more than {_age_of(moved)}"
     if worker["hold"] is None:
         return f"{words}, and waits for requests"
     request, published = request_at(ring, worker["hold"])
@@ -333,12 +355,13 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     new one, and a client that waits for a task may be killed before it sees that nobody is here.
     """
     ring.close()
-    replies = list(reply_rings(sidecar))  # before there can be a next sidecar
+    # Before there can be a next sidecar.
+    others = [*reply_rings(sidecar), *parked_rings(sidecar)]
     uuid = bytes.fromhex(ring.info.uuid)
     with suppress(RingNotFound):  # another one has its name by now, or none
         if remove(ring.path, uuid, is_used=_has_supervisor):
-            for name in replies:
-                with suppress(ShmringError):  # its client was faster
+            for name in others:
+                with suppress(ShmringError):  # its owner was faster
                     shmring.unlink(name)
 
 
@@ -348,7 +371,15 @@ def _has_supervisor(living: list[dict[str, Any]]) -> bool:
 
 def reply_rings(sidecar: str) -> Iterator[str]:
     """The names of the rings of a sidecar's clients."""
-    prefix = reply_ring_name(sidecar, "")
+    return _rings_of(reply_ring_name(sidecar, ""))
+
+
+def parked_rings(sidecar: str) -> Iterator[str]:
+    """The names of the rings with requests that have left a sidecar's ring."""
+    return _rings_of(parked_ring_name(sidecar, ""))
+
+
+def _rings_of(prefix: str) -> Iterator[str]:
     for name in shmring.rings():
         if name.startswith(prefix) and "." not in name.removeprefix(prefix):
             yield name
@@ -356,6 +387,6 @@ def reply_rings(sidecar: str) -> Iterator[str]:
 
 def sweep(sidecar: str) -> None:
     """Remove the rings of a sidecar, and of its clients, that were killed."""
-    for name in (request_ring_name(sidecar), *reply_rings(sidecar)):
+    for name in (request_ring_name(sidecar), *reply_rings(sidecar), *parked_rings(sidecar)):
         with suppress(ShmringError):
             shmring.gc(name)

@@ -36,10 +36,11 @@ from shmring.sidecars.rings import (
     SUPERVISOR,
     leave_ring,
     open_ring,
+    parked_rings,
     reply_rings,
     serving,
 )
-from shmring.sidecars.wire import check_sidecar_name, request_ring_name
+from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_ring_name
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
@@ -423,7 +424,10 @@ class Supervisor:
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # somebody else is at it
             ring.recover()
-        for name in reply_rings(self.name):
+        # Requests of this ring that have moved are their workers' to take over.
+        current = parked_ring_name(self.name, ring.info.uuid[:12])
+        parked = (name for name in parked_rings(self.name) if not name.startswith(current))
+        for name in (*reply_rings(self.name), *parked):
             with contextlib.suppress(PermissionRefused, NotARing):  # not ours
                 shmring.gc(name)
 

@@ -67,7 +67,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmring.errors import Damaged
-from shmring.names import REPLIES, REQUESTS
+from shmring.names import PARKED, REPLIES, REQUESTS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -109,6 +109,11 @@ def request_ring_name(sidecar: str) -> str:
 def reply_ring_name(sidecar: str, unique: str) -> str:
     """The ring of one client."""
     return f"{REPLIES}{sidecar}.{unique}"
+
+
+def parked_ring_name(sidecar: str, unique: str) -> str:
+    """The ring of one request that has left the sidecar's ring before it was answered."""
+    return f"{PARKED}{sidecar}.{unique}"
 
 
 # CHANGE: a new field of a request

@@ -25,7 +25,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import shmring
+from shmring._shmring import is_used
 from shmring.arguments import integer
+from shmring.closing import let_go
 from shmring.errors import (
     Empty,
     EndOfStream,
@@ -45,7 +47,9 @@ from shmring.sidecars.functions import (
     find_function,
     instantiated,
     raised,
+    told,
 )
+from shmring.sidecars.holds import Holds
 from shmring.sidecars.rings import LOADING, sweep
 from shmring.sidecars.wire import (
     FLAG_KEEPS,
@@ -74,6 +78,7 @@ class Worker:
     ring : the sidecar's request ring; it is the worker's now
     parent : process id of the supervisor; the worker ends with it
     batching : how many requests are worked on at a time; None: each alone
+    pinned : the ring is pinned for a GPU, so that its requests stay where they lie
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Worker:
         ring: shmring.Ring,
         parent: int,
         batching: Batching | None = None,
+        pinned: bool = False,
     ) -> None:
         self._function = function
         self._parent = parent
@@ -96,6 +102,7 @@ class Worker:
         self._inbox = _await_entry(
             lambda: ring.consumer(WORKERS_BRANCH, start="earliest", name=target)
         )
+        self._holds = Holds(ring, self._inbox, sidecar, moves=not pinned)
 
     def stop(self) -> None:
         """Let :meth:`run` return after the request at hand."""
@@ -107,14 +114,22 @@ class Worker:
         After an exception nothing has been released: the process must end, so
         that others get its requests.
         """
+        holds = self._holds
         swept = time.monotonic()
         while not self._stopping:
             lease = self._next(0.001 if self._behind else LOOK)
             if lease is not None:
+                holds.current = lease
+                if lease.redelivered:
+                    holds.forget_copy(lease)
                 self._serve(lease)
+                if is_used(lease):
+                    holds.leases.setdefault(lease, "")
             if self._behind:
                 for client in tuple(self._behind):
                     client.work()
+            if holds.leases:
+                holds.settle()
             if time.monotonic() - swept > LOOK:
                 swept = time.monotonic()
                 self._sweep()
@@ -185,7 +200,7 @@ class Worker:
                     lease.release()
                     return
         except BaseException as error:  # sys.exit() in the function too
-            self._answers.fail(Request(lease, head, client), error)
+            self._answers.fail(Request(lease, head, client), told(error))
             return
         spent = time.perf_counter_ns() - begun
         if is_plain:
@@ -198,6 +213,8 @@ class Worker:
         return client
 
     def _sweep(self) -> None:
+        for lease in self._holds.of_the_dead():
+            self._serve(lease)
         for reply, client in list(self._clients.items()):
             if client.is_gone():
                 del self._clients[reply]
@@ -209,11 +226,13 @@ class Worker:
         while not all(client.work() or client.is_gone() for client in self._clients.values()):
             if time.monotonic() > deadline:
                 self._inbox.abandon()  # what is not answered yet goes to another worker
+                self._holds.abandon()
                 break
             time.sleep(0.001)
         for client in self._clients.values():
             client.close()
         self._clients.clear()
+        self._holds.close()
         self._inbox.close()
         self._ring.close()
 
@@ -291,16 +310,16 @@ class Joint:
         rows = [batch.num_rows for batch in batches]
         begun, spent = time.perf_counter_ns(), 0
         cut: list[list[pa.RecordBatch]] | None = None
-        wrong: WrongRows | None = None
+        wrong: str | None = None
         heartbeat = Heartbeat(requests, requests)
         try:
             if len(batches) > 1:
                 cut = self._as_one(batches, heartbeat)
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
-            wrong = error
-        except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
-            pass
+            wrong = told(error)
+        except BaseException as error:  # one request's fault, perhaps; sys.exit() in it too
+            let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
             with suppress(RingNotFound):  # work that raised had no beat at its end
@@ -392,7 +411,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
         said = options["batching"]
         decorated: Batching | None = getattr(function, "__sidecar_batching__", None)
         batching = decorated if said is None else Batching(**said)
-        worker = Worker(function, target, ring, parent, batching)
+        worker = Worker(function, target, ring, parent, batching, options["pin"])
 
     def stop(number: int, frame: object) -> None:
         worker.stop()

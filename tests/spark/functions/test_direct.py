@@ -53,6 +53,16 @@ def test_rows_without_columns_are_cut_into_batches_too(spark, served, set_option
     assert (found["numInputRows"], found["requests"]) == (2**24 + 1, 2)
 
 
+def test_job_that_fails_leaves_its_sidecar_to_the_next_ones(spark, serve, name):
+    serve("RaisesEveryThird", slots=4096)  # whose collector is off
+    function = through(name, timeout=60)
+    rows = spark.range(500_000, numPartitions=2)
+    bad, good = (rows.selectExpr(f"3 * id + {rest} x") for rest in (0, 1))
+    assert "every third is not allowed" in failure(bad.mapInArrow(function, "x long").count)
+    for _ in range(2):  # many laps of the ring
+        assert good.mapInArrow(function, "x long").count() == 500_000
+
+
 def test_explain_says_why_mapinarrow_is_left_to_spark(spark, served):
     name = served("identity")
     frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")

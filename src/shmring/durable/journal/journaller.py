@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.arguments import branch_name, integer, seconds_of
-from shmring.closing import Closing
+from shmring.closing import Closing, let_go
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import ENTRY, JournalLog
 from shmring.errors import (
@@ -212,7 +211,7 @@ class Journal(Closing):
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
-            _let_go(error)
+            let_go(error)
         finally:
             self._adopted.clear()
             self._log.close()
@@ -338,14 +337,6 @@ class Journal(Closing):
         self._log.forget(
             max_bytes=self._retention.max_bytes, max_age=self._retention.max_age, consumed=keep
         )
-
-
-def _let_go(error: BaseException) -> None:
-    """Free the leases that the frames of a traceback hold."""
-    at: BaseException | None = error
-    while at is not None:
-        traceback.clear_frames(at.__traceback__)
-        at = at.__cause__ or at.__context__
 
 
 def _branch_of(ring: Ring) -> BranchRecord | None:

@@ -19,6 +19,7 @@ final class RequestRing implements AutoCloseable {
   private static final String SUPERVISOR = "supervisor";
   private static final String LOADING = "loading ";
   private static final String CLIENT = "client";
+  private static final String MOVED = "moved ";
 
   /** Clients leave so many places free, or an eighth: a new worker must find one. */
   private static final int FOR_WORKERS = 16;
@@ -139,14 +140,11 @@ final class RequestRing implements AutoCloseable {
   /** A text about what each of the sidecar's processes does, and for how long. */
   String describe() {
     List<String> said = new ArrayList<>();
-    for (Participant each : ring.participants()) {
+    List<Participant> all = ring.participants();
+    for (Participant each : all) {
       long pid = each.pid();
       if (isWorker(each)) {
-        String serves = String.format("worker %d serves %s, and ", pid, each.name());
-        said.add(
-            each.hold().isPresent()
-                ? serves + "is at message " + each.hold().getAsLong()
-                : serves + "waits for requests");
+        said.add(String.format("worker %d serves %s, and %s", pid, each.name(), doing(each, all)));
       } else if (each.alive() && each.name().startsWith(LOADING)) {
         String function = each.name().substring(LOADING.length());
         String age = age(each.joinedNanos());
@@ -154,6 +152,22 @@ final class RequestRing implements AutoCloseable {
       }
     }
     return said.isEmpty() ? "its supervisor has no worker just now" : String.join("; ", said);
+  }
+
+  /** Says what a worker is at. An entry of its process names a request that has left the ring. */
+  private static String doing(Participant worker, List<Participant> all) {
+    Optional<Participant> moved =
+        all.stream()
+            .filter(each -> each.alive() && each.pid() == worker.pid())
+            .filter(each -> each.name().startsWith(MOVED))
+            .findFirst();
+    if (moved.isPresent()) {
+      String request = moved.get().name().substring(MOVED.length());
+      return String.format("has been at %s for more than %s", request, age(moved.get().joinedNanos()));
+    }
+    return worker.hold().isPresent()
+        ? "is at message " + worker.hold().getAsLong()
+        : "waits for requests";
   }
 
   private static String age(long nanos) {

@@ -1,0 +1,164 @@
+/* Copies of leased messages in this process's own memory, at the addresses where their readers look: the ring gets
+ * the slots back while the readers go on.
+ *
+ * A copy replaces pages of the map in which the messages lie. So messages that are taken later lie in another map
+ * of the slots, which begins without copies. An older map stays until nothing that lies in it is held. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cells.h"
+
+struct older_map {
+	struct older_map *next;
+	uint8_t *slots;
+};
+
+static size_t map_bytes(const shmring *r)
+{
+	return 2 * r->capacity * SLOT_BYTES;
+}
+
+/* Maps the same pages once more: an old size of 0 asks for that, and needs no descriptor of the file. */
+static uint8_t *map_again(const shmring *r)
+{
+	size_t half = map_bytes(r) / 2;
+	uint8_t *to = mmap(NULL, 2 * half, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	const int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+
+	if (to == MAP_FAILED)
+		return NULL;
+	if (mremap(r->slots, 0, half, flags, to) == MAP_FAILED ||
+	    mremap(r->slots + half, 0, half, flags, to + half) == MAP_FAILED) {
+		munmap(to, 2 * half);
+		return NULL;
+	}
+	return to;
+}
+
+static bool is_first_map(const shmring *r, const uint8_t *slots)
+{
+	return slots == r->base + r->header.slots_offset;
+}
+
+/* The first map is a part of the file's, which shmring_close() unmaps: its addresses stay reserved. */
+static void unmap(const shmring *r, uint8_t *slots)
+{
+	if (is_first_map(r, slots))
+		(void)mmap(slots, map_bytes(r), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+			   -1, 0);
+	else
+		munmap(slots, map_bytes(r));
+}
+
+static bool holds_messages(const shmring *r)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (r->held[i] && load_relaxed(&r->seats[i].lease.hold) != NONE)
+			return true;
+	return false;
+}
+
+static void unmap_older(shmring *r)
+{
+	while (r->older_maps) {
+		struct older_map *map = r->older_maps;
+
+		r->older_maps = map->next;
+		unmap(r, map->slots);
+		free(map);
+	}
+}
+
+void copies_close(shmring *r)
+{
+	unmap_older(r);
+	if (!is_first_map(r, r->slots))
+		unmap(r, r->slots);
+}
+
+/* Bytes of neighbours, which may be overwritten meanwhile if no consumer of this process holds them: then this
+ * process does not read them here either. */
+__attribute__((no_sanitize("thread"))) static void copy_beside(uint8_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = *(const volatile uint8_t *)(from + i);
+}
+
+/* Puts a copy of [begin, end) in its place, with all of the pages at both ends. */
+static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t before = (uintptr_t)begin % page;
+	size_t behind = -(uintptr_t)end % page;
+	size_t bytes = before + (size_t)(end - begin) + behind;
+	uint8_t *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (copy == MAP_FAILED)
+		return fail(SHMRING_E_NO_MEMORY, "ring \"%s\": no memory for a copy of %zu bytes", r->name, bytes);
+	copy_beside(copy, begin - before, before);
+	memcpy(copy + before, begin, (size_t)(end - begin));
+	copy_beside(copy + bytes - behind, end, behind);
+	if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin - before) == MAP_FAILED) {
+		munmap(copy, bytes);
+		return fail_errno("cannot put a copy in the place of its slots", r->name);
+	}
+	return SHMRING_OK;
+}
+
+/* The map of the slots in which an address lies. */
+static uint8_t *map_of(const shmring *r, const void *at)
+{
+	const uint8_t *byte = at;
+	uint8_t *slots = r->slots;
+
+	for (const struct older_map *map = r->older_maps; map && !(slots <= byte && byte < slots + map_bytes(r));
+	     map = map->next)
+		slots = map->slots;
+	return slots;
+}
+
+/* Lets messages that are read from now on lie in a map without copies. */
+static int begin_map(shmring *r)
+{
+	struct older_map *older = malloc(sizeof *older);
+	uint8_t *slots = older ? map_again(r) : NULL;
+
+	if (!slots) {
+		free(older);
+		return fail(SHMRING_E_NO_MEMORY, "ring \"%s\": its slots cannot be mapped once more", r->name);
+	}
+	*older = (struct older_map){r->older_maps, r->slots};
+	r->older_maps = older;
+	r->slots = slots;
+	return SHMRING_OK;
+}
+
+int copy_in_place(shmring *r, uint64_t first, uint64_t end, const void *at, struct shmring_copy *copy)
+{
+	uint8_t *slots = map_of(r, at);
+	uint8_t *begin = slots + index_of(r, first) * SLOT_BYTES;
+	size_t bytes = (end - first) * SLOT_BYTES;
+
+	if (slots == r->slots)
+		RETURN_NOT_OK(begin_map(r));
+	RETURN_NOT_OK(copy_pages(r, begin, begin + bytes));
+	r->copies++;
+	*copy = (struct shmring_copy){begin, bytes};
+	return SHMRING_OK;
+}
+
+void shmring_drop_copy(shmring *r, const struct shmring_copy *copy)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = ((uintptr_t)copy->at + page - 1) / page * page;
+	uintptr_t end = ((uintptr_t)copy->at + copy->bytes) / page * page;
+
+	/* The pages at both ends may have neighbours that are read still. */
+	if (begin < end)
+		(void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+	r->copies--;
+	if (r->copies == 0 && !holds_messages(r))
+		unmap_older(r);
+}

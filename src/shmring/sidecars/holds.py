@@ -1,0 +1,286 @@
+"""The requests that a worker holds: some that it should not, some that others wait for.
+
+A ring gives its slots back in order, so a request at work stops all clients once the others have
+filled the rest of the ring. Before that it moves: into a ring of its own, from which the death of
+this worker delivers it again, as the sidecar's ring would; and into this process's own memory, at
+the addresses where the function reads it. docs/spark-design.md says how, and what comes when.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Self
+
+import pyarrow as pa
+
+import shmring
+from shmring import Consumer, Lease, Ring
+from shmring._shmring import is_released, is_used, own, slots_for
+from shmring.closing import Closing
+from shmring.errors import Empty, LimitReached, RingNotFound, ShmringError
+from shmring.sidecars.rings import MOVED, parked_rings, request_at
+from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_ring_name
+
+INTERVAL = 0.1  # seconds between looks; a request that moves was there at the look before
+_PART = 4  # a request moves if more than such a part of the ring waits behind it
+_LEAST = 1024  # slots of a ring
+_ALIGNMENT = 64  # bytes, of an Arrow body
+_PARTICIPANTS = 16  # of a request's own ring: workers that look for the dead all at once
+_ADOPTION = 0.05  # seconds until a dead worker's request is there
+_SEARCH_EVERY = 1.0  # seconds between searches for cycles that hold a request
+_SAY_EVERY = 60.0  # seconds between lines that say so
+
+
+class _Parked:
+    """A request in a ring of its own. The second message there says that it has left the first."""
+
+    def __init__(self, ring: Ring, inbox: Consumer, lease: Lease) -> None:
+        self._ring = ring
+        self._inbox = inbox
+        self.lease = lease
+        self._entry: shmring.Producer | None = None
+
+    @classmethod
+    def made(cls, request: Lease, name: str) -> Self:
+        """Copy a request into a new ring, and hold it there."""
+        slots = _LEAST
+        while slots < 2 * slots_for(len(request), True) + 2:
+            slots *= 2
+        with suppress(RingNotFound):  # a worker may have died before the sidecar's ring let it go
+            shmring.unlink(name)
+        ring = shmring.create(name, slots=slots, participants=_PARTICIPANTS, temporary=True)
+        try:
+            ring.keep()  # a worker that leaves meanwhile leaves the request to the others
+            inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
+            data = pa.py_buffer(request)
+            with ring.producer() as out:
+                out.push(data, kind=KIND_REQUEST, align=-data.address % _ALIGNMENT, timeout=0)
+            return cls(ring, inbox, inbox.lease(timeout=0))
+        except BaseException:
+            _remove(ring)
+            raise
+
+    @classmethod
+    def of_the_dead(cls, name: str, requests: Ring) -> Self | None:
+        """Hold the request in a ring whose worker has died, unless another worker is faster."""
+        with suppress(ShmringError), ExitStack() as ends:
+            ring = shmring.attach(name)
+            ends.callback(ring.close)
+            ring.recover()
+            inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
+            try:
+                lease = inbox.lease(timeout=_ADOPTION)
+            except Empty:
+                if not any(branch["orphans"] for branch in ring.branches()):
+                    ring.unlink()  # its worker died before it had copied the request
+                return None
+            if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):
+                ends.pop_all()
+                return cls(ring, inbox, lease)
+            inbox.abandon()  # the sidecar's ring delivers the request again
+        return None
+
+    def announce(self, ring: Ring, words: str) -> None:
+        """Let those who look at the sidecar's ring see that this process is at the request."""
+        with suppress(LimitReached):  # workers and clients need the room more
+            self._entry = ring.producer(f"{MOVED}{words}")
+
+    def settle(self) -> None:
+        """Note that the request has left the sidecar's ring, which delivers it no more."""
+        with self._ring.producer() as out:
+            out.push(b"", timeout=0)
+
+    def close(self) -> None:
+        """Remove the ring: the request was answered, or stays where it was."""
+        self._close_entry()
+        _remove(self._ring)
+
+    def leave(self) -> None:
+        """Leave the request to another worker."""
+        self._close_entry()
+        self._inbox.abandon()
+        self._ring.close()
+
+    def _close_entry(self) -> None:
+        if self._entry is not None:
+            self._entry.close()
+
+
+def _remove(ring: Ring) -> None:
+    with suppress(ShmringError):  # it was swept, or a worker has it
+        ring.unlink()
+    ring.close()
+
+
+def _is_held(ring: Ring, sequence: int) -> bool:
+    """Whether a sidecar's ring still holds a request, for a worker or for the next one."""
+    slot = sequence % ring.slots
+    return any(row[1] == sequence and row[4] > 0 for row in ring.rows(slot, slot + 1, 0))
+
+
+class Holds(Closing):
+    """What a worker holds of its sidecar's ring.
+
+    Parameters
+    ----------
+    ring, inbox : the sidecar's ring, and the worker in it
+    sidecar : its name
+    moves : let requests move that others wait for; not if the ring is pinned for a GPU
+    """
+
+    def __init__(self, ring: Ring, inbox: Consumer, sidecar: str, *, moves: bool = True) -> None:
+        self._ring = ring
+        self._inbox = inbox
+        self._sidecar = sidecar
+        self.current: Lease | None = None  # the request that was taken last
+        self.leases: dict[Lease, str] = {}  # the others; of those that have moved, in words
+        self._parked: dict[Lease, _Parked] = {}  # by the lease that the worker has
+        self._seen: set[Lease] = set()  # by the last look
+        self._looked_on: dict[str, Ring] = {}  # rings of requests that other workers are at
+        self._searched = self._said = -math.inf
+        self._trouble = ""
+        self._ended = threading.Event()
+        self._watch: threading.Thread | None = None
+        if moves:
+            self._watch = threading.Thread(target=self._run, name="shmring-holds", daemon=True)
+            self._watch.start()
+
+    def forget_copy(self, lease: Lease) -> None:
+        """Remove a dead worker's copy of a request that the sidecar's ring delivers again."""
+        with suppress(ShmringError):
+            shmring.unlink(self._name_for(lease))
+
+    def settle(self) -> None:
+        """Note which requests were answered. A request that something still holds is told of."""
+        kept: Lease | None = None
+        for lease in [lease for lease in self.leases if is_released(lease)]:
+            if (parked := self._parked.pop(lease, None)) is not None:
+                parked.close()
+            if is_used(lease):
+                kept = kept or lease
+            else:
+                self.leases.pop(lease, None)
+        if kept is not None:
+            self._tell_of(kept)
+
+    def _tell_of(self, lease: Lease) -> None:
+        """Let go of a request that a cycle holds; else say who holds it."""
+        now = time.monotonic()
+        if now - self._searched < _SEARCH_EVERY:
+            return
+        self._searched = now
+        gc.collect()
+        if is_used(lease) and now - self._said >= _SAY_EVERY:
+            self._said = now
+            words = self.leases[lease] or self._words_of(lease)
+            _say(
+                f"the function still holds the batch of {words}, which it has answered; a function "
+                f"that keeps a batch, or an array over one, must copy it"
+            )
+
+    # --- requests that others wait for ----------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            before = self._trouble
+            try:
+                self._look()
+                self._trouble = ""
+            except (ShmringError, OSError, MemoryError) as error:
+                self._trouble = str(error)
+            if self._trouble != before and self._trouble:
+                _say(f"a request that others wait for stays in the ring: {self._trouble}")
+
+    def _look(self) -> None:
+        seen, self._seen = self._seen, set(self.leases)
+        if self.current is not None:
+            self._seen.add(self.current)
+        for lease in sorted(seen & self._seen, key=lambda each: each.message_id):
+            hold = self._inbox.hold
+            if hold is None or self._ring.claimed - hold <= self._ring.slots // _PART:
+                break
+            if is_used(lease) and not self.leases.get(lease):
+                try:
+                    self._move(lease)
+                except ShmringError:
+                    if not is_released(lease):  # else it has just been answered
+                        raise
+
+    def _move(self, lease: Lease) -> None:
+        """Let the ring have a request's slots. The worker may answer it at any moment of this."""
+        words = self._words_of(lease)
+        if is_released(lease):  # the function keeps what was answered
+            if own(lease):
+                self.leases[lease] = words
+            return
+        parked = self._parked[lease] = _Parked.made(lease, self._name_for(lease))
+        has_moved = False
+        try:
+            has_moved = own(lease)
+            if has_moved:
+                self.leases[lease] = words
+                parked.settle()
+                parked.announce(self._ring, words)
+        finally:
+            if not has_moved and self._parked.pop(lease, None) is not None:
+                parked.close()
+
+    def _words_of(self, lease: Lease) -> str:
+        return request_at(self._ring, lease.message_id)[0]
+
+    def _name_for(self, lease: Lease) -> str:
+        unique = f"{self._ring.info.uuid[:12]}-{lease.message_id}"
+        return parked_ring_name(self._sidecar, unique)
+
+    def of_the_dead(self) -> Iterator[Lease]:
+        """Take over the requests that had moved, and whose workers have died since."""
+        prefix = parked_ring_name(self._sidecar, self._ring.info.uuid[:12])
+        names = [name for name in parked_rings(self._sidecar) if name.startswith(prefix)]
+        for name in self._looked_on.keys() - names:
+            self._looked_on.pop(name).close()
+        for name in names:
+            if not self._has_worker(name):
+                self._looked_on.pop(name).close()
+                parked = _Parked.of_the_dead(name, self._ring)
+                if parked is not None:
+                    words = Head.unpack(parked.lease, ring=name).describe()
+                    parked.announce(self._ring, words)
+                    self.leases[parked.lease] = words
+                    self._parked[parked.lease] = parked
+                    yield parked.lease
+
+    def _has_worker(self, name: str) -> bool:
+        try:
+            if name not in self._looked_on:
+                self._looked_on[name] = shmring.attach(name, read_only=True)
+            return any(each["alive"] for each in self._looked_on[name].participants())
+        except ShmringError:  # it has just been removed
+            return True
+
+    def abandon(self) -> None:
+        """Leave to other workers what was not answered."""
+        for parked in self._parked.values():
+            parked.leave()
+        self._parked.clear()
+
+    def close(self) -> None:
+        """Let go of all that was answered, and leave the rest to other workers."""
+        self._ended.set()
+        if self._watch is not None:
+            self._watch.join()
+        self.settle()
+        self.abandon()
+        for ring in self._looked_on.values():
+            ring.close()
+        self._looked_on.clear()
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # its reader is gone, or the disk is full
+        print(f"shmring: {text}", file=sys.stderr, flush=True)
