@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from layout_reader import LayoutReader
 
 import shmring
 from shmring._shmring import ends_of, wait_any
-from shmring.arguments import WAITS
+from shmring.arguments import WAITS, Wait
 
 
 @pytest.fixture
@@ -19,6 +21,10 @@ def rings(name):
         shmring.create(f"{name}-2", slots=1024, temporary=True) as third,
     ):
         yield [first, second, third]
+
+
+def test_the_wait_strategies_of_the_core_are_those_that_type_checkers_know():
+    assert get_args(Wait) == tuple(WAITS)
 
 
 @pytest.mark.parametrize("strategy", WAITS)

@@ -223,31 +223,11 @@ static const struct {
 	const char *name;
 	long value;
 } constants[] = {
-    CORE(SLOT_BYTES),
-    CORE(SLOT_FILE_BYTES),
-    CORE(MAX_PARTICIPANTS),
-    CORE(READ_ONLY),
-    CORE(FOREIGN_OWNER),
-    CORE(FOREIGN_COPY),
-    CORE(UNAVAILABLE),
-    CORE(CONTENDED),
-    CORE(KIND_END),
-    CORE(KIND_ARROW_BATCH),
-    CORE(KIND_ARROW_STREAM),
-    CORE(LATEST),
-    CORE(EARLIEST),
-    CORE(AT_SEQUENCE),
-    CORE(CLOCK_COARSE),
-    CORE(CLOCK_PRECISE),
-    CORE(CLOCK_OFF),
-    /* CHANGE: a new wait strategy */
-    CORE(WAIT_DEFAULT),
-    CORE(WAIT_SPIN),
-    CORE(WAIT_YIELD),
-    CORE(WAIT_SLEEP),
-    CORE(WAIT_FUTEX),
-    {"FULL_BLOCK", FULL_BLOCK},
-    {"FULL_RAISE", FULL_RAISE},
+    CORE(SLOT_BYTES),         CORE(SLOT_FILE_BYTES),  CORE(MAX_PARTICIPANTS),     CORE(READ_ONLY),
+    CORE(FOREIGN_OWNER),      CORE(FOREIGN_COPY),     CORE(UNAVAILABLE),          CORE(CONTENDED),
+    CORE(KIND_END),           CORE(KIND_ARROW_BATCH), CORE(KIND_ARROW_STREAM),    CORE(LATEST),
+    CORE(EARLIEST),           CORE(AT_SEQUENCE),      CORE(CLOCK_COARSE),         CORE(CLOCK_PRECISE),
+    CORE(CLOCK_OFF),          CORE(WAIT_FUTEX),       {"FULL_BLOCK", FULL_BLOCK}, {"FULL_RAISE", FULL_RAISE},
     {"FULL_DROP", FULL_DROP},
 };
 
@@ -261,6 +241,24 @@ static int intern_names(struct names *names)
 	names->max_messages = PyUnicode_InternFromString("max_messages");
 	names->export_to_c = PyUnicode_InternFromString("_export_to_c");
 	return PyErr_Occurred() ? -1 : 0;
+}
+
+/* WAITS: the number of each wait strategy, by its name. */
+static int add_waits(PyObject *module)
+{
+	PyObject *waits = PyDict_New();
+	int status = waits ? 0 : -1;
+
+	for (uint8_t i = 0; i < SHMRING_WAIT_STRATEGIES && !status; i++) {
+		PyObject *number = PyLong_FromLong(i);
+
+		status = number ? PyDict_SetItemString(waits, shmring_describe_wait(i)->name, number) : -1;
+		Py_XDECREF(number);
+	}
+	if (!status)
+		status = PyModule_AddObjectRef(module, "WAITS", waits);
+	Py_XDECREF(waits);
+	return status;
 }
 
 static int module_exec(PyObject *module)
@@ -278,7 +276,7 @@ static int module_exec(PyObject *module)
 		if (PyModule_AddObjectRef(module, types[i].name, type))
 			return -1;
 	}
-	if (PyModule_AddStringConstant(module, "JOURNAL_BRANCH", JOURNAL_BRANCH) ||
+	if (add_waits(module) || PyModule_AddStringConstant(module, "JOURNAL_BRANCH", JOURNAL_BRANCH) ||
 	    PyModule_AddStringConstant(module, "VERSION", SHMRING_VERSION))
 		return -1;
 	for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)

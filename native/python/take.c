@@ -226,10 +226,9 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 /* An answer that comes at once, as others did, is worth so long a look by an event loop. */
 #define SPIN_NS 5000
 
-/* CHANGE: a new wait strategy */
 static bool spins(const struct consumer *self)
 {
-	return self->handle.misses == 0 && self->wait <= SHMRING_WAIT_YIELD;
+	return self->handle.misses == 0 && shmring_describe_wait(self->wait)->look <= SHMRING_LOOK_YIELD;
 }
 
 /* For an event loop: a message, None, or Ellipsis: others are to have their turn first. */

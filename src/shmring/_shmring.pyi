@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 VERSION: str
-# The others of CLOCK_, WAIT_ and FULL_ are asked for by the names in arguments.py.
+# The others of CLOCK_ and FULL_ are asked for by the names in arguments.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
 SLOT_FILE_BYTES: int
@@ -22,6 +22,7 @@ UNAVAILABLE: int
 CONTENDED: int
 KIND_END: int
 WAIT_FUTEX: int
+WAITS: dict[str, int]  # the number of each wait strategy, by its name
 KIND_ARROW_BATCH: int
 KIND_ARROW_STREAM: int
 LATEST: int

@@ -30,7 +30,7 @@ def _numbers(names: Any, prefix: str) -> dict[str, int]:
 
 CLOCKS = _numbers(Clock, "CLOCK_")
 STARTS = _numbers(Start, "")
-WAITS = _numbers(Wait, "WAIT_")
+WAITS = _shmring.WAITS
 WHEN_FULL = _numbers(WhenFull, "FULL_")
 
 

@@ -469,6 +469,23 @@ enum shmring_wait_strategy {
 	SHMRING_WAIT_STRATEGIES /* their number */
 };
 
+/* How a wait looks again. */
+enum shmring_look {
+	SHMRING_LOOK_SPIN, /* at once */
+	SHMRING_LOOK_YIELD, /* when others have had the processor */
+	SHMRING_LOOK_NAP, /* after a nap */
+	SHMRING_LOOK_NEVER /* it sleeps until it is woken */
+};
+
+struct shmring_wait_strategy_info {
+	const char *name; /* as Python and the command line have it */
+	enum shmring_look look; /* before it sleeps, if it does */
+	bool sleeps; /* on a futex, until it is woken */
+};
+
+/* Describes a strategy; NULL if there is none of this number. */
+SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy);
+
 /* These wait until another try may succeed, and then return SHMRING_OK. They return
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
  * handle signals. The slice is 50 ms at most, or if many sleep on the ring about 20 ms for

@@ -80,7 +80,8 @@ enum header_option {
 	OPT_FENCES = 32, /* no membarrier(2) where it was made: full fences instead */
 	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
 	OPT_TEMPORARY = 512, /* garbage when nobody living is attached */
-	OPT_ALL = 637,
+	OPT_ALL = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES |
+	    OPT_PREFAULT | OPT_TEMPORARY,
 };
 
 /* One word that changes, alone in its cell. */

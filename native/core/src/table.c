@@ -134,9 +134,9 @@ static uint64_t count_redelivery(const shmring *r, const struct branch *b, uint6
 	struct range known[LEASES];
 
 	for (uint32_t i = 0; i < r->seat_count; i++) {
-		uint32_t state = load_acquire(&r->seats[i].id.state);
+		uint32_t state = load_relaxed(&r->seats[i].id.state);
 
-		if (!(load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1) ||
+		if (!(load_relaxed(&b->d.consumers[i / 64]) >> (i % 64) & 1) ||
 		    !(state == SEAT_ORPHAN || (state == SEAT_ACTIVE && !seat_alive(r, i))))
 			continue;
 		seat_read_ranges(&r->seats[i], known);

@@ -108,14 +108,14 @@ static void keep_away(shmring_consumer *consumer)
 /* --- waiting for one ------------------------------------------------------------------ */
 
 /* Spins (or yields, or naps) until ready, a deadline, or `until`. */
-static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
+static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t until)
 {
 	for (unsigned i = 1;; i++) {
 		if (ready(w, w->slots))
 			return true;
-		if (is_interrupted(w) || !pause_between_looks(strategy))
+		if (is_interrupted(w) || !pause_between_looks(look))
 			return false;
-		if (strategy != SHMRING_WAIT_SPIN || i % 64 == 0) {
+		if (look != SHMRING_LOOK_SPIN || i % 64 == 0) {
 			int64_t interval = load_relaxed(&w->memory->look_ns) * SPIN_LOOK_SHARE;
 
 			if (monotonic() >= until)
@@ -175,11 +175,11 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	return false;
 }
 
-static bool spin_and_sleep(const struct waiter *w, uint8_t strategy, int64_t start, int64_t until)
+static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64_t start, int64_t until)
 {
 	bool interrupted = false;
 
-	if (strategy == SHMRING_WAIT_DEFAULT && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
+	if (look == SHMRING_LOOK_SPIN && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
 	    spin_before_sleeping(w, start))
 		return true;
 	/* A full ring and a steady reader: a producer waits for a sixteenth
@@ -210,32 +210,30 @@ static int waited_in_vain(const struct waiter *w, int64_t deadline)
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 
-/* CHANGE: a new wait strategy */
 static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
 {
-	bool polls =
-	    strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP;
+	const struct shmring_wait_strategy_info *how = shmring_describe_wait(strategy);
 	int64_t start, until;
 	bool done;
 
 	RETURN_NOT_OK(check_usable(w->ring));
-	if (strategy >= SHMRING_WAIT_STRATEGIES)
+	if (!how)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (w->consumer && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN))
+	if (w->consumer && how->look == SHMRING_LOOK_SPIN)
 		keep_away(w->consumer);
-	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w))) {
+	if (ready(w, w->slots) || (how->look == SHMRING_LOOK_SPIN && !how->sleeps && spin_clockless(w))) {
 		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
 			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
 		return SHMRING_OK;
 	}
 	start = monotonic();
 	until = slice_end(w, start);
-	if (polls && start + SLICE_NS < until) /* no signal ends it */
+	if (!how->sleeps && start + SLICE_NS < until) /* no signal ends it */
 		until = start + SLICE_NS;
 	if (deadline < until)
 		until = deadline;
-	done = polls ? poll_until(w, strategy, until) : spin_and_sleep(w, strategy, start, until);
+	done = how->sleeps ? spin_and_sleep(w, how->look, start, until) : poll_until(w, how->look, until);
 	store_relaxed(&w->memory->took_ns, done ? monotonic() - start : IN_VAIN);
 	return done ? SHMRING_OK : waited_in_vain(w, deadline);
 }

@@ -148,12 +148,12 @@ static bool sleep_for_any(struct any *a, int64_t until)
 }
 
 /* Until one has something, the bell or an interrupt calls, or `until`. */
-static bool poll_for_any(const struct any *a, uint8_t strategy, int64_t until)
+static bool poll_for_any(const struct any *a, enum shmring_look look_again, int64_t until)
 {
 	for (;;) {
 		if (look(a))
 			return true;
-		if (is_called(a) || monotonic() >= until || !pause_between_looks(strategy))
+		if (is_called(a) || monotonic() >= until || !pause_between_looks(look_again))
 			return false;
 	}
 }
@@ -219,17 +219,17 @@ static bool leave(const struct any *a, int64_t start)
 	return lost;
 }
 
-/* CHANGE: a new wait strategy */
 static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
-	bool sleeps = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
+	const struct shmring_wait_strategy_info *how = &wait_strategies[strategy];
+	bool sleeps = how->sleeps;
 	int64_t start = monotonic(), until = end_of_slice(a, start, deadline, sleeps);
 	bool done = look(a);
 
 	if (!done && !is_called(a)) {
 		if (!sleeps)
-			done = poll_for_any(a, strategy, until);
-		else if (strategy == SHMRING_WAIT_DEFAULT && until > start)
+			done = poll_for_any(a, how->look, until);
+		else if (how->look == SHMRING_LOOK_SPIN && until > start)
 			done = spin(a);
 		while (sleeps && !done && monotonic() < until) {
 			bool slept = sleep_for_any(a, until);

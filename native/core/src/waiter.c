@@ -14,6 +14,21 @@
 #include "waiter.h"
 #include "wake.h"
 
+/* CHANGE: a new wait strategy */
+const struct shmring_wait_strategy_info wait_strategies[] = {
+    [SHMRING_WAIT_DEFAULT] = {"default", SHMRING_LOOK_SPIN, true},
+    [SHMRING_WAIT_SPIN] = {"spin", SHMRING_LOOK_SPIN, false},
+    [SHMRING_WAIT_YIELD] = {"yield", SHMRING_LOOK_YIELD, false},
+    [SHMRING_WAIT_SLEEP] = {"sleep", SHMRING_LOOK_NAP, false},
+    [SHMRING_WAIT_FUTEX] = {"futex", SHMRING_LOOK_NEVER, true},
+};
+static_assert(sizeof wait_strategies / sizeof *wait_strategies == SHMRING_WAIT_STRATEGIES, "a row for each");
+
+const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy)
+{
+	return strategy < SHMRING_WAIT_STRATEGIES ? &wait_strategies[strategy] : NULL;
+}
+
 /* Of those who sleep one looks for the dead, at the end of each SLICE_NS; the others
  * sleep longer, SHARE_NS for each of them, so that one of them is soon there should
  * the one who looked be gone. */

@@ -35,13 +35,15 @@ bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
 int64_t slice_end(const struct waiter *waiter, int64_t start);
 
-/* CHANGE: a new wait strategy */
-/* Of strategies that do not sleep until they are woken. False if a signal ended it. */
-static inline bool pause_between_looks(uint8_t strategy)
+extern const struct shmring_wait_strategy_info wait_strategies[];
+
+/* Pauses once, for strategies that poll instead of sleeping on a futex. Returns false if a signal interrupted it.
+ */
+static inline bool pause_between_looks(enum shmring_look look)
 {
-	if (strategy == SHMRING_WAIT_SLEEP)
+	if (look == SHMRING_LOOK_NAP)
 		return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL) == 0;
-	if (strategy == SHMRING_WAIT_SPIN)
+	if (look == SHMRING_LOOK_SPIN)
 		spin_hint();
 	else
 		sched_yield();

@@ -149,7 +149,21 @@ class Head(NamedTuple):
 
     def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> bytes:
         """The head of an answer to this request, as bytes."""
-        return _HEAD.pack(_MAGIC, _VERSION, flags, piece, *self[4:11], batches, worked)
+        return _HEAD.pack(
+            _MAGIC,
+            _VERSION,
+            flags,
+            piece,
+            self.stage,
+            self.partition,
+            self.rows,
+            self.attempt,
+            self.number,
+            self.application,
+            self.reply,
+            batches,
+            worked,
+        )
 
     def describe(self) -> str:
         """Whose it is, in words."""
