@@ -204,6 +204,32 @@ def test_daemon_sweeps_after_an_executor_that_was_killed_before_its_workers_had_
     until(lambda: not any(ring.endswith(f"-{name}") for ring in shmring.rings()), "the sweep")
 
 
+def test_daemon_sweeps_before_its_work_after_an_executor_that_was_killed_with_its_daemon(
+    child, name, until
+):
+    executor = """
+        import os, sys, shmring
+        ring = shmring.create(f"worker.{os.getpid()}-{sys.argv[1]}", slots=1024, temporary=True)
+        print(ring.name)
+        sys.stdin.readline()
+    """
+    daemon = """
+        import subprocess, sys, shmring
+        command = [sys.executable, "-m", "shmring.spark.daemon"]
+        daemon = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        daemon.stdout.read(4)  # its port
+        print(*(ring for ring in shmring.rings() if ring.endswith(f"-{sys.argv[1]}")))
+        daemon.stdin.close()
+        daemon.wait()
+    """
+    killed, lives = child(executor, name), child(executor, name)
+    left, kept = killed.line(), lives.line()
+    killed.kill()
+    assert child(daemon, name).line() == kept
+    assert left not in shmring.rings()
+    lives.say()
+
+
 def test_memory_that_a_batch_had_is_there_for_the_next_one(child):
     program = """
         import resource

@@ -62,17 +62,16 @@ def keep_freed_memory() -> None:
         libc.mallopt(_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
 
 
-def _sweep(executor: int) -> None:
-    """Remove the rings of an executor that was killed before the workers had attached to them."""
-    begun = time.monotonic()
-    prefix = f"worker.{executor}-"  # as WorkerRings.java has it
-    while left := [name for name in shmring.rings() if name.startswith(prefix)]:
-        for name in left:
-            with suppress(shmring.ShmringError):
-                shmring.gc(name)
-        if time.monotonic() - begun > _PATIENCE:
-            break
-        time.sleep(0.02)
+def _sweep(rings: str) -> bool:
+    """Remove rings of killed executors whose workers had not attached yet; whether none is left.
+
+    `rings` is how their names begin, as WorkerRings.java has it.
+    """
+    left = [name for name in shmring.rings() if name.startswith(rings)]
+    for name in left:
+        with suppress(shmring.ShmringError):
+            shmring.gc(name)
+    return not left
 
 
 pyspark.daemon.worker = _equipped_worker
@@ -80,7 +79,10 @@ pyspark.daemon.worker = _equipped_worker
 if __name__ == "__main__":
     parent = os.getppid()
     keep_freed_memory()  # the workers, its forks, have it too
+    _sweep("worker.")  # executors may have been killed with their daemons
     try:
         pyspark.daemon.manager()
     finally:
-        _sweep(parent)
+        begun = time.monotonic()
+        while not _sweep(f"worker.{parent}-") and time.monotonic() - begun < _PATIENCE:
+            time.sleep(0.02)

@@ -14,8 +14,8 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The rings of one Python worker of Spark's: one for requests, one for answers. They live as long as
- * the worker does. It takes their names away as soon as it has attached to them, and its daemon if this
- * process is killed before: so nothing of them is left in /dev/shm, whoever is killed.
+ * the worker does. The worker removes their names as soon as it has attached to them. If this process is
+ * killed before, its daemon removes them; if the daemon is killed too, the next daemon on this host.
  */
 public final class WorkerRings implements AutoCloseable {
   private static final String WORKER = "worker";
