@@ -6,6 +6,7 @@ There is no JVM: Spark's function gets each group, the conversion the same group
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import os
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 import pyspark.sql.types as sql
 import pytest
 from joined import AGGREGATES, COGROUPS, FRAMES, WINDOWS, Exchange, convert, places, read
+from pyspark.sql.conversion import PandasToArrowConversion
 
 from shmring.spark.exchange import TaskData
 
@@ -313,6 +315,16 @@ COLUMNS = [
 ]
 
 
+def _fitting(rng, values):
+    """Return a type that values are converted to without an error, for the most part."""
+    for returned in rng.sample(RETURNED, rng.choice([1, 8])):
+        schema = sql.StructType().add("c", returned)
+        with contextlib.suppress(Exception):
+            PandasToArrowConversion.convert([values], schema, timezone="UTC", arrow_cast=True)
+            break
+    return returned
+
+
 def returned_frames(rng, settings):
     names = [f"c{place}" for place in range(rng.randrange(1, 4))]
     common, rare = ([rng.choice(COLUMNS) for _ in names] for _ in range(2))
@@ -360,7 +372,9 @@ def returned_frames(rng, settings):
                 return made[[names[0], *names[:-1]]]
         return made
 
-    schema = sql.StructType([sql.StructField(name, rng.choice(RETURNED)) for name in names])
+    schema = sql.StructType()
+    for name, column in zip(names, common, strict=True):
+        schema.add(name, _fitting(rng, pd.Series(column(2))))
     frames = [
         [pa.record_batch({"id": pa.array([number] * 2)})]
         for number in range(rng.choice([1, 9, 50]))
@@ -390,7 +404,7 @@ def returned_values(rng, settings):
     udfs, bounds = [], []
     for udf in (function, lambda *given: float(given[-1].sum()))[: rng.randrange(1, 3)]:
         bounded = rng.random() < 0.4
-        returned = rng.choice(RETURNED) if udf is function else sql.DoubleType()
+        returned = _fitting(rng, pd.Series([common])) if udf is function else sql.DoubleType()
         udfs.append((udf, returned, [0, 1, 2] if bounded else [2], {}))
         bounds.append("bounded" if bounded else "unbounded")
     frames = []

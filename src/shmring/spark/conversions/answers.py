@@ -143,7 +143,7 @@ class FrameAnswers(_Answers):
 
     def _may_wait(self, layout: list[Any]) -> bool:
         return all(
-            isinstance(dtype, np.dtype) and dtype.kind in _KINDS.get(kind, "")
+            isinstance(dtype, np.dtype) and dtype.isnative and dtype.kind in _KINDS.get(kind, "")
             for kind, dtype in zip(self._types, layout, strict=True)
         )
 
