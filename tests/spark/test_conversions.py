@@ -214,5 +214,5 @@ def test_answers_of_other_dtypes_are_converted_alone():
         return frame.astype(kinds[frame["v"][0]])
 
     answers, left = _run(FRAMES, (function, LONG, places([], [0]), {}), _batches(*zip(range(1, 7))))
-    assert [batch.num_rows for batch in answers] == [2, 1, 1, 2]
+    assert [batch.num_rows for batch in answers] == [2, 1, 3]
     assert not left

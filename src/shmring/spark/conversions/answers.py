@@ -13,16 +13,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 from pyspark.worker import verify_pandas_result
 
 from shmring.spark.conversions.frames import INTEGERS
+
+_pa: Any = pa  # its stubs lack much
 
 _MOST_VALUES = 1 << 16  # values of all answers that wait: half a megabyte
 _PATIENCE = 0.05  # seconds that an answer waits
@@ -43,9 +46,10 @@ _IMMUTABLE = {bytes, type(None)}
 
 
 class _Answers:
-    """Answers that wait: all of one layout, which says how pandas stores their values."""
+    """Answers that wait: for each group its chunks, one for each column of the batch."""
 
-    def __init__(self, schema: types.StructType, settings: Any) -> None:
+    def __init__(self, fields: Sequence[types.StructField], settings: Any) -> None:
+        self._columns = [types.StructType([field]) for field in fields]
         self._convert: Callable[..., Any] = partial(
             PandasToArrowConversion.convert,
             timezone=settings.timezone,
@@ -54,9 +58,7 @@ class _Answers:
             assign_cols_by_name=settings.assign_cols_by_name,
             int_to_decimal_coercion_enabled=settings.int_to_decimal_coercion_enabled,
         )
-        self._schema = schema
-        self._layout: Any = None
-        self._held: list[Any] = []
+        self._held: list[Sequence[Any]] = []
         self._values = 0  # number of values in the answers that wait
         self._since = 0.0  # time at which the oldest of these answers came
 
@@ -65,31 +67,47 @@ class _Answers:
         """Whether there are some."""
         return bool(self._held)
 
-    def _add(self, layout: Any, answer: Any, values: int) -> list[Any]:
-        flushed = self.flush() if layout != self._layout else []
-        self._layout = layout
+    def _add(self, answer: Sequence[Any], values: int) -> list[Any]:
         now = time.monotonic()
         if not self._held:
             self._since = now
         self._held.append(answer)
         self._values += values
-        if self._values > _MOST_VALUES or now - self._since > _PATIENCE:
-            flushed += self.flush()
-        return flushed
+        is_full = self._values > _MOST_VALUES or now - self._since > _PATIENCE
+        return self.flush() if is_full else []
 
     def flush(self) -> list[Any]:
         """Return the batches of all answers that wait."""
         held, self._held, self._values = self._held, [], 0
-        if not held:
-            return []
         if len(held) > 1:
             with suppress(Exception):  # one of the answers is at fault
                 # Forbid the cast that Spark tries after an error: it changes other answers, too.
                 return [self._batch(held, arrow_cast=False)]
         return [self._batch([answer], arrow_cast=True) for answer in held]
 
-    def _batch(self, answers: list[Any], arrow_cast: bool) -> Any:
-        """Let Spark convert some answers."""
+    def _batch(self, answers: list[Sequence[Any]], arrow_cast: bool) -> Any:
+        """Let Spark convert the columns of some answers."""
+        names = [name for column in self._columns for name in column.names]
+        arrays = [
+            self._array(column, chunks, arrow_cast)
+            for column, chunks in zip(self._columns, zip(*answers, strict=True), strict=True)
+        ]
+        return _pa.RecordBatch.from_arrays(arrays, names)
+
+    def _array(self, column: types.StructType, chunks: Sequence[Any], arrow_cast: bool) -> Any:
+        """Convert a column: at once all successive chunks that pandas stores in the same way."""
+        arrays = [
+            self._convert([self._series(column, [*run])], column, arrow_cast=arrow_cast).column(0)
+            for _, run in groupby(chunks, self._storage)
+        ]
+        return arrays[0] if len(arrays) == 1 else _pa.concat_arrays(arrays)
+
+    def _storage(self, chunk: Any) -> Any:
+        """Return a key of how pandas stores the values of a chunk."""
+        raise NotImplementedError
+
+    def _series(self, column: types.StructType, chunks: list[Any]) -> Any:
+        """Make a series of chunks that are stored in the same way."""
         raise NotImplementedError
 
 
@@ -97,8 +115,9 @@ class FrameAnswers(_Answers):
     """Frames that functions return; values are copied, as a function may use a frame again."""
 
     def __init__(self, returned: types.StructType, schema: types.StructType, settings: Any) -> None:
-        super().__init__(schema, settings)
-        self._returned = returned
+        super().__init__(returned.fields, settings)
+        self._schema = schema
+        self._layout: list[Any] = []  # dtypes of the last answer that could wait
         self._types = [type(field.dataType) for field in returned.fields]
         self._names: list[str] = returned.names
         self._bytes = [i for i, kind in enumerate(self._types) if kind is types.BinaryType]
@@ -121,8 +140,9 @@ class FrameAnswers(_Answers):
                 if (layout == self._layout or self._may_wait(layout)) and all(
                     set(map(type, arrays[place])) <= _IMMUTABLE for place in self._bytes
                 ):
+                    self._layout = layout
                     copies = [np.array(getattr(array, "_ndarray", array)) for array in arrays]
-                    return self._add(layout, copies, result.size)
+                    return self._add(copies, result.size)
         flushed = self.flush()
         self._verify(result)
         return [*flushed, self._convert([result], self._schema, arrow_cast=True)]
@@ -147,14 +167,17 @@ class FrameAnswers(_Answers):
             for kind, dtype in zip(self._types, layout, strict=True)
         )
 
-    def _batch(self, answers: list[Any], arrow_cast: bool) -> Any:
-        columns = [np.concatenate(arrays) for arrays in zip(*answers, strict=True)]
-        if len(answers) > 1:
-            for kind, column in zip(self._types, columns, strict=True):
-                _check_range(kind, column)
-        series = [pd.Series(column, dtype=column.dtype, copy=False) for column in columns]
-        batch = self._convert(series, self._returned, arrow_cast=arrow_cast)
-        return ArrowBatchTransformer.wrap_struct(batch)
+    def _batch(self, answers: list[Sequence[Any]], arrow_cast: bool) -> Any:
+        return ArrowBatchTransformer.wrap_struct(super()._batch(answers, arrow_cast))
+
+    def _storage(self, chunk: Any) -> Any:
+        return chunk.dtype
+
+    def _series(self, column: types.StructType, chunks: list[Any]) -> Any:
+        values = np.concatenate(chunks)
+        if len(chunks) > 1:
+            _check_range(type(column[0].dataType), values)
+        return pd.Series(values, dtype=values.dtype, copy=False)
 
 
 def _check_range(kind: type, column: Any) -> None:
@@ -168,25 +191,24 @@ def _check_range(kind: type, column: Any) -> None:
 class ValueAnswers(_Answers):
     """Values of aggregates: for each group and function, values, and how often each is repeated."""
 
-    def __init__(self, returned: Sequence[Any], schema: types.StructType, settings: Any) -> None:
-        super().__init__(schema, settings)
-        self._are_known = all(type(kind) in _KINDS for kind in returned)
+    def __init__(self, schema: types.StructType, settings: Any) -> None:
+        super().__init__(schema.fields, settings)
+        self._are_known = all(type(field.dataType) in _KINDS for field in schema.fields)
 
     def add(self, answer: Sequence[tuple[list[Any], int]]) -> list[Any]:
         """Take the values of one group; return the batches that go now."""
-        layout = [set(map(type, values)) for values, _ in answer]
-        if self._are_known and all(len(each) == 1 and each <= _VALUES for each in layout):
+        kinds = [set(map(type, values)) for values, _ in answer]
+        if self._are_known and all(len(each) == 1 and each <= _VALUES for each in kinds):
             values, times = answer[0]
-            return self._add(layout, answer, len(answer) * len(values) * times)
+            return self._add(answer, len(answer) * len(values) * times)
         return [*self.flush(), self._batch([answer], arrow_cast=True)]
 
-    def _batch(self, answers: list[Any], arrow_cast: bool) -> Any:
-        columns = [self._column(function) for function in zip(*answers, strict=True)]
-        return self._convert(columns, self._schema, arrow_cast=arrow_cast)
+    def _storage(self, chunk: tuple[list[Any], int]) -> Any:
+        return chunk[0][0].__class__
 
-    def _column(self, groups: Sequence[tuple[list[Any], int]]) -> Any:
-        column = pd.Series(list(chain.from_iterable(values for values, _ in groups)))
-        if len(groups) > 1 and column.dtype != pd.Series(groups[0][0]).dtype:
+    def _series(self, column: types.StructType, chunks: list[tuple[list[Any], int]]) -> Any:
+        series = pd.Series(list(chain.from_iterable(values for values, _ in chunks)))
+        if len(chunks) > 1 and series.dtype != pd.Series(chunks[0][0]).dtype:
             raise TypeError
-        times = [repeated for values, repeated in groups for _ in values]
-        return column if max(times) == 1 else column.repeat(times)
+        times = [repeated for values, repeated in chunks for _ in values]
+        return series if max(times) == 1 else series.repeat(times)

@@ -154,8 +154,7 @@ class Aggregates(_Groups):
         self._functions = self._of["udfs"]
         given = [(*places, *named.values()) for _, places, named, _ in self._functions]
         self._places = sorted(set(chain.from_iterable(given)))
-        returned = [kind for *_, kind in self._functions]
-        return ValueAnswers(returned, self._of["output_schema"], self._settings)
+        return ValueAnswers(self._of["output_schema"], self._settings)
 
     def _convert(self, side: int, request: Request) -> JoinedSeries:
         return JoinedSeries(request.batch, request.rows, self._settings)
