@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from operator import index
 from typing import Any, Literal, SupportsIndex, get_args
 
@@ -19,6 +20,9 @@ Start = Literal["earliest", "latest"]
 # CHANGE: a new wait strategy
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
+
+MOST_IN_FLIGHT = 2**31 - 1  # requests that a client counts: an int in Java
+_LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # as the core has them
 
 ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 DEFAULT_START: Start = "earliest"
@@ -50,10 +54,29 @@ def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> 
     return index(value)
 
 
+def slots_of(what: str, value: object) -> int:
+    """Check a ring's number of slots before the ring is made."""
+    slots = integer(what, value, _LEAST_SLOTS, _MOST_SLOTS)
+    if slots & (slots - 1):
+        raise ValueError(f"{what} must be a power of two, not {value}")
+    return slots
+
+
 def seconds_of(what: str, value: float, most: float = math.inf) -> float:
     """Check a time; nan, which compares with nothing, would make a wait endless."""
-    if not 0 <= value <= most:
-        raise ValueError(f"{what} must be from 0 to {most:g} seconds, not {value}")
+    return _time(what, value, most, "seconds")
+
+
+def milliseconds_of(what: str, value: float) -> float:
+    """Check a time that has an end."""
+    return _time(what, value, sys.float_info.max, "milliseconds")
+
+
+def _time(what: str, value: float, most: float, unit: str) -> float:
+    if type(value) is not float and (isinstance(value, bool) or not hasattr(value, "__float__")):
+        raise TypeError(f"{what} must be a number of {unit}, not {value!r}")
+    if not 0 <= float(value) <= most:  # one of numpy would warn of a limit that it cannot hold
+        raise ValueError(f"{what} must be from 0 to {most:g} {unit}, not {value}")
     return value
 
 

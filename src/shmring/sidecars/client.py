@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import shmring
-from shmring.arguments import KIND_ARROW_STREAM, seconds_of
+from shmring.arguments import KIND_ARROW_STREAM, MOST_IN_FLIGHT, integer, seconds_of, slots_of
 from shmring.arrow.batches import BatchEncoder, Known, Piece, decode_batch, learned
 from shmring.closing import Closing
 from shmring.errors import (
@@ -88,14 +88,11 @@ class SidecarClient(Closing):
         connect_timeout: float = 10.0,
         reply_slots: int | None = None,
     ) -> None:
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
-        check_sidecar_name(name)
-        self.name = name
-        self._in_flight = in_flight
+        self.name = check_sidecar_name(name)
+        self._in_flight = integer("in_flight", in_flight, 1, MOST_IN_FLIGHT)
         self._timeout = seconds_of("timeout", timeout)
         self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
-        self._reply_slots = reply_slots
+        self._reply_slots = None if reply_slots is None else slots_of("reply_slots", reply_slots)
         self._number = 0
         self._waiting: dict[int, _Request] = {}  # in the order of the batches
         self._mapping = False

@@ -10,7 +10,7 @@ from traceback import format_exception
 from typing import Any, Self, TypeAlias, cast
 
 import shmring
-from shmring.arguments import integer
+from shmring.arguments import integer, milliseconds_of
 from shmring.closing import let_go
 
 Function: TypeAlias = Callable[..., Any]
@@ -40,9 +40,7 @@ class Batching:
                 raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
             return None
         rows = integer("max_batch_rows", max_batch_rows, 1)
-        wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
-        if not 0 <= wait < float("inf"):
-            raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
+        wait = _USUAL_WAIT if max_wait_ms is None else milliseconds_of("max_wait_ms", max_wait_ms)
         return cls(rows, float(wait) / 1000)
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from shmring.arguments import seconds_of
+from shmring.arguments import integer, seconds_of
 from shmring.errors import SidecarUnavailable
 from shmring.sidecars.functions import Batching
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
+from shmring.sidecars.wire import check_sidecar_name
 
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
@@ -57,7 +58,9 @@ class Sidecar:
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
         target_name = target if isinstance(target, str) else _target_of(target)
-        self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
+        if name is None:
+            name = str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
+        self.name = check_sidecar_name(name)
         self._supervisor = Supervisor(
             target_name,
             self.name,
@@ -188,6 +191,9 @@ def sidecar(
     The options are those of :class:`Sidecar`.
     """
     batching = Batching.of(max_batch_rows, max_wait_ms)
+    workers = integer("workers", workers, 1)
+    if name is not None:
+        check_sidecar_name(name)
 
     def mark(target: Marked) -> Marked:
         marked: Any = target

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 import shmring
-from shmring.arguments import integer
+from shmring.arguments import integer, slots_of
 from shmring.errors import (
     Contended,
     Damaged,
@@ -293,6 +293,8 @@ class Supervisor:
         check_sidecar_name(name)
         if workers is not None:
             workers = integer("workers", workers, 1)
+        if slots is not None:
+            slots = slots_of("slots", slots)
         batching = Batching.of(max_batch_rows, max_wait_ms)
         self.name = name
         self.target = target

@@ -67,7 +67,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmring.errors import Damaged
-from shmring.names import PARKED, REPLIES, REQUESTS
+from shmring.names import PARKED, REPLIES, REQUESTS, is_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -92,13 +92,20 @@ KIND_REPLY = 17
 WORKERS_BRANCH = "workers"
 
 
-def check_sidecar_name(sidecar: str) -> None:
-    """Refuse a sidecar's name with which the name of a reply ring would not fit into a head."""
+def check_sidecar_name(sidecar: object) -> str:
+    """Refuse what cannot name a sidecar's rings, and a name too long for the head of a request."""
+    if not isinstance(sidecar, str):
+        raise TypeError(f"a sidecar's name must be a str, not {sidecar!r}")
+    if not sidecar or not is_name(request_ring_name(sidecar[:_MAX_SIDECAR_NAME])):
+        raise ValueError(
+            f"{sidecar!r} cannot name a sidecar: a name has the characters A-Z a-z 0-9 . _ -"
+        )
     if len(sidecar.encode()) > _MAX_SIDECAR_NAME:
         raise ValueError(
             f"a sidecar's name has at most {_MAX_SIDECAR_NAME} bytes, because requests carry it; "
             f"{sidecar!r} has {len(sidecar.encode())}"
         )
+    return sidecar
 
 
 def request_ring_name(sidecar: str) -> str:

@@ -28,9 +28,9 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import shmring
 from shmring.arguments import number_of
@@ -45,6 +45,7 @@ _TELL_EVERY = 1.0
 _GRACE = 20.0  # seconds between SIGTERM and SIGKILL of a command, which may wait for its own
 _AGAIN = 5.0  # seconds after which a sidecar that cannot be started at all is tried again
 _NEVER = float("inf")
+_Number = TypeVar("_Number", int, float)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -161,18 +162,26 @@ class _Function(_Sidecar):
         function = options["function"]
         if not all(function.partition(":")):
             raise ValueError(f"a sidecar is named as module:function, not {function!r}")
-        rows, wait = options.get("maxBatchRows"), options.get("maxWaitMs")
-        self._start_timeout = float(options.get("timeout", "120"))
+
+        def number(option: str, kind: Callable[[str], _Number]) -> _Number | None:
+            given = options.get(option)
+            try:
+                return None if given is None else kind(given)
+            except ValueError:
+                setting = f"spark.shmring.sidecar.{name}.{option}"
+                raise ValueError(f"{setting} must be a number, not {given!r}") from None
+
+        timeout = number("timeout", float)
+        self._start_timeout = 120.0 if timeout is None else timeout
         if not self._start_timeout > 0:
             raise ValueError(f"timeout must be a time of more than 0, not {options['timeout']}")
-        workers, slots = options.get("workers"), options.get("slots")
         self._supervisor = Supervisor(
             function,
             name,
-            workers=None if workers is None else int(workers),
-            slots=None if slots is None else number_of(slots),
-            max_batch_rows=None if rows is None else int(rows),
-            max_wait_ms=None if wait is None else float(wait),
+            workers=number("workers", int),
+            slots=number("slots", number_of),
+            max_batch_rows=number("maxBatchRows", int),
+            max_wait_ms=number("maxWaitMs", float),
             pin=options.get("pin") == "true",
             apart=True,
         )

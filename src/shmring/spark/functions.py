@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from shmring.arguments import seconds_of
+from shmring.arguments import MOST_IN_FLIGHT, integer, seconds_of, slots_of
 from shmring.errors import ShmringError
 
 if TYPE_CHECKING:
@@ -37,8 +37,18 @@ class Through:
     reply_slots: int | None
 
     def __post_init__(self) -> None:
-        seconds_of("timeout", self.timeout)
-        seconds_of("connect_timeout", self.connect_timeout)
+        from shmring.sidecars.wire import check_sidecar_name
+
+        slots = self.reply_slots
+        checked = {
+            "name": check_sidecar_name(self.name),
+            "in_flight": integer("in_flight", self.in_flight, 1, MOST_IN_FLIGHT),
+            "timeout": float(seconds_of("timeout", self.timeout)),
+            "connect_timeout": float(seconds_of("connect_timeout", self.connect_timeout)),
+            "reply_slots": None if slots is None else slots_of("reply_slots", slots),
+        }
+        for option, value in checked.items():
+            object.__setattr__(self, option, value)  # numpy's numbers cannot be JSON
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Through, astuple(self)
@@ -115,9 +125,9 @@ def through(
         are still loading, or if the sidecar has no room for another client
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
-    reply_slots : size of each task's reply ring, in slots of 300 bytes. None: 4,096, and with the
-        jar up to 65,536 as the requests under way need them, and enough for any row; less if
-        /dev/shm has little memory
+    reply_slots : size of each task's reply ring, in slots of 300 bytes: a power of two, at least
+        1,024. None: 4,096, and with the jar up to 65,536 as the requests under way need them, and
+        enough for any row; less if /dev/shm has little memory
 
     Raises
     ------

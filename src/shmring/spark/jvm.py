@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shmring
 from shmring import __version__
+from shmring.arguments import integer, seconds_of, slots_of
 from shmring.errors import ShmringError
 from shmring.extras import need
 
@@ -109,6 +110,21 @@ def configure(
     MissingExtra : pyspark is not installed
     """
     need("pyspark", "a Spark session", "spark")
+    from shmring.sidecars.functions import Batching
+    from shmring.sidecars.wire import check_sidecar_name
+
+    for name in sidecars or ():
+        check_sidecar_name(name)
+    if workers is not None:
+        workers = integer("workers", workers, 1)
+    if slots is not None:
+        slots = slots_of("slots", slots)
+    if timeout is not None and not seconds_of("timeout", timeout) > 0:
+        raise ValueError("timeout must be more than 0 seconds: the workers have to load")
+    Batching.of(max_batch_rows, max_wait_ms)
+    for switch, value in {"shared": shared, "pin": pin, "functions": functions}.items():
+        if not isinstance(value, bool) and (value is not None or switch != "functions"):
+            raise TypeError(f"{switch} must be True or False, not {value!r}")
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
     is_drivers_python = _leaves_python_to_driver(given)
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}

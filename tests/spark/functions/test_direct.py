@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools as tools
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from direct import (
     shown_of,
 )
 from programs import python
+from pyspark.errors import IllegalArgumentException
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import functions
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
@@ -443,3 +445,22 @@ def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, se
     assert [row.y for row in whole.select(udf("x").alias("y")).collect()] == [
         row.x for row in whole.collect()
     ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("in_flight", value) for value in (0, -1, 2**31, "3", None, True, 1.5)],
+        *[("timeout", value) for value in (-1.0, float("nan"), "5", None)],
+        *[("reply_slots", value) for value in (0, -1, "4096")],
+        *[("name", value) for value in (5, None)],
+    ],
+)
+def test_option_that_python_does_not_send_is_an_error_in_java(spark, option, value):
+    """As a pickle of another version may have it; Python checks what a user gives."""
+    good = through("nobody")
+    said = json.loads(good.described.removeprefix("shmring.through"))
+    kind = type(f"shmring.through{json.dumps({**said, option: value})}", (type(good),), {})
+    frame = spark.range(3).mapInArrow(kind("nobody", 3, 1.0, 0.0, None), "id long")
+    with pytest.raises(IllegalArgumentException, match=f"{option} cannot be"):
+        frame.collect()

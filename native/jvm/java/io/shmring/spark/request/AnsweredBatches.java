@@ -149,6 +149,10 @@ public final class AnsweredBatches implements AutoCloseable {
       answering.endInput();
     }
     if (answering.isOver()) {
+      if (more && call instanceof SidecarCall) { // a Python function may leave its input unread
+        throw new IllegalStateException(
+            String.format("%s: the task ended before all its rows were sent", call));
+      }
       close();
       return;
     }

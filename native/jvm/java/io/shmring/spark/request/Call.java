@@ -12,6 +12,7 @@ import java.io.Serializable;
 import java.util.Arrays;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.api.python.ChainedPythonFunctions;
@@ -115,11 +116,24 @@ public sealed interface Call extends Serializable {
         throw new IOException("no call");
       }
       return new SidecarCall(
-          call.path("name").textValue(),
-          call.path("in_flight").intValue(),
-          call.path("timeout").doubleValue(),
-          call.path("connect_timeout").doubleValue(),
-          call.path("reply_slots").longValue());
+          option(call, "name", JsonNode::isTextual).textValue(),
+          option(call, "in_flight", value -> value.isInt() && value.intValue() > 0).intValue(),
+          option(call, "timeout", SidecarCall::isTime).doubleValue(),
+          option(call, "connect_timeout", SidecarCall::isTime).doubleValue(),
+          option(call, "reply_slots", value -> value.isNull() || value.longValue() > 0).longValue());
+    }
+
+    private static JsonNode option(JsonNode call, String name, Predicate<JsonNode> isValid) {
+      JsonNode value = call.path(name);
+      if (!isValid.test(value)) {
+        throw new IllegalArgumentException(
+            String.format("shmring.spark.through(): %s cannot be %s", name, value));
+      }
+      return value;
+    }
+
+    private static boolean isTime(JsonNode value) {
+      return value.isNumber() && value.doubleValue() >= 0; // never of NaN
     }
 
     @Override
