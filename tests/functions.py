@@ -527,6 +527,20 @@ class Keeps:
         return pa.record_batch({"sum": [pc.sum(kept.column(0)).as_py() for kept in self.kept]})
 
 
+class SaysWhenReady:
+    """Is ready while the marker is there."""
+
+    def warm_up(self) -> None:
+        self._marker = Path(os.environ["SHMRING_TEST_MARKER"])
+        self._marker.with_suffix(".warm").touch()
+
+    def ready(self) -> bool:
+        return self._marker.exists()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
 def wait_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Waits for the marker over the batch that begins with 7; `.calls` counts these calls."""
     if batch.column(0)[0].as_py() == 7:

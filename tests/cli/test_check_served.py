@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import checking
+import pyarrow as pa
 import pytest
 from checking import check, commands, mend, says, stop
 from fixture_types import RunCommand, RunThread, Serve, Until
@@ -19,6 +20,7 @@ from functions import numbers
 import shmring
 from shmring.metrics import HostMetrics
 from shmring.sidecars import SidecarClient
+from shmring.sidecars.rings import serving
 
 pytestmark = pytest.mark.kill
 ring = checking.ring
@@ -96,8 +98,6 @@ def test_sidecar_whose_workers_are_stopped(name: str, serve: Serve, until: Until
 def test_sidecar_whose_worker_hangs(
     name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
 ) -> None:
-    import pyarrow as pa
-
     (pid,) = serve("wait_for_marker", workers=1).pids
 
     def ask() -> list[pa.RecordBatch]:
@@ -116,6 +116,33 @@ def test_sidecar_whose_worker_hangs(
     (answer,) = asked.outcome()
     assert answer.num_rows == 1
     assert check(name, "--age", 1)[0] == 0
+
+
+def test_model_that_says_when_it_is_ready(
+    name: str, serve: Serve, thread: RunThread, until: Until, marker: Path
+) -> None:
+    def ask() -> list[pa.RecordBatch]:
+        with SidecarClient(name, connect_timeout=60) as client:
+            return list(client.map([numbers(0)]))
+
+    loads = "has been loading functions:SaysWhenReady for"
+    started = thread(lambda: serve("SaysWhenReady"))
+    until(marker.with_suffix(".warm").exists)
+    until(lambda: loads in check(name)[1])
+    asked = thread(ask)
+    marker.touch()
+    started.outcome()
+    assert asked.outcome() == [numbers(0)]
+    until(lambda: check(name)[0] == 0)
+    marker.unlink()  # it loads anew, say
+    until(lambda: loads in check(name)[1])
+    asked = thread(ask)
+    with shmring.attach(f"sidecar.{name}", read_only=True) as requests:
+        until(lambda: requests.stats()["branches"][0]["waiting"] == 1, "the request")
+        assert [worker["hold"] for worker in serving(name)] == [None]
+    marker.touch()
+    assert asked.outcome() == [numbers(0)]
+    until(lambda: check(name)[0] == 0)
 
 
 def test_worker_that_keeps_the_ring_from_idle_ones_is_named(

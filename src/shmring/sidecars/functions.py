@@ -66,6 +66,19 @@ def instantiated(function: Any, target: str) -> Function:
     return function
 
 
+def warm_up(function: Function) -> None:
+    """Let a model that has a method warm_up() do what its first calls would pay for."""
+    method: object = getattr(function, "warm_up", None)
+    if callable(method):
+        method()
+
+
+def readiness_of(function: Function) -> Callable[[], object] | None:
+    """The model's method ready(), which says whether it can be called; None: it always can."""
+    method: object = getattr(function, "ready", None)
+    return method if callable(method) else None
+
+
 def _folder(module: Any) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 

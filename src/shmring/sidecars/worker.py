@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -47,7 +47,9 @@ from shmring.sidecars.functions import (
     find_function,
     instantiated,
     raised,
+    readiness_of,
     told,
+    warm_up,
 )
 from shmring.sidecars.holds import Holds
 from shmring.sidecars.rings import LOADING, sweep
@@ -61,6 +63,7 @@ from shmring.sidecars.wire import (
 
 Entry = TypeVar("Entry")
 
+_PAUSE = 0.05  # seconds between questions whether the model is ready
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
 
 
@@ -91,6 +94,8 @@ class Worker:
         pinned: bool = False,
     ) -> None:
         self._function = function
+        self._target = target
+        self._is_ready = readiness_of(function)
         self._parent = parent
         self._clients: dict[bytes, Client] = {}
         self._behind: set[Client] = set()  # with answers that wait for room
@@ -132,12 +137,24 @@ class Worker:
                 holds.settle()
             if time.monotonic() - swept > LOOK:
                 swept = time.monotonic()
+                if self._is_ready is not None and not self._is_ready():
+                    self._await_ready(self._is_ready)
                 self._sweep()
                 if os.getppid() != self._parent:
                     break
         if self._joint is not None:
             self._joint.work()
         self._leave()
+
+    def _await_ready(self, is_ready: Callable[[], object]) -> None:
+        """Take no request until the model can be called again; others see that it loads."""
+        with ExitStack() as ends:
+            with suppress(LimitReached):  # workers and clients need the room more
+                ends.enter_context(self._ring.producer(LOADING + self._target))
+            while not self._stopping and os.getppid() == self._parent and not is_ready():
+                for client in tuple(self._behind):
+                    client.work()
+                time.sleep(_PAUSE)
 
     def _next(self, wait: float) -> shmring.Lease | None:
         """The next request, if one comes before there is something else to do."""
@@ -405,6 +422,10 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
         workers = integer("workers", getattr(found, "__sidecar_workers__", 1), 1)
         _tell(ready, b"%d\n" % workers)
         function = instantiated(found, target)
+        warm_up(function)
+        is_ready = readiness_of(function)
+        while is_ready is not None and not is_ready():  # the supervisor waits for a while
+            time.sleep(_PAUSE)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
         if options["pin"]:
             ring.pin()
