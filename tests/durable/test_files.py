@@ -353,3 +353,19 @@ def test_a_version_that_the_checksum_does_not_confirm_is_damage(tmp_path: Path) 
     with PersistentQueue(tmp_path / "q", damage="cut") as q:
         assert q.recovered is not None
         assert len(q) == 0
+
+
+@pytest.mark.parametrize("kind", [PersistentQueue, AppendOnlyQueue])
+def test_a_draft_that_another_user_makes_meanwhile_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Callable[[Path], object]
+) -> None:
+    remove = Disk.remove
+
+    def plant(disk: Disk, path: str) -> None:
+        remove(disk, path)
+        if path.endswith(".tmp"):
+            Path(path).write_text("planted")
+
+    monkeypatch.setattr(Disk, "remove", plant)
+    with pytest.raises(PermissionRefused, match="another process has made this file"):
+        kind(tmp_path / "q")

@@ -374,14 +374,28 @@ class Disk:
         return File(path, flags | made, self._mode)
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Make an empty file with the mode of another one, if there is that one."""
-        with _in_words(target), suppress(FileNotFoundError):
-            mode = stat.S_IMODE(os.stat(source).st_mode)
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
+        """Make an empty file with the mode of another one; without that one, as any new file.
+
+        Raises
+        ------
+        PermissionRefused : another process has made the file meanwhile
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        mode = None
+        try:
+            with _in_words(target):
+                with suppress(FileNotFoundError):
+                    mode = stat.S_IMODE(os.stat(source).st_mode)
+                fd = os.open(target, flags, self._mode if mode is None else 0o600)
+        except FileExistsError as error:
+            raise PermissionRefused(
+                error.errno, "another process has made this file; use another folder", target
+            ) from error
+        try:
+            if mode is not None:
                 os.fchmod(fd, mode)
-            finally:
-                os.close(fd)
+        finally:
+            os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""
