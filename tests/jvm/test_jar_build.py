@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from programs import ended
 
 import shmring
-from shmring.spark import jar_path
+from shmring.spark import jar_path, jvm
 
 NATIVE = Path(__file__).parents[2] / "native"
 ASK = """
@@ -61,6 +62,50 @@ def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name
     with shmring.create(name, slots=2048, temporary=True):
         found = ended("java", "-cp", made, program, name)
     assert found.stdout.strip() == "2048", found.stderr
+
+
+@pytest.fixture
+def kept(installation: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A jar in the cache, made under a umask that forbids nothing."""
+
+    def run(*command: str) -> None:
+        if "--create" in command:
+            Path(command[command.index("--file") + 1]).write_bytes(b"jar")
+
+    monkeypatch.setattr(jvm, "_run", run)
+    monkeypatch.setattr(shmring, "__file__", str(installation))
+    before = os.umask(0)
+    try:
+        return Path(jar_path())
+    finally:
+        os.umask(before)
+
+
+def test_nobody_else_may_write_what_the_cache_keeps(kept: Path) -> None:
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    for folder in (kept.parent, kept.parent.parent, kept.parent.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert Path(jar_path()) == kept
+
+
+@pytest.mark.parametrize("place", ["jar", "folder", "cache"])
+@pytest.mark.parametrize("fault", ["mode", "link", "owner"])
+def test_jar_that_another_user_may_have_planted_is_refused(
+    kept: Path, place: str, fault: str
+) -> None:
+    path = {"jar": kept, "folder": kept.parent, "cache": kept.parent.parent}[place]
+    if fault == "mode":
+        path.chmod(0o777)
+    elif fault == "link":
+        path.rename(path.with_name("elsewhere"))
+        path.symlink_to("elsewhere")
+    elif os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+    else:
+        pytest.skip("wants a file of another user")
+    with pytest.raises(shmring.ShmringError, match="not loaded from the cache") as caught:
+        jar_path()
+    assert f"other users may write {path} (owner" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import platform
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -260,10 +261,13 @@ def kept_jar(sources: Path) -> Path:
     folder = _cache() / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
     jar = folder / "shmring.jar"
     if jar.exists():
-        return jar
+        return _checked(jar)
     tools = _find_tools()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for own in (folder.parent, folder):
+            own.mkdir(mode=0o700, exist_ok=True)
+            _check_own(own)
         with open(folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds the jar of the first one
             if not jar.exists():
@@ -275,7 +279,24 @@ def kept_jar(sources: Path) -> Path:
                 _make(sources, spark, tools, jar)
     except OSError as error:
         raise ShmringError(f"the jar for Spark cannot be kept in {folder}: {error}") from error
+    return _checked(jar)
+
+
+def _checked(jar: Path) -> Path:
+    """Check a kept jar and its folders before the JVM runs what is in it."""
+    for own in (jar.parent.parent, jar.parent, jar):
+        _check_own(own)
     return jar
+
+
+def _check_own(path: Path) -> None:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise ShmringError(
+            f"the jar for Spark is not loaded from the cache: other users may write {path} (owner "
+            f"{found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); remove it, or set "
+            "XDG_CACHE_HOME to a folder of your own"
+        )
 
 
 def _cache() -> Path:
@@ -335,6 +356,7 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
             *(tools.jar, "--create", "--file", str(new), "--manifest", str(manifest)),
             *("-C", str(tree), "."),
         )
+        new.chmod(0o600)  # whatever the umask
         os.replace(new, jar)
 
 
