@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,11 @@ POM = """\
   <name>shmring</name>
   <description>Rings in shared memory for Java and Spark. Spark's and Arrow's classes are those
     of the Spark that uses it: nothing else is needed.</description>
+  <url>{urls[Homepage]}</url>
+  <scm>
+    <url>{urls[Repository]}</url>
+    <connection>scm:git:{urls[Repository]}</connection>
+  </scm>
   <licenses>
     <license>
       <name>Apache-2.0</name>
@@ -45,6 +51,12 @@ def version() -> str:
     found = re.search(r'#define SHMRING_VERSION "(.+?)"', header)
     assert found is not None
     return found[1]
+
+
+def urls() -> dict[str, str]:
+    """The project's addresses, from the one place where they stand."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project["urls"]
 
 
 def _run(*command: object) -> None:
@@ -87,7 +99,7 @@ def publish(jar: Path, spark_jars: Path, work: Path, repository: Path) -> Path:
     shutil.copy(jar, place / f"{stem}.jar")
     _packed(sources, place / f"{stem}-sources.jar")
     _packed(docs, place / f"{stem}-javadoc.jar")
-    pom = POM.format(group=GROUP, artifact=ARTIFACT, version=number)
+    pom = POM.format(group=GROUP, artifact=ARTIFACT, version=number, urls=urls())
     (place / f"{stem}.pom").write_text(pom)
     for file in list(place.iterdir()):
         digest = hashlib.sha1(file.read_bytes()).hexdigest()
