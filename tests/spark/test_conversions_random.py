@@ -54,7 +54,11 @@ def _outcome(batches):
     if not given:
         return None
     table = pa.Table.from_batches(given)
-    return str(table.schema), repr(table.to_pylist())
+    columns = [  # some instants are none that Python knows
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        for column in table.flatten().columns
+    ]
+    return str(table.schema), repr([column.to_pylist() for column in columns])
 
 
 def compare(rng, kind, udfs, sides, settings, windows=()):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import types
@@ -336,3 +337,18 @@ def test_many_groups_of_all_sizes(spark, set_option, query):
         ways.append(sorted(outcome(_many(rows)[query]())))
     assert ways[1] == ways[0]
     assert len(ways[0]) > 700
+
+
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_conversions_replace_sparks_unless_they_are_off(spark, set_option, switch):
+    set_option(FUNCTIONS, "on")
+    set_option("spark.shmring.conversions", switch)
+
+    def callers(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(t=" ".join(each.function for each in inspect.stack()))
+
+    rows = spark.range(100, numPartitions=1).selectExpr("id", "'' t")
+    told = rows.groupBy((col("id") % 50).alias("key")).applyInPandas(callers, rows.schema)
+    by_conversion = ["_compute" in row["t"].split() for row in told.collect()]
+    assert len(by_conversion) == 100
+    assert any(by_conversion) == (switch == "on")
