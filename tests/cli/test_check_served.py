@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -160,7 +161,9 @@ def test_worker_that_keeps_the_ring_from_idle_ones_is_named(
         held = metrics.samples["sidecar_floor_pid"]
     pid = int(held[name, "functions:hold_the_gil_once"])
     said = says(name, 2, f"kill -9 {pid}")
-    assert f"worker {pid} (functions:hold_the_gil_once) is at request 0 of process" in said
+    # Two workers race for the first call, so any of the first requests may be the one.
+    at = rf"worker {pid} \(functions:hold_the_gil_once\) is at request \d of process {os.getpid()},"
+    assert re.search(at, said), said
     mend(said)
     assert [each.outcome() for each in asked] == [100, 100]
 
