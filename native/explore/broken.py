@@ -102,13 +102,6 @@ BREAKS = [
         "a producer laps two consumers, one of which may die",
     ),
     Break(
-        "an adoption is not marked",
-        "adopt.c",
-        "\tstore_relaxed(&s->lease.adopt_from, from + 1);",
-        "\t;",
-        "leases of the dead: two adopt, one may die",
-    ),
-    Break(
         "the dead hold producers on a branch with drop_oldest",
         "floor.c",
         "if (holds_only && load_acquire",
