@@ -286,13 +286,6 @@ BREAKS = [
         "asleep: a producer and a consumer wake each other",
     ),
     Break(
-        "a lease on its way back is marked nowhere",
-        "orphans.c",
-        "\tstore_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);",
-        "",
-        "one hands back to the other, and may die",
-    ),
-    Break(
         "a lease is struck before an orphan records it",
         "nack.c",
         "\torphan_record(r, s,",
@@ -306,13 +299,6 @@ BREAKS = [
         "\t\torphan_record(r, s,",
         "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
         "two dead of one branch are recovered by one that may die",
-    ),
-    Break(
-        "ranges are merged beside a lease on its way",
-        "orphans.c",
-        "\tif (before && before != index + 1 && is_moving(r, before - 1))\n\t\treturn;\n",
-        "",
-        "leases of the dead beside one more dead: two adopt, one may die",
     ),
     Break(
         "who takes over an orphan's seat does not give again what it holds",
