@@ -30,6 +30,7 @@ QUESTIONS = {
     "arrow": "benchmarks.arrow_batches",
     "spark": "benchmarks.spark_sidecar",
     "spark-unchanged": "benchmarks.spark_unchanged",
+    "driver": "benchmarks.spark_driver",
     "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",

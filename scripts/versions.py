@@ -32,7 +32,7 @@ IN_JVM = (
     *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
     *("tests/spark/test_unchanged.py", "tests/spark/test_unchanged_cases.py"),
     *("tests/spark/test_unchanged_windows.py", "tests/spark/test_unchanged_tables.py"),
-    "tests/spark/test_plugin.py",
+    *("tests/spark/test_plugin.py", "tests/spark/test_driver.py"),
     "tests/spark/functions/test_direct.py",
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
     "tests/spark/functions/test_direct_generated.py",

@@ -22,6 +22,7 @@ from shmring.spark import configure, jar_path
 
 PLUGIN = "io.shmring.spark.ShmringPlugin"
 SWITCH = "spark.shmring.functions"
+COLLECT = "spark.shmring.driver"
 
 
 @pytest.fixture
@@ -47,8 +48,12 @@ def configured(monkeypatch):
 
 
 def test_jar_and_switch_are_all_that_a_session_without_sidecars_gets(configured):
-    assert configured() == {"spark.jars": jar_path(), SWITCH: "on"}
-    assert configured(functions=False) == {"spark.jars": jar_path(), SWITCH: "off"}
+    assert configured() == {"spark.jars": jar_path(), SWITCH: "on", COLLECT: "on"}
+    alone = {"spark.jars": jar_path(), SWITCH: "off", COLLECT: "on"}
+    assert configured(functions=False) == alone
+    assert configured(driver=False)[COLLECT] == "off"
+    assert configured({COLLECT: "off"})[COLLECT] == "off"
+    assert configured({COLLECT: "off"}, driver=True)[COLLECT] == "on"
     assert configured({SWITCH: "off"})[SWITCH] == "off"
     assert configured({SWITCH: "off"}, functions=True)[SWITCH] == "on"
     assert configured({"spark.jars": "a.jar"})["spark.jars"] == f"{jar_path()},a.jar"
@@ -85,6 +90,7 @@ def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, modu
         "spark.plugins": PLUGIN,
         "spark.files": module,
         SWITCH: "on",
+        COLLECT: "on",
     }
     for name, function in sidecars.items():
         of_sidecar = {"function": function, "workers": "2", "slots": "4096", "timeout": "60"}

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
 _FUNCTIONS = "spark.shmring.functions"
+_DRIVER = "spark.shmring.driver"
 
 
 def jar_path() -> str:
@@ -71,6 +73,7 @@ def configure(
     shared: bool = False,
     pin: bool = False,
     functions: bool | None = None,
+    driver: bool | None = None,
 ) -> SparkSession.Builder:
     """Let a session's Python functions take batches from rings, and have rings as its tables.
 
@@ -103,6 +106,9 @@ def configure(
         earlier session of this process, and yes if it says nothing. The executors' Python needs
         shmring. In a local session that names no Python, it is the driver's: this sets
         ``PYSPARK_PYTHON``
+    driver : whether ``df.toArrow()`` and ``df.toPandas()`` get their batches in memory that tasks
+        on the driver's host share with this process. None: as ``spark.shmring.driver`` says, and
+        yes if it says nothing
 
     Raises
     ------
@@ -153,8 +159,9 @@ def configure(
                 wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
     elif options:
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
-    said = {True: "on", False: "off", None: given.get(_FUNCTIONS, "on")}
-    wanted[_FUNCTIONS] = said[functions]
+    for switch, choice in {_FUNCTIONS: functions, _DRIVER: driver}.items():
+        wanted[switch] = {True: "on", False: "off", None: given.get(switch, "on")}[choice]
+    import_module("shmring.spark.driver").equip()  # also a session that turns the switch on later
     if wanted[_FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
         os.environ["PYSPARK_PYTHON"] = sys.executable

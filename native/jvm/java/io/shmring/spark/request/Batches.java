@@ -396,8 +396,12 @@ public final class Batches implements AutoCloseable {
 
     /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
     public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
-      Iterator<InternalRow> stage = children.get(0);
-      RowInput rows = new RowInput(stage, (OfRows) handler);
+      return ofStage(children.get(0), (OfRows) handler);
+    }
+
+    /** The same for rows that bring no answers. */
+    static Input ofStage(Iterator<InternalRow> stage, OfRows sent) {
+      RowInput rows = new RowInput(stage, sent);
       if (stage.hasNext()) {
         InternalRow first = stage.next();
         if (first instanceof RowSink sink) {
@@ -415,7 +419,12 @@ public final class Batches implements AutoCloseable {
 
     /** Batches of columns. */
     public static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
-      return new ColumnInput(children.get(0));
+      return ofColumns(children.get(0));
+    }
+
+    /** The same for columns that bring no answers. */
+    static Input ofColumns(Iterator<ColumnarBatch> batches) {
+      return new ColumnInput(batches);
     }
 
     abstract boolean hasNext();

@@ -43,8 +43,8 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     this.child = child;
   }
 
-  /** Whether this is how a child's rows can be sent. */
-  static boolean takes(SparkPlan child) {
+  /** Whether generated code can write a child's rows into batches. */
+  public static boolean takes(SparkPlan child) {
     SQLConf conf = child.conf();
     return conf.wholeStageEnabled()
         && !conf.arrowUseLargeVarTypes()

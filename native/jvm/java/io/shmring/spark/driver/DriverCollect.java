@@ -1,0 +1,281 @@
+package io.shmring.spark.driver;
+
+import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.job.DriverFiles;
+import io.shmring.spark.request.CollectTask;
+import io.shmring.spark.request.CollectTask.Head;
+import io.shmring.spark.request.CollectTask.Source;
+import io.shmring.spark.sidecar.RowsToArrowExec;
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.Serializable;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkException;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.python.PythonRDD$;
+import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.InputAdapter;
+import org.apache.spark.sql.execution.QueryExecution$;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.arrow.ArrowBatchStreamWriter;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.util.Utils;
+import scala.Function0;
+import scala.Function2;
+import scala.Option;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Collects a query's result for the driver's Python, as {@code Dataset.collectAsArrowToPython} does,
+ * but by tasks that write their batches into the driver's files. Python's end is
+ * shmring/spark/driver.py.
+ *
+ * <p>Python reads from the socket: the byte {@link #OURS}; Spark's own stream, of the schema and the
+ * batches that came in tasks' results, as they came; the number of parts; and the parts, in the order
+ * of the rows.
+ */
+public final class DriverCollect {
+  private static final String SWITCH = "spark.shmring.driver";
+  private static final String MOST_BYTES = "spark.shmring.driver.maxBytes";
+  private static final String SPARKS_MOST_BYTES = "spark.driver.maxResultSize";
+  private static final String COMPRESSION = "spark.sql.execution.arrow.compression.codec";
+  private static final String ACTION = "collectAsArrowToPython"; // as listeners see Spark's own
+  private static final String QUERY_ID = "spark.sql.dataset.queryExecutionId";
+
+  private static final String NO_LIMIT =
+      "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
+
+  private static final int OURS = 'S'; // an Arrow stream begins with ff
+
+  // More bytes of batches come faster by a file than in a task's result.
+  private static final long MOST_INLINE = 256 * 1024;
+
+  // Results of all tasks have no more together: they go through the driver's heap.
+  private static final long MOST_INLINE_OF_ALL = 32 << 20;
+
+  /**
+   * A task's part of the result.
+   *
+   * @param first number of the first of its batches in the stream; they come after those in the file
+   */
+  private record Part(Head head, int first, int count) {}
+
+  private final QueryExecution query;
+  private final StructType schema;
+  private final SQLConf settings;
+  private final SparkContext context;
+  private final String limit; // in words
+  private final DriverFiles files;
+
+  // Written by one thread, which tells this class of tasks.
+  private final Map<Integer, Part> parts = new TreeMap<>(); // by partition
+  private int batches; // of the stream
+  private long bytes;
+  private Optional<String> refusal = Optional.empty();
+
+  private DriverCollect(Dataset<?> frame, String files) {
+    this.query = frame.queryExecution();
+    this.schema = frame.schema();
+    this.settings = query.sparkSession().sessionState().conf();
+    this.context = query.sparkSession().sparkContext();
+    String sparks = context.conf().get(SPARKS_MOST_BYTES, "1g");
+    long most = JavaUtils.byteStringAsBytes(settings.getConfString(MOST_BYTES, sparks));
+    String name = settings.contains(MOST_BYTES) ? MOST_BYTES : SPARKS_MOST_BYTES;
+    this.limit = most > 0 ? name : NO_LIMIT;
+    this.files = DriverFiles.of(files, most);
+  }
+
+  /**
+   * Begins to collect a frame, or lets Spark do so.
+   *
+   * @param files as {@link DriverFiles#of} reads them
+   * @return Spark's: port, secret and server of the socket from which Python reads the result
+   */
+  public static Object[] serve(Dataset<?> frame, String files) {
+    if (!isTaken(frame)) {
+      return frame.collectAsArrowToPython();
+    }
+    DriverCollect collect = new DriverCollect(frame, files);
+    return PythonRDD$.MODULE$.serveToStream(
+        "serve-Arrow",
+        out -> {
+          collect.act(out);
+          return BoxedUnit.UNIT;
+        });
+  }
+
+  private static boolean isTaken(Dataset<?> frame) {
+    SQLConf settings = frame.queryExecution().sparkSession().sessionState().conf();
+    StructType numbered = new StructType(); // a result may have two columns of one name
+    for (StructField field : frame.schema().fields()) {
+      numbered = numbered.add(Integer.toString(numbered.size()), field.dataType());
+    }
+    return settings.getConfString(SWITCH, "on").equals("on")
+        && settings.getConfString(COMPRESSION, "none").equals("none")
+        && numbered.size() > 0
+        && SparkTypes.unsupported(numbered).isEmpty();
+  }
+
+  /** Acts as Spark's Dataset.withAction. */
+  private void act(OutputStream out) {
+    Function0<BoxedUnit> action =
+        () -> {
+          query.executedPlan().resetMetrics();
+          try {
+            write(new DataOutputStream(out));
+          } catch (IOException error) {
+            Platform.throwException(error);
+          }
+          return BoxedUnit.UNIT;
+        };
+    SQLExecution.withNewExecutionId(
+        query,
+        Option.apply(ACTION),
+        () -> {
+          context.setLocalProperty(QUERY_ID, Long.toString(query.id())); // this thread ends here
+          return QueryExecution$.MODULE$.withInternalError(
+              String.format("The \"%s\" action failed.", ACTION), action);
+        });
+  }
+
+  private void write(DataOutputStream out) throws IOException {
+    out.write(OURS);
+    ArrowBatchStreamWriter stream = streamTo(out);
+    boolean done = false;
+    try {
+      SparkPlan plan = query.executedPlan();
+      if (plan instanceof AdaptiveSparkPlanExec adaptive) {
+        adaptive.withFinalPlanUpdate(last -> run(last, stream));
+      } else {
+        run(plan, stream);
+      }
+      done = true;
+    } finally { // Python reads to the end, and then asks whether the job has failed
+      stream.end();
+      out.writeInt(done ? parts.size() : 0);
+      for (Part part : done ? parts.values() : Arrays.<Part>asList()) {
+        out.writeInt(part.head().file());
+        out.writeLong(part.head().place());
+        out.writeLong(part.head().length());
+        out.writeInt(part.first());
+        out.writeInt(part.count());
+      }
+    }
+  }
+
+  /** Returns Spark's writer, which begins with the schema. */
+  private ArrowBatchStreamWriter streamTo(OutputStream out) {
+    return new ArrowBatchStreamWriter(
+        schema,
+        out,
+        settings.sessionLocalTimeZone(),
+        settings.pandasStructHandlingMode().equals("legacy"),
+        settings.arrowUseLargeVarTypes());
+  }
+
+  private BoxedUnit run(SparkPlan plan, ArrowBatchStreamWriter stream) {
+    Optional<SparkPlan> columns = columnsOf(plan);
+    if (columns.isPresent()) {
+      run(columns.get().executeColumnar(), Source.ofColumns(), stream);
+    } else {
+      run(generated(plan).execute(), Source.ofStage(), stream);
+    }
+    return BoxedUnit.UNIT;
+  }
+
+  /** Returns the node that gives columns, if the plan does no more than make rows of them. */
+  private static Optional<SparkPlan> columnsOf(SparkPlan plan) {
+    SparkPlan top = plan instanceof WholeStageCodegenExec stage ? stage.child() : plan;
+    if (top instanceof ColumnarToRowExec rows) {
+      top = rows.child() instanceof InputAdapter adapter ? adapter.child() : rows.child();
+    }
+    boolean gives = top.supportsColumnar() && BatchSizes.areKnown(top.schema());
+    return gives ? Optional.of(top) : Optional.empty();
+  }
+
+  /** Returns the same stage, whose generated code writes batches instead of rows if it can. */
+  private static SparkPlan generated(SparkPlan plan) {
+    return plan instanceof WholeStageCodegenExec stage && RowsToArrowExec.takes(stage.child())
+        ? new WholeStageCodegenExec(new RowsToArrowExec(stage.child()), stage.codegenStageId())
+        : plan;
+  }
+
+  private <T> void run(RDD<T> rdd, Source<T> source, ArrowBatchStreamWriter stream) {
+    ByteArrayOutputStream head = new ByteArrayOutputStream();
+    streamTo(head);
+    long inline = Math.min(MOST_INLINE, MOST_INLINE_OF_ALL / Math.max(1, rdd.getNumPartitions()));
+    byte[] message = head.toByteArray();
+    int batchRows = settings.arrowMaxRecordsPerBatch();
+    CollectTask<T> task = new CollectTask<>(source, schema, message, batchRows, files, inline);
+    try {
+      context.runJob(
+          rdd,
+          function(task),
+          (partition, result) -> {
+            take((Integer) partition, result, stream);
+            return BoxedUnit.UNIT;
+          },
+          ClassTag$.MODULE$.apply(byte[][].class));
+    } finally {
+      if (refusal.isPresent()) {
+        Platform.throwException(new SparkException(refusal.get()));
+      }
+    }
+  }
+
+  private static <T> Function2<TaskContext, Iterator<T>, byte[][]> function(CollectTask<T> task) {
+    return (Function2<TaskContext, Iterator<T>, byte[][]> & Serializable)
+        (context, child) -> {
+          try {
+            return task.collect(context, CollectionConverters.asJava(child));
+          } catch (IOException error) {
+            Platform.throwException(error);
+            throw new AssertionError(error); // the line above has thrown
+          }
+        };
+  }
+
+  /** Takes what a task has collected; of several attempts Spark gives the first that succeeds. */
+  private void take(int partition, byte[][] result, ArrowBatchStreamWriter stream) {
+    Head head = Head.of(result);
+    bytes += head.bytes();
+    parts.put(partition, new Part(head, batches, result.length - 1));
+    if (refusal.isEmpty() && bytes > files.mostBytes()) {
+      refusal =
+          Optional.of(
+              String.format(
+                  "Job aborted due to stage failure: Total size of serialized results of %d tasks"
+                      + " (%s) is bigger than %s (%s)",
+                  parts.size(),
+                  Utils.bytesToString(bytes),
+                  limit,
+                  Utils.bytesToString(files.mostBytes())));
+      context.cancelStage(head.stage(), refusal.get());
+    }
+    if (refusal.isEmpty()) {
+      batches += result.length - 1;
+      stream.writeBatches(
+          CollectionConverters.asScala(Arrays.asList(result).subList(1, result.length).iterator()));
+    }
+  }
+}

@@ -1,0 +1,274 @@
+"""``df.toArrow()`` and ``df.toPandas()`` through memory that tasks share with the driver's Python.
+
+Spark's own function stays: it runs with another method of the JVM's DataFrame and another reader
+of the socket. Tasks write their batches into memory files that this process has opened
+(DriverCollect in Java), and the socket says where. The files have no names: the kernel frees them
+once this process has let go of them, or is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import inspect
+import os
+import secrets
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyspark.sql.pandas.conversion as conversion
+
+_CLASS = "io.shmring.spark.driver.DriverCollect"
+_OURS = b"S"  # an Arrow stream begins with ff
+_count, _part = struct.Struct(">i"), struct.Struct(">iqqii")
+
+# CHANGE: a new version of Spark
+# Digests of Spark's code that has been compared with the code here, and the version that has it;
+# whether Spark's reader gives a list of the batches' order behind the batches.
+_KNOWN = {
+    "d72d351f442074b8": True,  # 4.1
+    "2903c504eca058d9": True,  # 4.2
+    "d67f8830d197d22c": False,  # 4.3
+}
+
+_MOST_FILES = 8  # of memory: tasks that write to one file wait for each other
+_MOST_PLACE = (1 << 63) - 1
+_COPIED = 256 * 1024  # bytes that cost less to copy than to map
+_PROT_READ, _MAP_PRIVATE = 1, 2
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate
+
+# What stubs leave out.
+_gateway: Any = import_module("py4j.java_gateway")
+_protocol: Any = import_module("py4j.protocol")
+_spark: Any = conversion
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+
+
+class _Mapping:
+    """A part of a file in memory, for as long as a buffer refers to it. It needs no open file."""
+
+    _munmap = _libc.munmap  # also while Python ends
+
+    def __init__(
+        self, number: int, place: int, length: int, ended: Callable[[], None] | None
+    ) -> None:
+        self._length = 0
+        self.address = _libc.mmap(None, length, _PROT_READ, _MAP_PRIVATE, number, place)
+        if self.address in (None, ctypes.c_void_p(-1).value):
+            raise MemoryError(f"{length} bytes of a result cannot be mapped")
+        self._length = length
+        self._ended = ended
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if self._length:
+            self._munmap(self.address, self._length)
+            if self._ended is not None and self._process == os.getpid():
+                self._ended()
+
+
+class _Files:
+    """The files of one result while it is collected: some of memory, and one on Spark's disk."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._token = secrets.token_hex(16)
+        self._used: dict[int, list[tuple[int, int]]] = {}  # places and lengths, by the file
+        self._memory: list[int] = []
+        self._disk: list[int] = []
+        with suppress(OSError):  # too many open files; tasks then keep their batches
+            for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
+                flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+                self._memory.append(os.memfd_create("shmring-result", flags))
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                self._disk.append(os.dup(file.fileno()))
+        for number in (*self._memory, *self._disk):
+            os.write(number, self._token.encode())
+
+    def __str__(self) -> str:
+        """As DriverFiles.of in Java reads it."""
+        disk, memory = (",".join(map(str, some or [-1])) for some in (self._disk, self._memory))
+        return f"{self._token} /proc/{os.getpid()}/fd {_free_memory()} {disk} {memory}"
+
+    def read(self, number: int, place: int, length: int, *, is_freed: bool) -> Any:
+        """Return a part of a file as a buffer.
+
+        Parameters
+        ----------
+        is_freed : whether its memory goes with the buffer; else it goes with that of all parts
+        """
+        import pyarrow as pa
+
+        self._used.setdefault(number, []).append((place, length))
+        if length <= _COPIED:
+            return pa.py_buffer(os.pread(number, length, place))
+        ended = functools.partial(self._free, number, place, length) if is_freed else None
+        mapping = _Mapping(number, place, length, ended)
+        return pa.foreign_buffer(mapping.address, length, mapping)
+
+    def _free(self, number: int, place: int, length: int) -> None:
+        if number in self._memory:
+            _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, place, length)
+
+    def finish(self) -> None:
+        """Give back what failed attempts have written, and let those that still run fail."""
+        for number in self._memory:
+            end = 0
+            for place, length in sorted(self._used.get(number, [])):
+                self._free(number, end, place - end)
+                end = place + length
+            self._free(number, end, _MOST_PLACE - end)
+            fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+
+    def close(self) -> None:
+        numbers = (*self._memory, *self._disk)
+        self._memory.clear()
+        for number in numbers:
+            os.close(number)
+
+
+def _free_memory() -> int:
+    """Return three quarters of the memory that this host and this control group can still give."""
+    free = int(_words("/proc/meminfo")["MemAvailable:"]) * 1024
+    group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+    for folder in (*Path(f"/sys/fs/cgroup{group}/-").parents,)[:-3]:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            most = int((folder / "memory.max").read_text())
+            used = int((folder / "memory.current").read_text())
+            free = min(free, most - used + int(_words(folder / "memory.stat")["inactive_file"]))
+    return max(0, free * 3 // 4)
+
+
+def _words(file: str | Path) -> dict[str, str]:
+    """Read a file of lines such as "name 123", or "name: 123 kB"."""
+    return dict(line.split()[:2] for line in Path(file).read_text().splitlines())
+
+
+class _Reader:
+    """Stands for Spark's reader of a result, and also finds batches in files."""
+
+    def __init__(self, files: _Files, *, is_copied: bool, gives_order: bool) -> None:
+        self._files = files
+        self._is_copied = is_copied  # each batch, before the next one is asked for
+        self._gives_order = gives_order
+
+    def load_stream(self, stream: Any) -> Iterator[Any]:
+        if stream.peek(1)[:1] != _OURS:
+            yield from _spark.ArrowCollectSerializer().load_stream(stream)
+            return
+        stream.read(1)
+        order: list[int] = []
+        for batch in self._batches(stream):
+            order.append(len(order))
+            yield batch
+            del batch
+        if self._gives_order:
+            yield order
+
+    def _batches(self, stream: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        held: list[Any] = list(pa.ipc.open_stream(stream))
+        (count,) = _count.unpack(stream.read(_count.size))
+        for number, place, length, first, others in [
+            *_part.iter_unpack(stream.read(count * _part.size))
+        ]:
+            if length:
+                part = self._files.read(number, place, length, is_freed=self._is_copied)
+                yield from pa.ipc.open_stream(part)
+                del part
+            for at in range(first, first + others):
+                batch, held[at] = held[at], None
+                yield batch
+                del batch
+        self._files.finish()
+
+
+class _JavaFrame:
+    """The JVM's DataFrame with the other method to collect it."""
+
+    def __init__(self, frame: Any, serve: Callable[[Any, str], Any], files: _Files) -> None:
+        self._frame = frame
+        self._serve = serve
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    def collectAsArrowToPython(self) -> Any:
+        return self._serve(self._frame, str(self._files))
+
+
+_servers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the JVM; None: it has no jar
+
+
+def _server(jvm: Any) -> Any:
+    """Return DriverCollect.serve; asking for it takes as long as calling it."""
+    if jvm not in _servers:
+        _servers[jvm] = None
+        with suppress(_protocol.Py4JError):
+            _servers[jvm] = _gateway.JavaClass(_CLASS, jvm._gateway_client).serve
+    return _servers[jvm]
+
+
+def _copied(frame: Any) -> Any:
+    """Return a shallow copy; copy.copy() does not know the arguments of Spark's class."""
+    copied: Any = object.__new__(frame.__class__)
+    copied.__dict__.update(frame.__dict__)
+    return copied
+
+
+def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., list[Any]]:
+    """Return Spark's function `_collect_as_arrow` with other globals and on another DataFrame."""
+
+    def _collect_as_arrow(
+        original: Any, split_batches: bool = False, *arguments: Any, **named: Any
+    ) -> list[Any]:
+        serve = _server(original._sc._jvm)
+        if serve is None:
+            return sparks(original, split_batches, *arguments, **named)
+        files = _Files(getattr(original._sc, "_temp_dir", None))
+        try:
+            frame = _copied(original)
+            frame._jdf = _JavaFrame(original._jdf, serve, files)
+            reader = functools.partial(
+                _Reader, files, is_copied=split_batches, gives_order=gives_order
+            )
+            scope = {**sparks.__globals__, "ArrowCollectSerializer": reader}
+            run = FunctionType(sparks.__code__, scope, sparks.__name__, sparks.__defaults__)
+            return run(frame, split_batches, *arguments, **named)
+        finally:
+            files.close()
+
+    return _collect_as_arrow
+
+
+_own: Any = _spark.PandasConversionMixin._collect_as_arrow
+
+
+def equip() -> None:
+    """Let this process collect in that way, if Spark's own code is known."""
+    gives_order = _KNOWN.get(digest())
+    if gives_order is not None:
+        _spark.PandasConversionMixin._collect_as_arrow = _collecting(_own, gives_order=gives_order)
+
+
+@functools.cache
+def digest() -> str:
+    """Return the digest of Spark's code that :func:`equip` changes, or stands on."""
+    code = (_own, _spark.ArrowCollectSerializer, _spark._load_from_socket)
+    text = "".join(map(inspect.getsource, code))
+    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]

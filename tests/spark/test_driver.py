@@ -1,0 +1,406 @@
+"""toArrow() and toPandas() through memory: they give what they give in Spark's own way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from direct import ROWS, TYPES, columns_of
+from programs import python
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.pandas.conversion import PandasConversionMixin
+from unchanged import ADAPTIVE, WHOLE_STAGE, said
+
+from shmring.spark import driver
+
+pytestmark = [pytest.mark.java, pytest.mark.spark]
+
+SWITCH = "spark.shmring.driver"
+MOST_BYTES = "spark.shmring.driver.maxBytes"
+LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
+SELF_DESTRUCT = "spark.sql.execution.arrow.pyspark.selfDestruct.enabled"
+STRUCTS = "spark.sql.execution.pandas.structHandlingMode"
+SOME = 6  # of random frames in the quick tests
+LONG = int(os.environ.get("SHMRING_RANDOM_FRAMES", "200"))
+SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """The parts of files that each collect has read; there is no entry for Spark's own way."""
+    collects: list[dict[int, list[tuple[int, int]]]] = []
+    finish = driver._Files.finish
+
+    def noting(files):
+        collects.append(dict(files._used))
+        finish(files)
+
+    monkeypatch.setattr(driver._Files, "finish", noting)
+    return collects
+
+
+def writable(array: Any) -> bool:
+    return bool(getattr(array, "flags", None) and array.flags.writeable)
+
+
+def comes_to(frame: DataFrame) -> list[Any]:
+    """All that a user can see of both calls' results, or their errors."""
+    seen: list[Any] = []
+    for call in (frame.toArrow, frame.toPandas):
+        try:
+            result = call()
+        except Exception as error:
+            seen.append(said(error))
+            continue
+        if isinstance(result, pa.Table):
+            seen += [result.schema.to_string(), str(result.schema.metadata)]
+            seen += [[chunk.to_pylist() for chunk in column.chunks] for column in result.columns]
+        else:
+            seen += [list(result.columns), [str(kind) for kind in result.dtypes], len(result)]
+            series = [result.iloc[:, i] for i in range(len(result.columns))]
+            seen += [[repr(value) for value in each.tolist()] for each in series]
+            seen += [writable(each.to_numpy()) for each in series]
+    return seen
+
+
+def compare(frame: DataFrame, set_option: Callable[[str, Any], None]) -> None:
+    """Both ways come to the same."""
+    set_option(SWITCH, "off")
+    own = comes_to(frame)
+    set_option(SWITCH, "on")
+    assert comes_to(frame) == own
+
+
+def typed(spark: Any, rows: int, nulls: str = "some", partitions: int = 2) -> DataFrame:
+    return spark.range(rows, numPartitions=partitions).selectExpr(*columns_of(TYPES, nulls))
+
+
+def numbers(spark: Any, rows: int, partitions: int = 2) -> DataFrame:
+    """Rows of 40 bytes, which from 7,000 on go through files."""
+    return spark.range(rows, numPartitions=partitions).selectExpr(
+        *("id", "id / 3 third", "id * 7 seven", "-id less", "id % 11 rest")
+    )
+
+
+Case = Callable[[Any], DataFrame]
+IN_FILES: dict[str, Case] = {
+    "every type": lambda spark: typed(spark, 6000),
+    "every type without nulls": lambda spark: typed(spark, 6000, "none"),
+    "flat rows": lambda spark: numbers(spark, 60_000),
+    "two columns of one name": lambda spark: numbers(spark, 20_000).selectExpr(
+        "id a", "id b", "id a", "third"
+    ),
+    "sorted": lambda spark: numbers(spark, 40_000).orderBy(functions.desc("third")),
+    "grouped": lambda spark: (
+        numbers(spark, 40_000).groupBy("id").agg({"third": "sum", "seven": "max"})
+    ),
+    "joined": lambda spark: numbers(spark, 30_000).join(numbers(spark, 30_000), "id"),
+    "cached": lambda spark: numbers(spark, 30_000).cache(),
+    "a limit": lambda spark: numbers(spark, 90_000).limit(20_000),
+    "a union": lambda spark: numbers(spark, 20_000).union(numbers(spark, 20_000)),
+    "of Python": lambda spark: numbers(spark, 20_000).mapInArrow(
+        lambda some: some, "id long, third double, seven long, less long, rest long"
+    ),
+    "only the second partition": lambda spark: numbers(spark, 40_000).where("id >= 20000"),
+    "more columns than code is generated for": lambda spark: spark.range(
+        2000, numPartitions=2
+    ).selectExpr(*(f"id + {i} c{i}" for i in range(130))),
+}
+ELSEWHERE: dict[str, Case] = {
+    "ten rows": lambda spark: typed(spark, 10),
+    "all nulls": lambda spark: typed(spark, 10, "all"),
+    "no rows": lambda spark: typed(spark, 0),
+    "no partitions": lambda spark: spark.createDataFrame([], "a int, b string"),
+    "filtered": lambda spark: typed(spark, 50).where("big < 0"),
+    "one row in many partitions": lambda spark: spark.range(1).repartition(20),
+    "no columns": lambda spark: spark.range(5).select(),
+    "a local relation": lambda spark: spark.createDataFrame(
+        [(1, "x"), (2, None)], "a int, b string"
+    ),
+    "a command": lambda spark: spark.sql("show databases"),
+    "null": lambda spark: spark.sql("select null n, 1 one"),
+    "an interval of months": lambda spark: spark.sql("select interval '1' month m"),
+    "a calendar interval": lambda spark: spark.sql("select make_interval(1, 2) i"),
+    "a variant": lambda spark: spark.sql("select parse_json('[1]') v"),
+    "a collation": lambda spark: spark.sql("select 'a' collate UNICODE_CI c, 'b' d"),
+    "structs with one name twice": lambda spark: spark.sql("select named_struct('a', 1, 'a', 2) s"),
+    "an error in a task": lambda spark: spark.range(9).selectExpr(
+        "if(id = 7, raise_error('seven'), id) x"
+    ),
+    "an error of the plan": lambda spark: spark.range(9).selectExpr("assert_true(id < 5)", "id"),
+}
+
+
+@pytest.mark.parametrize("case", IN_FILES)
+def test_result_in_files_is_the_same(spark, set_option, used, case):
+    compare(IN_FILES[case](spark), set_option)
+    assert len(used) == 2
+    assert all(used)
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(
+    spark, set_option, used, case
+):
+    compare(ELSEWHERE[case](spark), set_option)
+    assert not any(used)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {ROWS: 700},
+        {ROWS: 0},
+        {LARGE: True},
+        {SELF_DESTRUCT: True},
+        {WHOLE_STAGE: False},
+        {ADAPTIVE: False},
+        {STRUCTS: "row"},
+        {"spark.sql.session.timeZone": "America/New_York"},
+        {"spark.sql.execution.arrow.pyspark.enabled": False},
+    ],
+    ids=str,
+)
+def test_result_is_the_same_with_options(spark, set_option, options):
+    for option, value in options.items():
+        set_option(option, value)
+    compare(typed(spark, 6000), set_option)
+    compare(numbers(spark, 30_000).groupBy("rest").agg({"third": "sum"}), set_option)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_frames_are_the_same(spark, set_option, tmp_path, seed):
+    rng = random.Random(seed)
+    set_option(ROWS, rng.choice([1, 50, 3000, 10_000, 0]))
+    for option in (LARGE, SELF_DESTRUCT, WHOLE_STAGE, ADAPTIVE):
+        set_option(option, rng.choice([True, False]))
+    kinds = dict(rng.sample([*TYPES.items()], rng.randint(1, 6)))
+    columns = columns_of(kinds, rng.choice(["none", "some", "all"]))
+    count = rng.choice([0, 1, 3, 700, 9000]) if rng.random() < 0.7 else 20_000
+    frame = spark.range(count, numPartitions=rng.choice([1, 2, 5])).selectExpr("id", *columns)
+    if rng.random() < 0.4:
+        frame.write.parquet(str(tmp_path / "file"))
+        frame = spark.read.parquet(str(tmp_path / "file"))
+    changes = [
+        lambda some: some.where("id % 3 > 0"),
+        lambda some: some.orderBy(functions.desc("id")),
+        lambda some: some.repartition(3, "id"),
+        lambda some: some.limit(500).orderBy("id"),
+        lambda some: some.where("id > 8000"),
+    ]
+    for change in rng.sample(changes, rng.randint(0, 2)):
+        frame = change(frame)
+    compare(frame if frame.schema[0].name != "id" else frame.orderBy("id"), set_option)
+
+
+# --- who else calls, and when -------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:`to_pandas` loads all data")
+def test_pandas_on_spark_and_foreach_batch_come_through_memory(spark, tmp_path, used):
+    frame = numbers(spark, 20_000)
+    assert frame.pandas_api().to_pandas()["seven"].sum() == sum(range(20_000)) * 7
+    assert used.pop()
+    frame.write.parquet(str(tmp_path / "in"))
+    sums: list[int] = []
+    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in")).writeStream
+    query = (
+        stream.foreachBatch(lambda batch, _: sums.append(batch.toPandas()["id"].sum()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sums == [sum(range(20_000))]
+    assert used.pop()
+
+
+def test_threads_collect_at_once(spark, thread):
+    frames = [numbers(spark, 20_000 + i) for i in range(6)]
+    threads = [thread(lambda frame=frame: frame.toArrow().num_rows) for frame in frames]
+    assert [each.outcome() for each in threads] == [20_000 + i for i in range(6)]
+
+
+def test_sparks_code_that_is_not_known_stays(monkeypatch):
+    own = driver._own
+    monkeypatch.setattr(PandasConversionMixin, "_collect_as_arrow", own)
+    monkeypatch.setattr(driver, "digest", lambda: "other")
+    driver.equip()
+    assert PandasConversionMixin._collect_as_arrow is own
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def failure_of(frame: DataFrame) -> str:
+    """The error of toArrow() and its causes, without the lines of Java."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        frame.toArrow()
+    lines = str(caught.value).partition("Driver stacktrace")[0].splitlines()
+    kept = [line for line in lines if not line.startswith("\t")]
+    return type(caught.value).__name__ + re.sub(r"\d+", "#", "\n".join(kept))
+
+
+def files() -> list[str]:
+    """The files of results that this process has open, or mapped."""
+    found = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    found += Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in found if "shmring-result" in line]
+
+
+def test_limit_is_told_in_sparks_words(spark, set_option):
+    set_option(MOST_BYTES, "1m")
+    words = "Job aborted due to stage failure: Total size of serialized results of # tasks"
+    assert f"{words} (#.# KiB) is bigger than {MOST_BYTES} (#.# KiB)" in failure_of(
+        numbers(spark, 90_000, 3)
+    )
+    assert not files()
+    assert numbers(spark, 10_000).toArrow().num_rows == 10_000
+
+
+def test_cancelled_job_tells_what_spark_tells_and_leaves_nothing(
+    spark, set_option, name, thread, until
+):
+    endless = spark.range(10**15, numPartitions=2).where("id % 1000000007 = 5 and id > 10")
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+
+    def run():
+        context.setJobGroup(name, "to be cancelled")
+        return failure_of(endless)
+
+    def is_running():
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
+        return any(job is not None and job.status == "RUNNING" for job in jobs)
+
+    told = []
+    for switch in ("off", "on"):
+        set_option(SWITCH, switch)
+        job = thread(run)
+        until(is_running)
+        context.cancelJobGroup(name)
+        told.append(job.outcome())
+    assert told[0] == told[1]
+    assert "cancel" in told[1]
+    assert not files()
+
+
+def test_what_a_failed_attempt_has_written_is_given_back(spark, set_option, used, monkeypatch):
+    """Once, in the file of another partition's part."""
+    blocks: list[int] = []
+    finish = driver._Files.finish
+
+    def adding(files):
+        for number in files._memory:
+            os.pwrite(number, b"x" * 1_000_000, 1 << 40)
+        finish(files)
+        blocks.extend(os.fstat(number).st_blocks * 512 for number in files._memory)
+        with pytest.raises(PermissionError):
+            os.pwrite(files._memory[0], b"late", 0)
+
+    monkeypatch.setattr(driver._Files, "finish", adding)
+    rows = 100_000
+    assert numbers(spark, rows).toArrow()["id"].to_pylist() == [*range(rows)]
+    parts = [length for some in used[0].values() for _, length in some]
+    assert sum(parts) <= sum(blocks) <= sum(parts) + 2 * 4096 * (len(parts) + 1)
+
+
+def test_file_that_cannot_be_written_leaves_batches_to_the_results(
+    spark, set_option, used, monkeypatch
+):
+    name = driver._Files.__str__
+
+    def sealed(files):
+        for number in files._memory:
+            fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        return name(files)
+
+    monkeypatch.setattr(driver._Files, "__str__", sealed)
+    compare(IN_FILES["every type"](spark), set_option)
+    assert used == [{}, {}]
+
+
+@pytest.mark.parametrize("change", [("/proc/", "/proc/1"), ("", "d")], ids=["process", "token"])
+def test_files_of_other_processes_are_left_alone(spark, set_option, used, monkeypatch, change):
+    name = driver._Files.__str__
+    old, new = change
+    monkeypatch.setattr(driver._Files, "__str__", lambda files: name(files).replace(old, new, 1))
+    compare(IN_FILES["every type"](spark), set_option)
+    assert used == [{}, {}]
+
+
+def test_files_on_disk_take_what_memory_does_not(spark, set_option, used, monkeypatch):
+    monkeypatch.setattr(driver, "_free_memory", lambda: 100_000)
+    compare(IN_FILES["every type"](spark), set_option)
+    assert all(len(some) == 1 for some in used)
+    set_option(MOST_BYTES, "0")
+    assert re.search(
+        "bigger than the free memory; set spark.shmring", failure_of(numbers(spark, 90_000))
+    )
+
+
+def test_memory_goes_with_what_refers_to_it(spark):
+    table = numbers(spark, 200_000).toArrow()
+    lines = files()
+    assert lines
+    assert all("rw" not in line for line in lines)
+    column = table["third"]
+    del table
+    assert files() == lines
+    assert column.to_pylist()[::50_000] == [i / 3 for i in range(0, 200_000, 50_000)]
+    del column
+    assert not files()
+    frame = numbers(spark, 50_000).toPandas()
+    assert not files() or len(frame)
+    del frame
+    assert not files()
+
+
+AFTER = """
+    import os, signal, sys
+    import pyspark
+    from pyspark.sql import SparkSession
+    from shmring.spark import configure
+
+    builder = SparkSession.builder.master("local[2]").config("spark.local.dir", sys.argv[1])
+    builder = builder.config("spark.driver.maxResultSize", "8m")
+    spark = configure(builder, functions=False).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for switch in ("off", "on"):
+        spark.conf.set("spark.shmring.driver", switch)
+        try:
+            spark.range(0, 2_000_000, 1, 2).toArrow()
+        except Exception as error:
+            causes = str(error).partition("Driver stacktrace")[0].splitlines()
+            causes = [line for line in causes if not line.startswith("\\t")]
+            print(type(error).__name__, causes)
+    table = spark.range(0, 900_000, 1, 2).toArrow()
+    jvm = spark.sparkContext._gateway.proc.pid
+    os.kill(jvm, signal.SIGKILL)
+    spark.sparkContext._gateway.proc.wait()
+    child = os.fork()
+    if child == 0:
+        del table
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(sum(table["id"].to_pylist()))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_frame_outlives_the_jvm_and_a_fork_and_nothing_is_left(tmp_path):
+    before = {*os.listdir("/dev/shm")}
+    done = python(AFTER, tmp_path)
+    own, ours, total = done.stdout.splitlines()
+    assert "spark.driver.maxResultSize (8.0 MiB)" in own
+    assert re.sub(r"\d+", "#", own) == re.sub(r"\d+", "#", ours)
+    assert total == str(sum(range(900_000)))
+    assert not [name for name in {*os.listdir("/dev/shm")} - before if "result" in name]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and "result" in path.name]
