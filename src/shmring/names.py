@@ -200,7 +200,8 @@ def _unlink_file(path: str) -> None:
 
 def rings() -> list[str]:
     """Names of the rings on this host."""
-    names = (f.removeprefix(_PREFIX) for f in os.listdir(SHM_FOLDER) if f.startswith(_PREFIX))
+    files = os.listdir(SHM_FOLDER) if os.path.isdir(SHM_FOLDER) else []  # containers may lack it
+    names = (f.removeprefix(_PREFIX) for f in files if f.startswith(_PREFIX))
     return sorted(n for n in names if is_name(n))
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from direct import FUNCTIONS, ROWS, metrics_of, plan_of
 from pyspark.sql import DataFrame, Window, functions
-from unchanged import ADAPTIVE, arrays, arrays_iterator, outcome, series
+from unchanged import ADAPTIVE, LARGE, arrays, arrays_iterator, outcome, series
 
 import shmring
 from shmring.sidecars.batches import Unchanged
@@ -288,16 +288,18 @@ def test_what_changes_how_spark_runs_functions_leaves_them_to_it(frame, set_opti
     assert "workers" in reason or "schema" in reason
 
 
-def test_executors_python_without_shmring_is_told_of(spark, frame, tmp_path, monkeypatch):
+def test_functions_go_over_sockets_where_the_executors_python_lacks_shmring(
+    spark, frame, tmp_path, monkeypatch
+):
     lacks = """raise ModuleNotFoundError("No module named 'shmring'")"""
     (tmp_path / "shmring.py").write_text(lacks)
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
-    (error,) = outcome(frame.mapInArrow(mapped.counts, "n long"), over_rings=True)
-    assert "lacks shmring, or has an old one: install" in error
-    assert "set spark.shmring.functions to off" in error
+    same = frame.mapInArrow(lambda batches: batches, frame.schema)
+    assert "over rings" in plan_of(same)
+    assert same.count() == 3503
 
 
 def test_a_daemon_of_the_users_own_is_used(spark, frame):
@@ -349,10 +351,11 @@ def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):
 
 
 def _kinds_that_tell(frame: DataFrame) -> list[DataFrame]:
-    """Functions of all kinds that say how many rows they get at a time, and of which time zone."""
+    """Functions of all kinds that say how many rows they get at a time, and of which types."""
 
     def tells(batch):
-        return f"{batch.num_rows} {batch.schema.field('at').type}"
+        types = (batch.schema.field(name).type for name in ("at", "text", "bytes"))
+        return " ".join(map(str, (batch.num_rows, *types)))
 
     def tells_of_columns(column):
         return f"{len(column)} {column.type}"
@@ -368,7 +371,12 @@ def _kinds_that_tell(frame: DataFrame) -> list[DataFrame]:
             lambda batches: (pa.RecordBatch.from_pydict({"of": [tells(b)]}) for b in batches),
             "of string",
         ),
-        frame.select(arrays("string", lambda x: pa.array([tells_of_columns(x)] * len(x)))("at")),
+        *(
+            frame.select(
+                arrays("string", lambda x: pa.array([tells_of_columns(x)] * len(x)))(column)
+            )
+            for column in ("at", "text", "bytes")
+        ),
         groups.applyInPandas(
             lambda group: pd.DataFrame({"of": [str(group["at"].min())]}), "of string"
         ),
@@ -386,7 +394,8 @@ def _kinds_that_tell(frame: DataFrame) -> list[DataFrame]:
 def test_settings_that_change_after_a_query_was_planned_and_run(spark, set_option, adaptive):
     """Spark's nodes read some when they are made, and tasks others: a plan keeps what was read."""
     frame = spark.range(60, numPartitions=2).selectExpr(
-        "id", "id % 3 k", "timestamp_seconds(id * 9999) at"
+        *("id", "id % 3 k", "timestamp_seconds(id * 9999) at"),
+        *("string(id) text", "binary(repeat('b', int(id))) bytes"),
     )
     set_option(ADAPTIVE, adaptive)
 
@@ -403,6 +412,8 @@ def test_settings_that_change_after_a_query_was_planned_and_run(spark, set_optio
     for setting, values in (
         (ROWS, (7, 11, 20)),
         ("spark.sql.session.timeZone", ("UTC", "Asia/Tokyo", "America/Lima")),
+        (LARGE, (False, True, False)),
+        (LARGE, (True, False, True)),
     ):
         assert runs("on", setting, values) == runs("off", setting, values)
 

@@ -129,6 +129,40 @@ def schema_that_functions_see(s):
     return s.typed.mapInArrow(_schemas(), "n string")
 
 
+@case()
+def batches_of_another_schema_than_the_first(s):
+    def second_is(change):
+        def function(batches):
+            for i, batch in enumerate(batches):
+                yield change(batch) if i else batch
+
+        return function
+
+    def required(batch):
+        fields = [field.with_nullable(False) for field in batch.schema]
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+    changes = (
+        required,
+        lambda batch: batch.rename_columns(["id", "half", "other"]),
+        lambda batch: batch.set_column(0, "id", batch["id"].cast("int32")),
+        lambda batch: batch.replace_schema_metadata({"a": "b"}),
+        lambda batch: batch.select(["id", "half"]),
+    )
+    return [s.one.mapInArrow(second_is(change), s.t.schema) for change in changes]
+
+
+@case()
+def answers_that_are_run_end_encoded(s):
+    def encoded(batches):
+        for batch in batches:
+            runs = pa.RunEndEncodedArray.from_arrays([batch.num_rows], [7])
+            yield pa.record_batch({"n": runs})
+
+    ends = arrays("long", lambda x: pa.RunEndEncodedArray.from_arrays([len(x)], [7]))
+    return [s.one.mapInArrow(encoded, "n long"), s.one.select(ends("id"))]
+
+
 @case({"spark.sql.session.timeZone": "Asia/Kolkata"})
 def zone(s):
     times = s.spark.range(40).selectExpr(

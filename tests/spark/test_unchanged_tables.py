@@ -18,6 +18,7 @@ from pyspark.sql.functions import (
 )
 from unchanged import (
     ADAPTIVE,
+    LARGE,
     MOST_BYTES,
     WHOLE_STAGE,
     Cases,
@@ -32,7 +33,6 @@ from unchanged import (
 CASES: Cases = {}
 case = adds_to(CASES)
 
-LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 LEGACY = "spark.sql.legacy.execution.pythonUDTF.pandas.conversion.enabled"
 SHUFFLED = "spark.sql.shuffle.partitions"
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Window, functions
 from pyspark.sql.functions import col
 from unchanged import (
     ADAPTIVE,
+    LARGE,
     MOST_BYTES,
     WHOLE_STAGE,
     Case,
@@ -31,7 +32,6 @@ from unchanged import (
 CASES: Cases = {}
 case = adds_to(CASES)
 
-LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 SHUFFLED = "spark.sql.shuffle.partitions"
 IN_MEMORY = "spark.sql.windowExec.buffer.in.memory.threshold"
 SPILL = "spark.sql.windowExec.buffer.spill.threshold"

@@ -145,7 +145,11 @@ class _Exchange:
             _Exchange._kept = None
             if rings is not None:
                 rings.close()
-            rings = _Exchange._kept = _Rings(paths)
+            try:
+                rings = _Exchange._kept = _Rings(paths)
+            except (OSError, MemoryError, ShmringError) as error:
+                # PythonRun.java looks for this text, and sends the batches over the socket.
+                raise ShmringError(f"a worker cannot attach to its rings: {error}") from error
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
         self._gives_struct = bool(flags & _GIVES_STRUCT)
@@ -480,8 +484,14 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
     if not isinstance(stream, _Exchange):
         _dump(self, iterator, stream)
         return
+    schema: pa.Schema | None = None
     try:
         for batch in iterator:
+            if schema is None:
+                schema = batch.schema
+            elif not batch.schema.equals(schema):
+                with _pa.ipc.new_stream(pa.BufferOutputStream(), schema) as same:
+                    same.write_batch(batch)  # raises the error of Spark's own stream
             stream.answer(batch)
             del batch
     finally:

@@ -19,13 +19,13 @@ import org.apache.arrow.vector.complex.StructVector;
  * Checks that every value of a vector lies inside its buffers. Spark reads strings without checking
  * the bounds, so a damaged offset would end the process.
  */
-final class BatchCheck {
+public final class BatchCheck {
   private BatchCheck() {}
 
   /**
    * @throws IllegalArgumentException if a value lies outside
    */
-  static void check(FieldVector vector, int rows) {
+  public static void check(FieldVector vector, int rows) {
     if (vector.getValueCount() < rows) {
       throw damaged(vector, "it has " + vector.getValueCount() + " values of " + rows);
     }

@@ -69,6 +69,11 @@ public final class EncodedBatch implements AutoCloseable {
     return root;
   }
 
+  /** The schema that stands before the batch, as an IPC message. */
+  public byte[] schema() {
+    return schema;
+  }
+
   public int rows() {
     return rows;
   }

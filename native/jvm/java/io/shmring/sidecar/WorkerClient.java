@@ -25,7 +25,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * which answer belongs to which batch only the function knows. docs/spark-design.md draws who waits
  * for whom; spark/exchange.py is the other end.
  */
-public final class WorkerClient implements Client {
+public final class WorkerClient implements PythonClient {
   /** The worker's socket, on which it says all but its batches. */
   public interface Control {
     /** Whether it has said something, or has gone; does not wait. */
@@ -175,15 +175,8 @@ public final class WorkerClient implements Client {
     this.decoder = new AnswerDecoder(allocator, check);
   }
 
-  /**
-   * Sends a batch as soon as there is room: the worker may be waiting for room for its answers. All
-   * answers that were returned before must be closed.
-   *
-   * @param side of a cogroup: 0 or 1
-   * @param groups rows of each group in the batch; none if its rows are of no group
-   * @param goesOn whether more rows of the last group follow
-   * @param answered runs when the batch is no longer needed; the batch is closed then
-   */
+  /** {@inheritDoc} It does not wait for room: the worker may be waiting for room for its answers. */
+  @Override
   public void send(
       EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
     int flags = BATCH | (goesOn ? GOES_ON : 0) | (side == 1 ? RIGHT : 0);
@@ -216,11 +209,6 @@ public final class WorkerClient implements Client {
   @Override
   public boolean isOver() {
     return over && waiting.isEmpty();
-  }
-
-  @Override
-  public String function() {
-    return "a Python worker";
   }
 
   @Override
@@ -461,7 +449,8 @@ public final class WorkerClient implements Client {
         "the answers of a Python worker: " + what + "; do driver and executors run the same shmring?");
   }
 
-  /** The task has ended: what the worker still answers is nobody's. */
+  /** The task has ended: nobody takes what the worker still answers. */
+  @Override
   public void close() {
     piece.ifPresent(Piece::release);
     piece = Optional.empty();

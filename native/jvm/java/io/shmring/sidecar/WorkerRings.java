@@ -4,6 +4,8 @@ import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.Producer;
 import io.shmring.Ring;
+import io.shmring.RingException;
+import java.io.File;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
@@ -42,23 +44,30 @@ public final class WorkerRings implements AutoCloseable {
   /**
    * Makes rings, with fewer slots if memory is short.
    *
-   * @param bytes of a request
-   * @param folder for their files where shared memory has no room for any
+   * @param bytes the bytes of a request
+   * @param folder a folder for the rings' files if shared memory takes none
+   * @throws RingException if the folder takes none, too
    */
   public static WorkerRings make(long bytes, Path folder) {
-    Optional<WorkerRings> made =
-        ReplyRing.largest(ReplyRing.LEAST_SLOTS, wished(bytes), slots -> make(slots, ""));
-    if (made.isPresent()) {
-      return made.get();
+    String why = "no room";
+    try {
+      Optional<WorkerRings> made =
+          ReplyRing.largest(ReplyRing.LEAST_SLOTS, wished(bytes), slots -> make(slots, ""));
+      if (made.isPresent()) {
+        return made.get();
+      }
+    } catch (RingException error) { // such as a /dev/shm that is missing or read-only
+      why = error.getMessage();
     }
+    WorkerRings files = make(ReplyRing.LEAST_SLOTS, folder + "/");
     if (WARNED.compareAndSet(false, true)) {
       LOG.warn(
-          "/dev/shm has no room for the rings of Python workers: they are files in {} instead, which is"
-              + " slower; give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
+          "the rings of Python workers are files in {}, which is slower than /dev/shm ({}): give"
+              + " /dev/shm more room (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
               + " Memory)",
-          folder);
+          folder, why);
     }
-    return make(ReplyRing.LEAST_SLOTS, folder + "/");
+    return files;
   }
 
   private static WorkerRings make(long slots, String place) {
@@ -92,6 +101,11 @@ public final class WorkerRings implements AutoCloseable {
   /** The paths by which the worker attaches. */
   public List<String> paths() {
     return List.of(requests.path().toString(), answers.path().toString());
+  }
+
+  /** Removes the names of rings that the worker has not attached to; their users go on. */
+  public void unlink() {
+    paths().forEach(path -> new File(path).delete());
   }
 
   /** The most bytes of a message: several find room beside it. */

@@ -4,6 +4,8 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Where generated code writes rows, cell by cell: {@link #begin}, each cell, {@link #end}. The code
@@ -116,9 +118,22 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** A text or binary. */
-  public void put(int column, Object base, long offset, int length) {
-    flat[column].put(base, offset, length, row);
+  /** Writes a text; Spark's writer takes one of 64-bit offsets (useLargeVarTypes when the query runs). */
+  public void putBytes(int column, UTF8String text) {
+    if (flat[column] == null) {
+      put(column, text);
+    } else {
+      flat[column].put(text.getBaseObject(), text.getBaseOffset(), text.numBytes(), row);
+    }
+  }
+
+  /** Writes a binary, as {@link #putBytes(int, UTF8String)} writes a text. */
+  public void putBytes(int column, byte[] bytes) {
+    if (flat[column] == null) {
+      put(column, bytes);
+    } else {
+      flat[column].put(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length, row);
+    }
   }
 
   /** A value of another type, as a row has it. */

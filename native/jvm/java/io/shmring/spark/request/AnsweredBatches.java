@@ -3,6 +3,7 @@ package io.shmring.spark.request;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client;
+import io.shmring.sidecar.PythonClient;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Client.Work;
@@ -15,10 +16,12 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Optional;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
@@ -196,25 +199,56 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     Optional<Batches.Vectors> first =
         batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
-    PythonRun run =
-        new PythonRun(
-            (PythonCall) call,
-            context,
-            Math.max(batches.joinedBytes(), first.map(Batches.Vectors::bytes).orElse(0L)));
-    WorkerRings rings = SQLConf.withExistingConf(settings, run::begin);
     client =
         Optional.of(
-            new WorkerClient(
-                rings,
-                run.stream(),
-                run,
-                this::checkSelf,
-                task.metrics()::add,
-                allocator,
-                schema -> refuse(handler.objection(schema))));
+            SQLConf.withExistingConf(
+                settings,
+                () ->
+                    python(
+                        Math.max(
+                            batches.joinedBytes(),
+                            first.map(Batches.Vectors::bytes).orElse(0L)))));
     if (first.isPresent()) {
       send(first.get());
     }
+  }
+
+  /**
+   * Lets a worker begin: over rings, or over its socket if no rings can be made, or the worker cannot
+   * attach to them.
+   *
+   * @param bytes the bytes of a request
+   */
+  private PythonClient python(long bytes) {
+    PythonCall python = (PythonCall) call;
+    Consumer<Schema> check = schema -> refuse(handler.objection(schema));
+    PythonRun run = new PythonRun(python, context, bytes, true);
+    Optional<WorkerRings> rings = run.begin();
+    if (rings.isPresent()) {
+      return new WorkerClient(
+          rings.get(),
+          run.stream(),
+          run,
+          this::checkSelf,
+          task.metrics()::add,
+          allocator,
+          check);
+    }
+    if (run.isRefused()) {
+      run = new PythonRun(python, context, bytes, false);
+      run.begin();
+    }
+    batches.keepGroupsApart();
+    return new SocketClient(
+        python, run, batches.schema(), this::sendNext, task.metrics()::add, allocator, check);
+  }
+
+  private boolean sendNext() {
+    if (!batches.hasNext()) {
+      return false;
+    }
+    runOrEnd(() -> send(batches.next(1)));
+    return true;
   }
 
   private void begin(SidecarCall call) throws InterruptedException {
@@ -238,7 +272,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private void send(Batches.Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
     EncodedBatch request = batches.request(vectors);
-    if (client.orElseThrow() instanceof WorkerClient worker) {
+    if (client.orElseThrow() instanceof PythonClient worker) {
       worker.send(
           request, vectors.side(), vectors.groups(), vectors.goesOn(), vectors::leave);
     } else {
@@ -290,7 +324,7 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   private void giveBack(Client client) {
-    if (client instanceof WorkerClient worker) {
+    if (client instanceof PythonClient worker) {
       worker.close();
     } else {
       Clients.giveBack((SidecarCall) call, (SidecarClient) client);

@@ -187,6 +187,7 @@ public final class Batches implements AutoCloseable {
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
   private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled, and next to be sent
+  private boolean apart; // each group is a request
   private int groupsWanted = 1; // groups of the next request: few at first, for a slow function
   private int alone; // requests that still go so
   private int cut; // rows since one ended by their number, where batches end there in any case
@@ -246,6 +247,12 @@ public final class Batches implements AutoCloseable {
     return call.joinsGroups() ? JOINED_BYTES : 0;
   }
 
+  /** Lets each batch be of one group: a socket's streams are. The first one is in any case. */
+  void keepGroupsApart() {
+    apart = true;
+    groupsWanted = 1;
+  }
+
   /** Rows that the function gets at a time; 0: all of a request. */
   int rowsAtATime() {
     return input.isOfGroups() ? 0 : mostRows;
@@ -300,7 +307,7 @@ public final class Batches implements AutoCloseable {
                 && rows < JOINED_ROWS
                 && System.nanoTime() - begun < JOINED_NANOS
                 && input.hasNext()));
-    groupsWanted = call.joinsGroups() ? Math.min(2 * groupsWanted, JOINED_ROWS) : 1;
+    groupsWanted = call.joinsGroups() && !apart ? Math.min(2 * groupsWanted, JOINED_ROWS) : 1;
     metrics.add("batches", filled.stream().mapToInt(each -> each.groups.size()).sum());
     filled.forEach(vectors -> (vectors.groups.isEmpty() ? vectors.side.free : written).add(vectors));
   }
@@ -370,6 +377,11 @@ public final class Batches implements AutoCloseable {
       alone = ALONE;
     }
     return more;
+  }
+
+  /** The schema of the first side's batches, as an IPC message. */
+  byte[] schema() {
+    return sides.get(0).schemaBytes;
   }
 
   /** The request, which is closed before the vectors are {@linkplain Vectors#leave left}. */

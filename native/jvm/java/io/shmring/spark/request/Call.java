@@ -352,6 +352,20 @@ public sealed interface Call extends Serializable {
       return MAPS.contains(evalType) || ARROW_GROUPS.contains(evalType);
     }
 
+    /** Whether functions get batches in groups. */
+    boolean isGrouped() {
+      return ARROW_GROUPS.contains(evalType)
+          || PANDAS_GROUPS.contains(evalType)
+          || AGGREGATES.contains(evalType)
+          || conf.contains(WINDOWS)
+          || isOfCogroups();
+    }
+
+    /** Whether each batch has one answer, which comes in order. */
+    boolean answersEachBatch() {
+      return SCALARS.contains(evalType);
+    }
+
     /** Whether functions get all columns of batches, groups or cogroups. */
     boolean isOfFrames() {
       return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();

@@ -1,5 +1,6 @@
 package io.shmring.spark.request;
 
+import io.shmring.RingException;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.WorkerRings;
 import io.shmring.spark.request.Call.SidecarCall;
@@ -13,8 +14,11 @@ import java.util.function.Predicate;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.PythonWorker;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The clients of this executor that no task uses just now, and the rings of its Python workers. One
@@ -48,8 +52,11 @@ final class Clients {
       sweeper.scheduleWithFixedDelay(sweep, LOOK_MILLIS, LOOK_MILLIS, TimeUnit.MILLISECONDS);
     }
     Runtime.getRuntime().addShutdownHook(new Thread(() -> closeAll(idle -> true)));
-    Runtime.getRuntime().addShutdownHook(new Thread(Clients::closeAllRings));
+    Runtime.getRuntime().addShutdownHook(new Thread(Clients::unlinkAllRings));
   }
+
+  private static final Logger LOG = LoggerFactory.getLogger(Clients.class);
+  private static final AtomicBoolean WITHOUT_RINGS = new AtomicBoolean();
 
   private Clients() {}
 
@@ -116,11 +123,11 @@ final class Clients {
   // --- rings of this executor's Python workers, which Spark uses for task after task ------------
 
   /**
-   * Those of a worker, new ones if it has none or they are small.
+   * Returns the rings of a worker, new ones if it has none or they are small; empty if none can be made.
    *
-   * @param bytes of a request
+   * @param bytes the bytes of a request
    */
-  static WorkerRings ringsOf(PythonWorker worker, long bytes) {
+  static Optional<WorkerRings> ringsOf(PythonWorker worker, long bytes) {
     synchronized (RINGS) {
       WorkerRings rings = RINGS.get(worker);
       if (rings == null || !rings.fits(bytes)) {
@@ -128,10 +135,25 @@ final class Clients {
           RINGS.remove(worker).close();
         }
         String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
-        rings = WorkerRings.make(bytes, Path.of(folder));
+        try {
+          rings = WorkerRings.make(bytes, Path.of(folder));
+        } catch (RingException | LinkageError error) { // no JVM may write the library to a file
+          withoutRings(error.getMessage());
+          return Optional.empty();
+        }
         RINGS.put(worker, rings);
       }
-      return rings;
+      return Optional.of(rings);
+    }
+  }
+
+  /** Lets the log say once that batches go over sockets. */
+  static void withoutRings(String why) {
+    if (!WITHOUT_RINGS.getAndSet(true)) {
+      LOG.warn(
+          "batches of Python functions go over Spark's own sockets, which is slower, where no rings"
+              + " can be made ({})",
+          why);
     }
   }
 
@@ -146,10 +168,10 @@ final class Clients {
     }
   }
 
-  private static void closeAllRings() {
+  /** The process ends while tasks may still use the rings: only files that no worker has removed go. */
+  private static void unlinkAllRings() {
     synchronized (RINGS) {
-      RINGS.values().forEach(WorkerRings::close);
-      RINGS.clear();
+      RINGS.values().forEach(WorkerRings::unlink);
     }
   }
 }

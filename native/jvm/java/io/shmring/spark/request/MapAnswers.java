@@ -136,6 +136,9 @@ public class MapAnswers implements AnswerHandler, OfRows {
       isTyped =
           fields.size() >= output.size()
               && ResultSchema.difference(fields, output.fields(), ColumnMapping.BY_PLACE).isEmpty();
+      if (!isTyped) {
+        ResultSchema.requireReadable(got);
+      }
       return Optional.empty();
     }
 

@@ -10,11 +10,15 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.spark.SparkEnv;
@@ -51,6 +55,9 @@ final class PythonRun implements WorkerClient.Control {
   private static final String LACKS_SHMRING =
       "the executors' Python (%s) lacks shmring, or has an old one: install the driver's version"
           + " there, or set spark.shmring.functions to off";
+  private static final Set<String> LACKING = ConcurrentHashMap.newKeySet(); // Pythons of this host
+  private static final String SPARKS_DAEMON = "pyspark.daemon";
+  private static final String CANNOT_ATTACH = "a worker cannot attach to its rings"; // exchange.py
   private static final AtomicLong STREAMS = new AtomicLong();
 
   // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
@@ -61,20 +68,26 @@ final class PythonRun implements WorkerClient.Control {
   private final Call.PythonCall call;
   private final TaskContext context;
   private final long bytes;
+  private final boolean wantsRings;
+  private boolean usesRings; // if some can be made
   private final long stream = STREAMS.incrementAndGet();
-  private WorkerRings rings;
+  private Optional<WorkerRings> rings = Optional.empty();
+  private Predicate<DataOutputStream> batches; // writes the next one to the socket, without rings
+  private boolean isRefused;
   private PythonWorker worker;
   private DataInputStream socket;
   private Iterator<byte[]> reader; // Spark's own: of no data, but of errors and of the end
   private boolean isAtEnd; // the worker was given back
 
   /**
-   * @param bytes of a request
+   * @param bytes the bytes of a request
+   * @param wantsRings whether batches go over rings if some can be made, and not over the socket
    */
-  PythonRun(Call.PythonCall call, TaskContext context, long bytes) {
+  PythonRun(Call.PythonCall call, TaskContext context, long bytes, boolean wantsRings) {
     this.call = call;
     this.context = context;
     this.bytes = bytes;
+    this.wantsRings = wantsRings;
   }
 
   /** The number of the batches' stream. */
@@ -82,9 +95,13 @@ final class PythonRun implements WorkerClient.Control {
     return stream;
   }
 
-  /** Lets a worker begin, and waits until it has attached to its rings. */
-  WorkerRings begin() {
+  /**
+   * Lets a worker begin, and waits until it has attached to its rings; returns empty if it has none, and
+   * its batches are to go over the socket.
+   */
+  Optional<WorkerRings> begin() {
     Runner runner = new Runner();
+    usesRings = wantsRings && !LACKING.contains(runner.python());
     context.addTaskCompletionListener((TaskCompletionListener) ended -> runner.endIfKilled());
     try {
       runner.compute(
@@ -92,19 +109,53 @@ final class PythonRun implements WorkerClient.Control {
           context.partitionId(),
           context);
     } catch (Exception error) { // Scala's methods declare none
-      if (String.valueOf(error.getMessage()).contains("No module named 'shmring")) {
-        throw new IllegalStateException(LACKS_SHMRING.formatted(runner.python()), error);
+      if (!String.valueOf(error.getMessage()).contains("No module named 'shmring")) {
+        throw error;
       }
-      throw error;
+      LACKING.add(runner.python());
+      Clients.withoutRings(LACKS_SHMRING.formatted(runner.python()));
+      isRefused = true;
+      return Optional.empty();
     }
-    if (!hasStarted()) {
-      end();
+    if (rings.isPresent() && !hasStarted()) {
+      try {
+        end();
+      } catch (Exception error) { // Scala's methods declare none
+        String said = String.valueOf(error.getMessage());
+        int why = said.indexOf(CANNOT_ATTACH);
+        if (why < 0) {
+          throw error;
+        }
+        Clients.withoutRings(said.substring(why).lines().findFirst().orElse(""));
+        isRefused = true;
+        return Optional.empty();
+      }
       throw new IllegalStateException("a Python worker has ended without a word on its rings");
     }
     return rings;
   }
 
-  private boolean hasStarted() {
+  /** Whether the worker could not attach to its rings, and has ended. */
+  boolean isRefused() {
+    return isRefused;
+  }
+
+  /**
+   * Lets Spark write the batches to the socket while the task waits for an answer.
+   *
+   * @param batches writes the next batch, or the end; returns false behind the end
+   */
+  void writeBatchesWith(Predicate<DataOutputStream> batches) {
+    this.batches = batches;
+  }
+
+  /** What the worker answers on its socket. */
+  DataInputStream socket() {
+    return socket;
+  }
+
+  /** Waits until the worker answers; returns false if it has ended, or raised, instead. */
+  boolean hasStarted() {
     try {
       socket.mark(Integer.BYTES);
       if (socket.readInt() == SpecialLengths.START_ARROW_STREAM()) {
@@ -165,7 +216,11 @@ final class PythonRun implements WorkerClient.Control {
       Executor later = CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS);
       later.execute(
           () -> env.destroyPythonWorker(
-                  pythonExec(), module, Call.PythonCall.DAEMON, variables, worker));
+                  pythonExec(),
+                  module,
+                  org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
+                  variables,
+                  worker));
     }
 
     /**
@@ -174,7 +229,7 @@ final class PythonRun implements WorkerClient.Control {
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
-      return Call.PythonCall.DAEMON;
+      return usesRings ? Call.PythonCall.DAEMON : SPARKS_DAEMON;
     }
 
     /** No thread of its own writes: there are no batches to write. Since 4.3. */
@@ -237,7 +292,7 @@ final class PythonRun implements WorkerClient.Control {
         int partition,
         TaskContext context) {
       PythonRun.this.worker = worker;
-      rings = Clients.ringsOf(worker, bytes);
+      rings = usesRings ? Clients.ringsOf(worker, bytes) : Optional.empty();
       return new Announcement(env, worker, input, partition, context);
     }
 
@@ -303,7 +358,10 @@ final class PythonRun implements WorkerClient.Control {
 
       @Override
       public boolean writeNextInputToStream(DataOutputStream out) {
-        byte[] paths = String.join("\n", rings.paths()).getBytes(StandardCharsets.UTF_8);
+        if (rings.isEmpty()) {
+          return batches.test(out);
+        }
+        byte[] paths = String.join("\n", rings.get().paths()).getBytes(StandardCharsets.UTF_8);
         try {
           out.writeInt(MAGIC);
           out.writeInt(VERSION);

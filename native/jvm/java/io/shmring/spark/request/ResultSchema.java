@@ -57,6 +57,11 @@ public final class ResultSchema {
     return Optional.empty();
   }
 
+  /** Raises Spark's own error if there is a type that Spark reads as none of its own. */
+  static void requireReadable(Schema got) {
+    got.getFields().forEach(ArrowUtils::fromArrowField);
+  }
+
   static List<String> names(List<Field> fields) {
     return fields.stream().map(Field::getName).toList();
   }

@@ -61,6 +61,9 @@ public abstract class UdfAnswers implements AnswerHandler {
 
   @Override
   public final Optional<String> objection(Schema got) {
+    if (!isOfSidecar) {
+      ResultSchema.requireReadable(got);
+    }
     return ResultSchema.difference(got, results)
         .map(why -> "with other columns than its UDFs were declared with: " + why);
   }

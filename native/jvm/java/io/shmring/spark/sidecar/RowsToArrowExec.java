@@ -47,7 +47,6 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   public static boolean takes(SparkPlan child) {
     SQLConf conf = child.conf();
     return conf.wholeStageEnabled()
-        && !conf.arrowUseLargeVarTypes()
         && !WholeStageCodegenExec.isTooManyFields(conf, child.schema())
         && BatchSizes.areKnown(child.schema());
   }
@@ -114,13 +113,8 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   // CHANGE: a new type between Spark and Arrow
   /** Writes a value that is not null. */
   private static String write(DataType type, String sink, int column, String value, String at) {
-    if (type instanceof StringType) {
-      return "%1$s.put(%2$d, %3$s.getBaseObject(), %3$s.getBaseOffset(), %3$s.numBytes());"
-          .formatted(sink, column, value);
-    }
-    if (type instanceof BinaryType) {
-      return "%1$s.put(%2$d, %3$s, %4$s.BYTE_ARRAY_OFFSET, %3$s.length);"
-          .formatted(sink, column, value, Platform.class.getName());
+    if (isBytes(type)) {
+      return "%s.putBytes(%d, %s);".formatted(sink, column, value);
     }
     if (type instanceof BooleanType || type instanceof DayTimeIntervalType) {
       return "%s.put(%d, %s.valueOf(%s));"

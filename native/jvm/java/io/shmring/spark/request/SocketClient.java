@@ -1,0 +1,278 @@
+package io.shmring.spark.request;
+
+import io.shmring.arrow.BatchCheck;
+import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.PythonClient;
+import io.shmring.spark.request.Call.PythonCall;
+import java.io.ByteArrayInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.channels.Channels;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.NullVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.complex.StructVector;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.arrow.vector.ipc.ReadChannel;
+import org.apache.arrow.vector.ipc.WriteChannel;
+import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.IpcOption;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/**
+ * Sends batches to a Python worker over its socket, as Spark's own runners do, because no rings can be
+ * made. Spark asks for the next batch while the task waits for an answer and the worker takes more.
+ */
+final class SocketClient implements PythonClient {
+  private record Request(EncodedBatch batch, int side, boolean goesOn, Runnable answered) {
+    void close() {
+      batch.close();
+      answered.run();
+    }
+  }
+
+  private final PythonCall call;
+  private final PythonRun run;
+  private final byte[] schema; // of a stream without batches
+  private final BooleanSupplier sendsNext;
+  private final Counters counters;
+  private final BufferAllocator allocator;
+  private final Consumer<Schema> check;
+  private final ArrayDeque<Request> unsent = new ArrayDeque<>();
+  private final ArrayDeque<Request> unanswered = new ArrayDeque<>(); // each has one answer
+  private Optional<ArrowStreamReader> answers = Optional.empty();
+  private boolean isOpen; // the stream that is being written
+  private boolean isAnswered; // the oldest request
+  private boolean over;
+
+  /**
+   * @param schema the IPC message of the first frame's schema
+   * @param sendsNext calls {@link #send} with the task's next batch; returns false if there is none
+   * @param check called with the schema of the answers
+   */
+  SocketClient(
+      PythonCall call,
+      PythonRun run,
+      byte[] schema,
+      BooleanSupplier sendsNext,
+      Counters counters,
+      BufferAllocator allocator,
+      Consumer<Schema> check) {
+    this.call = call;
+    this.run = run;
+    this.schema = schema;
+    this.sendsNext = sendsNext;
+    this.counters = counters;
+    this.allocator = allocator;
+    this.check = check;
+    run.writeBatchesWith(this::write);
+  }
+
+  // --- requests -------------------------------------------------------------------------------
+
+  @Override
+  public void send(
+      EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
+    unsent.add(new Request(batch, side, goesOn, answered));
+    counters.add("requests", 1);
+    counters.add("requestBytes", batch.length());
+  }
+
+  /** Spark asks for batches itself. */
+  @Override
+  public boolean wantsMore(int most) {
+    return false;
+  }
+
+  @Override
+  public int underWay() {
+    return unsent.size() + unanswered.size();
+  }
+
+  @Override
+  public boolean isAnswered() {
+    return false;
+  }
+
+  /** Writes the next batch; returns false if there is none, and the end is written. */
+  private boolean write(DataOutputStream out) {
+    try {
+      WriteChannel channel = new WriteChannel(Channels.newChannel(out));
+      if (unsent.isEmpty() && !sendsNext.getAsBoolean()) {
+        end(out, channel);
+        return false;
+      }
+      Request request = unsent.remove();
+      write(request, out, channel);
+      if (call.answersEachBatch()) {
+        unanswered.add(request);
+      } else {
+        request.close();
+      }
+      return true;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private void write(Request request, DataOutputStream out, WriteChannel channel)
+      throws IOException {
+    if (!isOpen) {
+      if (call.isGrouped() && request.side == 0) {
+        out.writeInt(call.isOfCogroups() ? 2 : 1);
+      }
+      begin(request.batch.schema(), channel);
+    }
+    try (ArrowRecordBatch batch = batchOf(request.batch.columns())) {
+      MessageSerializer.serialize(channel, batch);
+    }
+    if (call.isGrouped() && !request.goesOn) {
+      ArrowStreamWriter.writeEndOfStream(channel, IpcOption.DEFAULT);
+      isOpen = false;
+    }
+  }
+
+  private void end(DataOutputStream out, WriteChannel channel) throws IOException {
+    if (call.isGrouped()) {
+      out.writeInt(0);
+      return;
+    }
+    if (!isOpen) {
+      begin(schema, channel);
+    }
+    ArrowStreamWriter.writeEndOfStream(channel, IpcOption.DEFAULT);
+  }
+
+  private void begin(byte[] message, WriteChannel channel) throws IOException {
+    Schema sent =
+        MessageSerializer.deserializeSchema(
+            new ReadChannel(Channels.newChannel(new ByteArrayInputStream(message))));
+    FieldType struct = FieldType.nullable(ArrowType.Struct.INSTANCE);
+    MessageSerializer.serialize(
+        channel,
+        call.isStruct()
+            ? new Schema(List.of(new Field("struct", struct, sent.getFields())))
+            : sent);
+    isOpen = true;
+  }
+
+  /** Returns the columns as a record batch, or as the fields of its only column. */
+  private ArrowRecordBatch batchOf(VectorSchemaRoot columns) {
+    ArrowRecordBatch batch = EncodedBatch.batchOf(columns);
+    if (!call.isStruct()) {
+      return batch;
+    }
+    try (batch) {
+      List<ArrowFieldNode> nodes = new ArrayList<>(batch.getNodes());
+      nodes.add(0, new ArrowFieldNode(batch.getLength(), 0));
+      List<ArrowBuf> buffers = new ArrayList<>(batch.getBuffers());
+      buffers.add(0, allocator.getEmpty()); // no struct is null
+      return new ArrowRecordBatch(
+          batch.getLength(),
+          nodes,
+          buffers,
+          batch.getBodyCompression(),
+          batch.getVariadicBufferCounts(),
+          true);
+    }
+  }
+
+  // --- answers --------------------------------------------------------------------------------
+
+  @Override
+  public Optional<Answer> next() {
+    if (isAnswered) {
+      isAnswered = false;
+      unanswered.remove().close();
+      return Optional.empty();
+    }
+    long begun = System.nanoTime();
+    Optional<VectorSchemaRoot> batch = Optional.empty();
+    while (!over && batch.isEmpty()) {
+      batch = read();
+    }
+    counters.add("answerTime", System.nanoTime() - begun);
+    isAnswered = batch.isPresent() && call.answersEachBatch();
+    return batch.map(Columns::new);
+  }
+
+  private Optional<VectorSchemaRoot> read() {
+    try {
+      if (answers.isEmpty() && run.hasStarted()) {
+        answers = Optional.of(new ArrowStreamReader(run.socket(), allocator));
+      }
+      if (answers.isPresent() && answers.get().loadNextBatch()) {
+        counters.add("answers", 1);
+        counters.add("answerBytes", answers.get().bytesRead());
+        return columns(answers.get().getVectorSchemaRoot());
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    over = true;
+    run.end();
+    return Optional.empty();
+  }
+
+  /** Returns the answer's columns; empty if it has none and no rows. */
+  private Optional<VectorSchemaRoot> columns(VectorSchemaRoot batch) {
+    VectorSchemaRoot columns = batch;
+    if (call.givesStruct()) {
+      if (batch.getVector(0) instanceof NullVector) {
+        return Optional.empty();
+      }
+      StructVector struct = (StructVector) batch.getVector(0);
+      columns =
+          new VectorSchemaRoot(
+              struct.getField().getChildren(),
+              struct.getChildrenFromFields(),
+              batch.getRowCount());
+    }
+    check.accept(columns.getSchema());
+    for (FieldVector vector : columns.getFieldVectors()) {
+      BatchCheck.check(vector, columns.getRowCount());
+    }
+    return Optional.of(columns);
+  }
+
+  /** A batch in the memory of the stream's reader, which fills the memory again. */
+  private record Columns(VectorSchemaRoot batch) implements Answer {
+    @Override
+    public void close() {}
+  }
+
+  @Override
+  public boolean isOver() {
+    return over && !isAnswered;
+  }
+
+  @Override
+  public void close() {
+    unsent.forEach(Request::close);
+    unsent.clear();
+    unanswered.forEach(Request::close);
+    unanswered.clear();
+    try {
+      if (answers.isPresent()) {
+        answers.get().close(false); // the socket is Spark's
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+}
