@@ -21,7 +21,7 @@ from shmring.spark import conversions
 from shmring.spark.conversions import CONVERSIONS, Conversion
 from shmring.spark.exchange import TaskData
 
-pytestmark = pytest.mark.spark_version(since="4.2")
+pytestmark = pytest.mark.spark_version(since="4.3")
 
 MAP = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
 HELPERS = (
@@ -120,11 +120,9 @@ UDFS = {
     AGGREGATES: (lambda v: v.mean(), DoubleType(), [0], {}),
     WINDOWS: (lambda v: v.mean(), DoubleType(), [0], {}),
 }
-SINCE_4_3 = pytest.mark.spark_version(since="4.3")
 UNBOUNDED = {"window_bound_types": "unbounded"}
 
 
-@SINCE_4_3
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_conversion_knows_the_spark_that_is_installed(kind):
     code = joined.read(kind, [UDFS[kind]], UNBOUNDED).__code__
@@ -162,7 +160,6 @@ def _run(kind, udf, frames, **settings):
     return answers, len(left)
 
 
-@SINCE_4_3
 @pytest.mark.parametrize("kind", UDFS)
 def test_groups_are_converted_together_and_so_are_answers(kind):
     answers, left = _run(kind, UDFS[kind], _batches([1, 2], [3], [4, 5, 6], [7]))
@@ -176,7 +173,6 @@ def _of_text(value):
     return lambda frame: pd.DataFrame({"v": [value]})
 
 
-@SINCE_4_3
 @pytest.mark.parametrize(
     ("batches", "settings"),
     [
@@ -207,7 +203,6 @@ def test_groups_that_cannot_be_joined_are_left_to_spark(batches, settings):
     assert outcome in ([len(batches)] * 2, "OutOfBoundsDatetime", "ArrowInvalid")
 
 
-@SINCE_4_3
 def test_answers_of_other_dtypes_are_converted_alone():
     def function(frame):
         kinds = {1: "int64", 2: "int64", 3: "Int64", 4: "int64", 5: "float64", 6: "float64"}
