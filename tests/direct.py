@@ -133,7 +133,7 @@ def metrics_of(frame: DataFrame, name: str = "Sidecar") -> dict[str, int]:
         plan = plan.children().head()
     metrics = plan.metrics()
     keys = ("numInputRows", "numOutputRows", "batches", "requests", "requestBytes", "answers")
-    keys += ("answerBytes", "roomTime", "workedTime")
+    keys += ("answerBytes", "roomTime", "workedTime", "rowTasks")
     return {key: metrics.apply(key).value() for key in keys}
 
 

@@ -394,7 +394,7 @@ BESIDE_A_DICTIONARY = {
     "text": [CODED, SHORT],
     "list": [CODED, pa.array([[1]] * MANY)],
     "both in a struct": [pa.StructArray.from_arrays([CODED, SHORT], ["word", "text"])],
-    "views": [CODED, pa.array(SHORT.to_pylist(), pa.string_view())],
+    "views": [CODED, SHORT.cast(pa.string_view())],
 }
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from direct import DIRECT, FUNCTIONS, ROWS
-from unchanged import arrays_iterator, outcome, series
+from direct import DIRECT, FUNCTIONS, ROWS, metrics_of
+from pyspark.sql.functions import broadcast, col, expr
+from unchanged import ADAPTIVE, arrays, arrays_iterator, outcome, series, values
 
 from shmring.spark import through
 
@@ -129,3 +131,63 @@ def test_rows_that_wait_for_an_iterator_go_to_a_file(spark, frame, set_option, t
     assert totals(kept.where("spilled")) == [
         f"Row(count(1)={COUNT}, sum(length(text))={1000 * COUNT})"
     ]
+
+
+@pytest.fixture
+def vectors(spark):
+    """Bytes that Arrow's vectors take in the executor."""
+    return spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+
+
+@pytest.mark.parametrize("below", ["rows", "file", "partners"])
+@pytest.mark.parametrize("size", [20, 3_000])
+def test_rows_wait_where_their_columns_would_take_too_much_memory(
+    spark, set_option, held, until, vectors, tmp_path, below, size
+):
+    """The task has little memory, and Spark's batches have 5,000 rows."""
+    set_option(ADAPTIVE, False)
+    set_option(FUNCTIONS, "on")
+    set_option(ROWS, 5_000)
+    frame = spark.range(6_000, numPartitions=1).selectExpr("id", f"rpad(id, {size}, 'x') text")
+    if below == "rows":
+        frame = frame.repartition(1)  # else Spark makes the text above the function
+    if below == "file":
+        frame.write.parquet(f"{tmp_path}/frame")
+        frame = spark.read.parquet(f"{tmp_path}/frame")
+    if below == "partners":  # of each row there are many, without a stop of the code between them
+        kinds = spark.range(1_500).selectExpr("id % 2 kind", "id other")
+        few = frame.where("id < 8").withColumn("kind", expr("id % 2"))
+        frame = few.join(broadcast(kinds), "kind").selectExpr("id * 1500 + other id", "text")
+    plus, twice = arrays("long", lambda x: pc.add(x, 1)), values("long", lambda x: x and 2 * x)
+    beside = frame.withColumn("z", plus("id")).withColumn("y", plus(col("id") * 2))
+    before = vectors.getPeakMemoryAllocation()
+    for result in (beside, beside.withColumn("x", twice("z"))):
+        sums = result.selectExpr(*(f"bit_xor(xxhash64({name}, id))" for name in result.columns))
+        rows = sums.collect()
+        assert metrics_of(sums, "ArrowEvalPython")["rowTasks"] == (size > 1000)
+        set_option(FUNCTIONS, "off")
+        assert sums.select("*").collect() == rows
+        set_option(FUNCTIONS, "on")
+    assert vectors.getPeakMemoryAllocation() <= max(before, 32 << 20)
+    until(lambda: held() == 0 and vectors.getAllocatedMemory() == 0, "the end of the tasks")
+
+
+def test_sorts_above_and_below_a_function_spill_and_do_not_fail(spark, set_option, held, until):
+    set_option(ADAPTIVE, False)
+    rows = spark.range(COUNT, numPartitions=2).selectExpr(
+        "id", "hash(id) h", "rpad(id, 300, 'x') t"
+    )
+    plus = arrays("long", lambda x: pc.add(x, 1))
+    sides = [
+        rows.sortWithinPartitions("h").withColumn("z", plus("h")).sortWithinPartitions("t"),
+        rows.join(rows.selectExpr("id", "h other").hint("merge"), "id").withColumn("z", plus("h")),
+        rows.withColumn("z", plus("h")).withColumn("n", expr("count(h) over (partition by z % 9)")),
+    ]
+    for frame in sides:
+        found = []
+        for switch in ("on", "off"):
+            set_option(FUNCTIONS, switch)
+            found.append(outcome(frame.selectExpr("count(*)", "bit_xor(xxhash64(*))")))
+        assert found[0] == found[1]
+        assert found[0][0].startswith("Row(count(1)=")
+    until(lambda: held() == 0, "the end of the tasks")

@@ -48,6 +48,7 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
         "number of input rows",
         "number of output rows",
         "number of batches",
+        "tasks that kept rows, not columns",
         "requests sent",
         "data sent to Python workers",
         "answers received",

@@ -1,6 +1,7 @@
 package io.shmring.spark.columns;
 
 import java.util.Arrays;
+import java.util.stream.Stream;
 import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -30,17 +31,22 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * Returns the columns of all of them, which have as many rows.
+   * Returns its columns.
    *
-   * @param roots vectors whose values were checked to lie inside their buffers, as a decoder does
+   * @param root vectors whose values were checked to lie inside their buffers, as a decoder does
    */
-  public static ColumnarBatch batch(VectorSchemaRoot... roots) {
-    ColumnVector[] vectors =
-        Arrays.stream(roots)
-            .flatMap(root -> root.getFieldVectors().stream())
-            .map(FlatColumn::of)
-            .toArray(ColumnVector[]::new);
-    return new ColumnarBatch(vectors, roots[0].getRowCount());
+  public static ColumnarBatch batch(VectorSchemaRoot root) {
+    return batch(root.getFieldVectors().stream(), root.getRowCount());
+  }
+
+  /** Returns the first columns of one, and behind them those of another one, which has as many rows. */
+  public static ColumnarBatch batch(VectorSchemaRoot one, int columns, VectorSchemaRoot other) {
+    Stream<FieldVector> first = one.getFieldVectors().stream().limit(columns);
+    return batch(Stream.concat(first, other.getFieldVectors().stream()), one.getRowCount());
+  }
+
+  private static ColumnarBatch batch(Stream<FieldVector> vectors, int rows) {
+    return new ColumnarBatch(vectors.map(FlatColumn::of).toArray(ColumnVector[]::new), rows);
   }
 
   /**
@@ -49,11 +55,7 @@ public final class FlatColumn extends ArrowColumnVector {
    * @param places of these columns, in their order
    */
   public static ColumnarBatch batch(VectorSchemaRoot root, int[] places) {
-    ColumnVector[] vectors =
-        Arrays.stream(places)
-            .mapToObj(place -> of(root.getVector(place)))
-            .toArray(ColumnVector[]::new);
-    return new ColumnarBatch(vectors, root.getRowCount());
+    return batch(Arrays.stream(places).mapToObj(root::getVector), root.getRowCount());
   }
 
   private static ArrowColumnVector of(FieldVector vector) {

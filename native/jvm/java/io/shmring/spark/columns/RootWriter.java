@@ -4,6 +4,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.IntStream;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.ListVector;
@@ -22,6 +23,7 @@ public final class RootWriter {
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
+  private final List<Integer> counted; // columns whose bytes make a batch whole
   private final long wholeBytes;
   private final boolean isStruct;
   private final Optional<ListVector> list; // whose only value has the rows as its elements
@@ -32,37 +34,54 @@ public final class RootWriter {
   private int limited; // rows when that was set
 
   public RootWriter(VectorSchemaRoot root) {
-    this(root, Long.MAX_VALUE, false, Optional.empty());
+    this(root, Optional.empty());
   }
 
   /**
+   * @param like has the same columns: memory for as much is made at once
+   */
+  public RootWriter(VectorSchemaRoot root, Optional<RootWriter> like) {
+    this(root, all(root), Long.MAX_VALUE, false, like);
+  }
+
+  /**
+   * @param counted places of the columns that Spark's own batch has
    * @param wholeBytes of vectors, with which a batch of Spark's own is whole
    * @param isStruct whether all columns are the fields of one there
    * @param like has the same columns: memory for as much as its own is made at once, as what is
    *     doubled again and again is written, and paid for, twice
    */
   public RootWriter(
-      VectorSchemaRoot root, long wholeBytes, boolean isStruct, Optional<RootWriter> like) {
-    this(root, wholeBytes, isStruct, Optional.empty(), like);
+      VectorSchemaRoot root,
+      List<Integer> counted,
+      long wholeBytes,
+      boolean isStruct,
+      Optional<RootWriter> like) {
+    this(root, counted, wholeBytes, isStruct, Optional.empty(), like);
   }
 
   /** Writes the elements of the only value of a list, which are structs. */
   public RootWriter(ListVector list, Optional<RootWriter> like) {
-    this(
-        new VectorSchemaRoot(list.getDataVector().getChildrenFromFields()),
-        Long.MAX_VALUE,
-        false,
-        Optional.of(list),
-        like);
+    this(new VectorSchemaRoot(list.getDataVector().getChildrenFromFields()), list, like);
+  }
+
+  private RootWriter(VectorSchemaRoot root, ListVector list, Optional<RootWriter> like) {
+    this(root, all(root), Long.MAX_VALUE, false, Optional.of(list), like);
+  }
+
+  private static List<Integer> all(VectorSchemaRoot root) {
+    return IntStream.range(0, root.getFieldVectors().size()).boxed().toList();
   }
 
   private RootWriter(
       VectorSchemaRoot root,
+      List<Integer> counted,
       long wholeBytes,
       boolean isStruct,
       Optional<ListVector> list,
       Optional<RootWriter> like) {
     this.root = root;
+    this.counted = counted;
     this.capacity = like.map(other -> other.capacity).orElse(FIRST_ROWS);
     this.wholeBytes = wholeBytes;
     this.isStruct = isStruct;
@@ -182,11 +201,11 @@ public final class RootWriter {
     return wholeBytes < Long.MAX_VALUE && mayBeWhole(0) && vectorBytes() >= wholeBytes;
   }
 
-  /** Bytes of the rows in the vectors, as Spark counts them. */
+  /** Bytes of the rows in the counted columns' vectors, as Spark counts them. */
   public long vectorBytes() {
     long vectorBytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
-    for (Cells column : columns) {
-      vectorBytes += column.bytes(rows);
+    for (int place : counted) {
+      vectorBytes += columns[place].bytes(rows);
     }
     return vectorBytes;
   }

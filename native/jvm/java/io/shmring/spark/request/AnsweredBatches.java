@@ -9,6 +9,8 @@ import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Client.Work;
 import io.shmring.sidecar.WorkerClient;
 import io.shmring.sidecar.WorkerRings;
+import io.shmring.spark.columns.RowColumns;
+import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.Call.SidecarCall;
 import java.util.Collections;
@@ -29,6 +31,7 @@ import org.apache.spark.rdd.InputFileBlockHolder$;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -52,6 +55,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // of that
+  private Optional<RowColumns> ofRows = Optional.empty(); // made where rows had to wait
   private long given; // rows that the metrics do not know of yet
   private Optional<Thread> reader = Optional.empty(); // of the piece, outside of the monitor
   private Optional<Object> fileBelow = Optional.empty(); // where the child names the file it reads
@@ -132,6 +136,7 @@ public final class AnsweredBatches implements AutoCloseable {
               context.taskMemoryManager(),
               settings,
               task.metrics(),
+              handler,
               this::meet);
     }
     if (client.isEmpty() && !batches.hasNext() && !call.isCalledWithNothing()) {
@@ -352,6 +357,7 @@ public final class AnsweredBatches implements AutoCloseable {
     if (batches != null) {
       batches.close();
     }
+    ofRows.ifPresent(RowColumns::close);
     allocator.close();
   }
 
@@ -409,12 +415,31 @@ public final class AnsweredBatches implements AutoCloseable {
 
   public Iterator<ColumnarBatch> columns() {
     return new Given<>() {
+      private Iterator<InternalRow> results = Collections.emptyIterator(); // of rows that waited
+      private ColumnarBatch piece;
+
       @Override
       ColumnarBatch find() {
-        Optional<ColumnarBatch> piece = AnsweredBatches.this.next();
-        given += piece.map(ColumnarBatch::numRows).orElse(0);
-        piece.ifPresent(batch -> reader = Optional.of(Thread.currentThread()));
-        return piece.orElse(null);
+        if (closed || !results.hasNext()) {
+          piece = AnsweredBatches.this.next().orElse(null);
+        }
+        if (piece == null) {
+          return null;
+        }
+        reader = Optional.of(Thread.currentThread());
+        ColumnarBatch found = handler.onlyRows().map(this::ofRows).orElse(piece);
+        given += found.numRows();
+        return found;
+      }
+
+      private ColumnarBatch ofRows(StructType types) {
+        if (ofRows.isEmpty()) {
+          ofRows = Optional.of(new RowColumns(SparkTypes.of(settings).schema(types), allocator));
+        }
+        if (!results.hasNext()) {
+          results = piece.rowIterator();
+        }
+        return ofRows.get().next(results, handler.rows(piece));
       }
     };
   }

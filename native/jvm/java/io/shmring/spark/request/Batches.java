@@ -2,7 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.SidecarClient;
-import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.columns.RowSink;
 import io.shmring.spark.columns.SparkTypes;
@@ -13,7 +13,6 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
@@ -23,8 +22,6 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
-import org.apache.spark.memory.MemoryConsumer;
-import org.apache.spark.memory.SparkOutOfMemoryError;
 import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -55,15 +52,28 @@ public final class Batches implements AutoCloseable {
   // Requests that are of one batch after the child has made such a batch wait.
   private static final int ALONE = 16;
 
+  // Parts of a task's memory that vectors may take where rows can wait in Spark's queue instead: a page is
+  // a sixteenth of what tasks have together. Vectors cannot be spilled, and other operators need pages, too.
+  private static final int PAGES = 4;
+  private static final int PAGES_OF_BATCH = 2;
+
+  // Rows that are taken out of vectors at a time.
+  private static final int FEW_ROWS = 1024;
+  private static final long FEW_BYTES = 1 << 16;
+
   /** Of a cogroup, or of what is none. */
   private final class Side {
+    private final Signature.Side side;
     private final Schema written;
     private final List<Integer> places; // of the columns that go
     private final byte[] schemaBytes; // of these
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
     private Optional<Vectors> last = Optional.empty(); // that were made
+    private long pieceBytes = UNLIMITED; // of rows that are taken out of its vectors again
+    private boolean isOver; // its vectors are not used again
 
     Side(Signature.Side side, SparkTypes types) {
+      this.side = side;
       this.written = types.schema(side.written());
       this.places = side.places();
       this.schemaBytes =
@@ -73,7 +83,7 @@ public final class Batches implements AutoCloseable {
 
     Vectors empty() {
       Vectors vectors = free.isEmpty() ? made() : free.pop();
-      vectors.writers.forEach(writer -> writer.reset(mostBytes));
+      vectors.writers.forEach(writer -> writer.reset(Math.min(mostBytes, pieceBytes)));
       vectors.groups.clear();
       vectors.filled = 0;
       return vectors;
@@ -85,6 +95,13 @@ public final class Batches implements AutoCloseable {
       all.add(vectors);
       return vectors;
     }
+
+    /** Gives back the memory of vectors that nothing is in. */
+    void closeFree() {
+      free.forEach(Vectors::close);
+      all.removeAll(free);
+      free.clear();
+    }
   }
 
   /** Vectors of one request, used again and again. */
@@ -94,6 +111,7 @@ public final class Batches implements AutoCloseable {
     private final List<RootWriter> writers; // of both sides of a cogroup, or one
     private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
+    private int batches; // batches of the function's that these are
     private final List<Integer> groups = new ArrayList<>(); // rows of each, for a Python worker
     private boolean goesOn; // whether more rows of the last group follow
 
@@ -106,7 +124,11 @@ public final class Batches implements AutoCloseable {
               ? IntStream.range(0, root.getFieldVectors().size()).mapToObj(this::ofList).toList()
               : List.of(
                   new RootWriter(
-                      root, wholeBytes, call.isStruct(), side.last.map(Vectors::writer)));
+                      root,
+                      side.places,
+                      wholeBytes,
+                      call.isStruct(),
+                      side.last.map(Vectors::writer)));
     }
 
     private RootWriter ofList(int place) {
@@ -160,6 +182,9 @@ public final class Batches implements AutoCloseable {
     void leave() {
       leavePart();
       side.free.push(this);
+      if (side.isOver) {
+        side.closeFree();
+      }
     }
 
     private void leavePart() {
@@ -175,15 +200,19 @@ public final class Batches implements AutoCloseable {
     }
   }
 
-  private final Input input;
   private final Call call;
-  private final List<Side> sides;
+  private final AnswerHandler handler;
+  private final SparkTypes types;
+  private final List<Signature.Side> ofRows;
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
   private final long wholeBytes;
   private final SidecarTask.Metrics metrics;
-  private long mostBytes = UNLIMITED; // Spark's batches are as long as its options say
+  private Input input;
+  private List<Side> sides;
+  private Side generated; // which the input writes by itself
+  private long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
   private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled, and next to be sent
@@ -197,6 +226,7 @@ public final class Batches implements AutoCloseable {
   /**
    * @param call whose the batches are
    * @param settings of the task
+   * @param handler of the answers, which keeps rows where vectors would take too much memory
    * @param met runs before generated code fills several batches, as where a row of a join has many
    *     partners, and may {@link #begin}
    */
@@ -208,24 +238,42 @@ public final class Batches implements AutoCloseable {
       TaskMemoryManager taskMemory,
       SQLConf settings,
       SidecarTask.Metrics metrics,
+      AnswerHandler handler,
       Runnable met) {
     this.input = input;
     this.call = call;
-    SparkTypes types = signature.types().in(settings);
+    this.handler = handler;
+    this.types = signature.types().in(settings);
+    this.ofRows = signature.ofRows();
     this.sides = signature.sides().stream().map(side -> new Side(side, types)).toList();
+    this.generated = sides.get(0);
     this.allocator = allocator;
     this.memory = new VectorMemory(taskMemory);
     int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: as many as the ring takes
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.wholeBytes = call.wholeBytes(settings);
     this.metrics = metrics;
+    if (!ofRows.isEmpty() && input instanceof RowInput) { // its stage gives rows, which wait already
+      beginRows();
+    }
+    this.mostBytes = mayKeepRows() ? PAGES_OF_BATCH * memory.pageBytes() : UNLIMITED;
     input.writeTo(
         () -> {
           met.run();
-          ahead.add(sides.get(0).empty());
+          ahead.add(generated.empty());
           return ahead.getLast().writer();
         },
         this.mostRows);
+  }
+
+  /** Whether rows can wait instead of the columns that are written. */
+  private boolean mayKeepRows() {
+    return !ofRows.isEmpty() && !(input instanceof RowInput);
+  }
+
+  private void beginRows() {
+    sides = List.of(new Side(ofRows.get(0), types));
+    metrics.add("rowTasks", 1);
   }
 
   /**
@@ -235,7 +283,7 @@ public final class Batches implements AutoCloseable {
    */
   void begin(SidecarClient client, long bytes) {
     this.client = Optional.of(client);
-    mostBytes = bytes;
+    mostBytes = Math.min(mostBytes, bytes);
   }
 
   boolean hasNext() {
@@ -266,22 +314,37 @@ public final class Batches implements AutoCloseable {
    */
   Vectors next(int most) {
     if (written.isEmpty()) {
-      if (input.isOfGroups() && !input.isWhole()) {
-        fillGroups();
-      } else {
-        Vectors vectors = ahead.isEmpty() ? sides.get(0).empty() : ahead.remove();
-        vectors.filled = input.isWhole() ? fillFrames(vectors) : fill(vectors.writer(), most);
-        written.add(vectors);
-      }
+      write(most);
     }
     Vectors vectors = written.remove();
-    metrics.add("numInputRows", vectors.filled);
     vectors.finish();
-    memoryIsShort = !memory.holds(allocator.getAllocatedMemory());
-    if (memoryIsShort && call.needsMemory()) {
+    memoryIsShort = !holdsAll();
+    boolean isAlone = all.size() == 1 + ahead.size();
+    if (mayKeepRows() && (isCutShort(vectors) || memoryIsShort && isAlone)) {
+      keepRows(vectors);
+      return next(most);
+    }
+    if (memoryIsShort && call.needsMemory() && (isAlone || ofRows.isEmpty())) {
       throw memory.refused();
     }
+    metrics.add("numInputRows", vectors.filled);
+    metrics.add("batches", vectors.batches);
     return vectors;
+  }
+
+  private void write(int most) {
+    if (input.isOfGroups() && !input.isWhole()) {
+      fillGroups();
+      return;
+    }
+    boolean isAhead = input instanceof GeneratedInput && !ahead.isEmpty();
+    Vectors vectors = isAhead ? ahead.remove() : sides.get(0).empty();
+    if (input.isWhole()) {
+      fillFrames(vectors);
+    } else {
+      fill(vectors, most);
+    }
+    written.add(vectors);
   }
 
   /** Writes the next groups, or cogroups; of a group that is larger than a batch, the next batch. */
@@ -308,12 +371,81 @@ public final class Batches implements AutoCloseable {
                 && System.nanoTime() - begun < JOINED_NANOS
                 && input.hasNext()));
     groupsWanted = call.joinsGroups() && !apart ? Math.min(2 * groupsWanted, JOINED_ROWS) : 1;
-    metrics.add("batches", filled.stream().mapToInt(each -> each.groups.size()).sum());
+    filled.forEach(vectors -> vectors.batches = vectors.groups.size());
     filled.forEach(vectors -> (vectors.groups.isEmpty() ? vectors.side.free : written).add(vectors));
   }
 
-  /** Fills a batch, or several, as far as the writer has room; returns the number of rows. */
-  private int fill(RootWriter writer, int most) {
+  /** Whether the task may have the memory of all vectors, perhaps without those that are free. */
+  private boolean holdsAll() {
+    long most = mayKeepRows() ? PAGES * memory.pageBytes() : UNLIMITED;
+    if (memory.holds(allocator.getAllocatedMemory(), most)) {
+      return true;
+    }
+    sides.forEach(Side::closeFree);
+    return memory.holds(allocator.getAllocatedMemory(), most);
+  }
+
+  /** Whether a batch that must have the rows of Spark's own has fewer, as these take too many bytes. */
+  private boolean isCutShort(Vectors vectors) {
+    return client.isEmpty()
+        && vectors.filled < mostRows
+        && !vectors.writer().isWhole()
+        && input.hasNext();
+  }
+
+  /** Lets rows wait in Spark's queue from now on: those that were written, and all that follow. */
+  private void keepRows(Vectors written) {
+    Side before = sides.get(0);
+    before.isOver = true;
+    before.closeFree();
+    generated = new Side(before.side, types);
+    generated.pieceBytes = FEW_BYTES;
+    mostBytes = client.isEmpty() ? UNLIMITED : mostBytes;
+    input = new RowInput(new WrittenRows(written, input), handler.keepRows().orElseThrow());
+    beginRows();
+  }
+
+  /** Rows out of vectors: those that are there, and those that the input writes then, a few at a time. */
+  private final class WrittenRows implements Iterator<InternalRow> {
+    private final Input written;
+    private Vectors vectors;
+    private Iterator<InternalRow> rows;
+
+    WrittenRows(Vectors first, Input written) {
+      this.written = written;
+      read(first);
+    }
+
+    private void read(Vectors next) {
+      vectors = next;
+      rows = FlatColumn.batch(next.root).rowIterator();
+    }
+
+    @Override
+    public boolean hasNext() {
+      while (!rows.hasNext()) {
+        if (!written.hasNext()) {
+          return false;
+        }
+        vectors.leave();
+        Vectors next = ahead.isEmpty() ? generated.empty() : ahead.remove();
+        written.fill(next.writer(), FEW_ROWS);
+        written.cut();
+        next.finish();
+        read(next);
+      }
+      return true;
+    }
+
+    @Override
+    public InternalRow next() {
+      return rows.next();
+    }
+  }
+
+  /** Fills a batch, or several, as far as the writer has room. */
+  private void fill(Vectors vectors, int most) {
+    RootWriter writer = vectors.writer();
     int joined = alone > 0 ? 1 : most;
     alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();
@@ -335,12 +467,12 @@ public final class Batches implements AutoCloseable {
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());
     input.cut();
-    metrics.add("batches", batches);
-    return filled;
+    vectors.filled = filled;
+    vectors.batches = batches;
   }
 
   /** Writes a whole group, or cogroup. One that no request takes is counted, and not held. */
-  private int fillFrames(Vectors vectors) {
+  private void fillFrames(Vectors vectors) {
     SidecarClient asked = client.orElseThrow();
     long enough = asked.requestRingBytes() / 2;
     long rows = 0;
@@ -357,8 +489,8 @@ public final class Batches implements AutoCloseable {
       bytes += writer.vectorBytes();
     }
     asked.checkSize(rows, bytes);
-    metrics.add("batches", 1);
-    return Math.toIntExact(rows);
+    vectors.filled = Math.toIntExact(rows);
+    vectors.batches = 1;
   }
 
   private int rowsToCut() {
@@ -408,19 +540,18 @@ public final class Batches implements AutoCloseable {
 
     /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
     public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
-      return ofStage(children.get(0), (OfRows) handler);
+      return ofStage(
+          children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
     }
 
     /** The same for rows that bring no answers. */
-    static Input ofStage(Iterator<InternalRow> stage, OfRows sent) {
-      RowInput rows = new RowInput(stage, sent);
-      if (stage.hasNext()) {
-        InternalRow first = stage.next();
-        if (first instanceof RowSink sink) {
-          return new GeneratedInput(sink, stage);
-        }
-        rows.send(first);
+    static Input ofStage(Iterator<InternalRow> stage, Supplier<OfRows> sent) {
+      Optional<InternalRow> first = stage.hasNext() ? Optional.of(stage.next()) : Optional.empty();
+      if (first.isPresent() && first.get() instanceof RowSink sink) {
+        return new GeneratedInput(sink, stage);
       }
+      RowInput rows = new RowInput(stage, sent.get());
+      first.ifPresent(rows::send);
       return rows;
     }
 
@@ -486,62 +617,6 @@ public final class Batches implements AutoCloseable {
     }
   }
 
-  /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
-  private static final class GeneratedInput extends Input {
-    private final RowSink sink;
-    private final Iterator<InternalRow> stops; // of the code: the sink again and again
-    private int batchRows;
-    private int taken; // rows of the writer that fill() has told of
-    private boolean ended;
-
-    GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
-      this.sink = sink;
-      this.stops = stops;
-    }
-
-    @Override
-    void writeTo(Supplier<RootWriter> next, int batchRows) {
-      this.batchRows = batchRows;
-      sink.writeTo(next, batchRows);
-    }
-
-    @Override
-    boolean hasNext() {
-      if (sink.rows() == taken) {
-        write(taken + 1, taken + batchRows);
-      }
-      return sink.rows() > taken || sink.isFull();
-    }
-
-    /** Lets the code run until the writer has enough rows, or is full, or all is written. */
-    private void write(int enough, int mostRows) {
-      sink.limit(enough, mostRows);
-      while (!sink.isEnough() && !ended) {
-        if (stops.hasNext()) {
-          stops.next();
-        } else {
-          ended = true; // its code must not run again
-        }
-      }
-    }
-
-    @Override
-    int fill(RootWriter writer, int mostRows) {
-      int before = taken;
-      if (sink.rows() - taken < mostRows) {
-        write(taken + mostRows, taken + mostRows);
-      }
-      taken = sink.rows();
-      return taken - before;
-    }
-
-    @Override
-    void cut() {
-      sink.cut();
-      taken = 0;
-    }
-  }
-
   /** Rows, one by one. */
   static final class RowInput extends Input {
     private final Iterator<InternalRow> rows;
@@ -583,100 +658,6 @@ public final class Batches implements AutoCloseable {
         }
       }
       return written;
-    }
-  }
-
-  /** Batches of columns, which are cut or put together to others without becoming rows. */
-  private static final class ColumnInput extends Input {
-    private final Iterator<ColumnarBatch> batches;
-    private final BatchSizes sizes = new BatchSizes();
-    private ColumnarBatch batch; // null before the first one
-    private int position;
-
-    ColumnInput(Iterator<ColumnarBatch> batches) {
-      this.batches = batches;
-    }
-
-    @Override
-    boolean hasNext() {
-      while (batch == null || position == batch.numRows()) {
-        if (batch != null) {
-          batch.closeIfFreeable();
-          batch = null;
-        }
-        if (!batches.hasNext()) {
-          return false;
-        }
-        batch = batches.next();
-        position = 0;
-        sizes.measure(batch);
-      }
-      return true;
-    }
-
-    @Override
-    int fill(RootWriter writer, int mostRows) {
-      int written = 0;
-      while (written < mostRows && hasNext()) {
-        int fitting = sizes.fitting(position, mostRows - written, writer.room());
-        if (fitting == 0 && writer.rows() > 0) {
-          break;
-        }
-        int count = Math.max(1, fitting); // a row that is too large goes alone
-        if (writer.mayBeWhole(sizes.bytes(position, count))) {
-          count = 1;
-        }
-        writer.copy(batch, position, count, sizes.bytes(position, count));
-        position += count;
-        written += count;
-        if (writer.isWhole()) {
-          break;
-        }
-      }
-      return written;
-    }
-  }
-
-  /**
-   * The vectors of a task's batches as Spark's memory manager sees them. They count with what Spark's
-   * own operators take, which is off the heap only where the session gives those some memory there.
-   */
-  private static final class VectorMemory extends MemoryConsumer implements AutoCloseable {
-    private long wanted;
-    private long got;
-
-    VectorMemory(TaskMemoryManager memory) {
-      super(memory, memory.getTungstenMemoryMode());
-    }
-
-    /**
-     * Returns whether the task may have so many.
-     *
-     * @param bytes that the vectors have now
-     */
-    boolean holds(long bytes) {
-      wanted = bytes - getUsed();
-      got = wanted <= 0 ? wanted : acquireMemory(wanted);
-      return got >= wanted;
-    }
-
-    /** The error about what was last asked for. */
-    SparkOutOfMemoryError refused() {
-      taskMemoryManager.showMemoryUsage();
-      return new SparkOutOfMemoryError(
-          "UNABLE_TO_ACQUIRE_MEMORY",
-          Map.of("requestedBytes", Long.toString(wanted), "receivedBytes", Long.toString(got)));
-    }
-
-    /** What is under way cannot be written to a file instead. */
-    @Override
-    public long spill(long size, MemoryConsumer trigger) {
-      return 0;
-    }
-
-    @Override
-    public void close() {
-      freeMemory(getUsed());
     }
   }
 }

@@ -57,7 +57,7 @@ public record CollectTask<T>(
 
     /** Rows of a stage, whose generated code writes them itself if it ends in RowsToArrowExec. */
     static Source<InternalRow> ofStage() {
-      return (child, columns) -> Batches.Input.ofStage(child, OfRows.unsafe(columns));
+      return (child, columns) -> Batches.Input.ofStage(child, () -> OfRows.unsafe(columns));
     }
 
     /** Batches of columns, which do not become rows. */
@@ -241,7 +241,7 @@ public record CollectTask<T>(
     private Vectors made() {
       VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
       all.add(root);
-      last = Optional.of(new RootWriter(root, Long.MAX_VALUE, false, last));
+      last = Optional.of(new RootWriter(root, last));
       return new Vectors(root, last.get());
     }
 

@@ -11,7 +11,7 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.Function1;
 import scala.Function2;
 import scala.collection.Iterator;
-import scala.collection.immutable.ListMap;
+import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -65,6 +65,7 @@ public record SidecarTask<T, R>(
       all.put("numInputRows", SQLMetrics.createMetric(context, "number of input rows"));
       all.put("numOutputRows", SQLMetrics.createMetric(context, "number of output rows"));
       all.put("batches", SQLMetrics.createMetric(context, "number of batches"));
+      all.put("rowTasks", SQLMetrics.createMetric(context, "tasks that kept rows, not columns"));
       all.put("requests", SQLMetrics.createMetric(context, "requests sent"));
       all.put("requestBytes", size(context, "data sent to Python workers"));
       all.put("answers", SQLMetrics.createMetric(context, "answers received"));
@@ -84,9 +85,8 @@ public record SidecarTask<T, R>(
       return SQLMetrics.createNanoTimingMetric(context, name, UNSET);
     }
 
-    /** Returns the metrics in order; other extensions' tasks may carry the map, and a VectorMap cannot. */
     public scala.collection.immutable.Map<String, SQLMetric> byName() {
-      return ListMap.from(CollectionConverters.asScala(all));
+      return VectorMap.from(CollectionConverters.asScala(all));
     }
 
     /** Spark's UI shows it while the task runs. */

@@ -22,17 +22,27 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * What a node's tasks send, and what they make of the answers.
  *
  * @param sides of a cogroup; one of what is none
+ * @param ofRows instead of the only side once {@link AnswerHandler#keepRows} was called; else none
  * @param types of what goes
  * @param answers for each task
  * @param input how the children's rows become batches
  */
 public record Signature(
-    List<Side> sides, Types types, Answers answers, Batches.Input.Kind<InternalRow> input)
+    List<Side> sides,
+    List<Side> ofRows,
+    Types types,
+    Answers answers,
+    Batches.Input.Kind<InternalRow> input)
     implements Serializable {
   /** All columns of such rows go. */
   public static Signature of(
       StructType rows, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
-    return new Signature(List.of(Side.of(rows, Map.of())), types, answers, input);
+    return of(List.of(Side.of(rows, Map.of())), types, answers, input);
+  }
+
+  public static Signature of(
+      List<Side> sides, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
+    return new Signature(sides, List.of(), types, answers, input);
   }
 
   /** Types of what goes in a task with these settings. */
@@ -108,6 +118,19 @@ public record Signature(
     /** That piece, with such columns as {@link #objection} was asked about last. */
     default ColumnarBatch columns(VectorSchemaRoot piece) {
       return FlatColumn.batch(piece);
+    }
+
+    /**
+     * Lets the rows of all further requests wait in Spark's queue, as their columns have no room in
+     * memory, and returns what is sent of them; empty: no rows need to wait.
+     */
+    default Optional<OfRows> keepRows() {
+      return Optional.empty();
+    }
+
+    /** Types of that piece's rows if it gives no columns; empty: it gives some. */
+    default Optional<StructType> onlyRows() {
+      return Optional.empty();
     }
 
     /** What makes Spark's rows of that piece's, in order; each is good until the next one. */

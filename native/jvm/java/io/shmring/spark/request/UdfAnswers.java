@@ -102,21 +102,20 @@ public abstract class UdfAnswers implements AnswerHandler {
   }
 
   /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
-  public static final class OfColumns extends UdfAnswers {
+  static final class OfColumns extends UdfAnswers {
+    private final int columns;
     private final ColumnRows rows;
 
-    public OfColumns(StructType rows, StructType results, boolean isOfSidecar) {
+    OfColumns(StructType rows, StructType results, boolean isOfSidecar) {
       super(results, isOfSidecar, false);
-      StructType joined = rows;
-      for (StructField result : results.fields()) {
-        joined = joined.add(result);
-      }
-      this.rows = new ColumnRows(joined);
+      this.columns = rows.size();
+      this.rows = new ColumnRows(joined(rows, results));
     }
 
+    /** Behind the child's columns, computed arguments stand in the vectors. */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot results) {
-      return FlatColumn.batch(sentOf(results.getRowCount()), results);
+      return FlatColumn.batch(sentOf(results.getRowCount()), columns, results);
     }
 
     @Override
@@ -189,6 +188,15 @@ public abstract class UdfAnswers implements AnswerHandler {
     public int kept() {
       return kept;
     }
+  }
+
+  /** Types of rows with results behind them. */
+  static StructType joined(StructType rows, StructType results) {
+    StructType joined = rows;
+    for (StructField result : results.fields()) {
+      joined = joined.add(result);
+    }
+    return joined;
   }
 
   /** Of columns, by their places: two may have one name. */

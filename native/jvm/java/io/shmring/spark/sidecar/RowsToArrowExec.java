@@ -2,16 +2,23 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.RowSink;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
+import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
+import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -23,24 +30,38 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.Platform;
+import scala.PartialFunction$;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The end of a stage whose code writes its rows straight into a sidecar's batches, as Spark's
+ * The end of a stage whose code writes its rows straight into batches of a node over rings, as Spark's
  * aggregates take theirs: no row is made. Where the stage is not generated, it gives the child's
  * rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   private static final String SINK = RowSink.class.getName();
 
+  // More are written by several methods: the JVM does not compile one of more than 8,000 bytes.
+  private static final int COLUMNS_OF_METHOD = 16;
+
   private final SparkPlan child;
+  private final Seq<Expression> computed;
   private CodegenSupport parent;
   private transient String sink; // in the generated code
 
   public RowsToArrowExec(SparkPlan child) {
+    this(child, SidecarNode.seq(List.of()));
+  }
+
+  /**
+   * @param computed deterministic expressions over the child's columns; the code writes their values
+   *     behind these columns
+   */
+  public RowsToArrowExec(SparkPlan child, Seq<Expression> computed) {
     this.child = child;
+    this.computed = computed;
   }
 
   /** Whether generated code can write a child's rows into batches. */
@@ -57,7 +78,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
         context.addMutableState(
             SINK,
             "sink",
-            name -> "%1$s = new %2$s(%3$d); append(%1$s);".formatted(name, SINK, output().size()),
+            name -> "%1$s = new %2$s(%3$d); append(%1$s);".formatted(name, SINK, types().size()),
             true,
             true);
     return ((CodegenSupport) child).produce(context, this);
@@ -73,32 +94,107 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return child.outputSet();
   }
 
+  /** The types of the columns that the code writes. */
+  private List<DataType> types() {
+    return Stream.of(child.output(), computed)
+        .flatMap(each -> CollectionConverters.asJava(each).stream())
+        .map(each -> ((Expression) each).dataType())
+        .toList();
+  }
+
   @Override
   public String doConsume(CodegenContext context, Seq<ExprCode> input, ExprCode row) {
-    List<ExprCode> cells = CollectionConverters.asJava(input);
-    List<Attribute> columns = CollectionConverters.asJava(child.output());
+    List<ExprCode> cells = new ArrayList<>(CollectionConverters.asJava(input));
+    StringBuilder computing = new StringBuilder();
+    context.currentVars_$eq(input);
+    for (Expression each : CollectionConverters.asJava(computed)) {
+      ExprCode cell = bound(each).genCode(context);
+      computing.append(cell.code()).append("\n");
+      cells.add(cell);
+    }
+    List<DataType> types = types();
     String at = context.freshName("at");
-    StringBuilder bytes = new StringBuilder("%dL".formatted(fixedBytes(columns.size())));
+    StringBuilder bytes = new StringBuilder("%dL".formatted(fixedBytes(types.size())));
     StringBuilder writes = new StringBuilder();
-    for (int i = 0; i < columns.size(); i++) {
-      DataType type = columns.get(i).dataType();
+    for (int i = 0; i < types.size(); i++) {
+      DataType type = types.get(i);
       String value = cells.get(i).value().toString();
       String isNull = cells.get(i).isNull().toString();
       if (isBytes(type)) {
         String length = type instanceof StringType ? ".numBytes()" : ".length";
         bytes.append(" + (%s ? 0 : %s%s)".formatted(isNull, value, length));
       }
+    }
+    for (int i = 0; i < types.size(); i += COLUMNS_OF_METHOD) {
+      int end = Math.min(types.size(), i + COLUMNS_OF_METHOD);
       writes.append(
-          "if (%s) {\n  %s.putNull(%d);\n} else {\n  %s\n}\n"
-              .formatted(isNull, sink, i, write(type, sink, i, value, at)));
+          types.size() > COLUMNS_OF_METHOD
+              ? method(context, types, cells, i, end, at)
+              : write(types, cells, i, end, at));
     }
     return """
-        int %s = %s.begin(%s);
+        %sint %s = %s.begin(%s);
         %sif (%s.end()) {
           append(%s);
         }
         """
-        .formatted(at, sink, bytes, writes, sink, sink);
+        .formatted(computing, at, sink, bytes, writes, sink, sink);
+  }
+
+  /** Writes some of a row's cells. */
+  private String write(List<DataType> types, List<ExprCode> cells, int from, int end, String at) {
+    StringBuilder writes = new StringBuilder();
+    for (int i = from; i < end; i++) {
+      String value = cells.get(i).value().toString();
+      writes.append(
+          "if (%s) {\n  %s.putNull(%d);\n} else {\n  %s\n}\n"
+              .formatted(
+                  cells.get(i).isNull(), sink, i, write(types.get(i), sink, i, value, at)));
+    }
+    return writes.toString();
+  }
+
+  /** Writes them in a method of its own, and returns a call of that. */
+  private String method(
+      CodegenContext context,
+      List<DataType> types,
+      List<ExprCode> cells,
+      int from,
+      int end,
+      String at) {
+    List<ExprCode> taken = new ArrayList<>(cells);
+    List<String> parameters = new ArrayList<>(List.of("int " + at));
+    List<String> arguments = new ArrayList<>(List.of(at));
+    for (int i = from; i < end; i++) {
+      DataType type = types.get(i);
+      taken.set(
+          i,
+          ExprCode.apply(
+              JavaCode.isNullVariable("isNull" + i), JavaCode.variable("value" + i, type)));
+      parameters.add("boolean isNull" + i);
+      parameters.add(CodeGenerator.javaType(type) + " value" + i);
+      arguments.add(cells.get(i).isNull().toString());
+      arguments.add(cells.get(i).value().toString());
+    }
+    String name = context.freshName("writeCells");
+    String code =
+        "private void %s(%s) throws java.io.IOException {\n%s}\n"
+            .formatted(name, String.join(", ", parameters), write(types, taken, from, end, at));
+    String call = context.addNewFunction(name, code, false);
+    return "%s(%s);\n".formatted(call, String.join(", ", arguments));
+  }
+
+  /** Returns the expression with the child's columns by their places. */
+  private Expression bound(Expression expression) {
+    List<ExprId> columns =
+        CollectionConverters.asJava(child.output()).stream().map(Attribute::exprId).toList();
+    return expression.transform(
+        PartialFunction$.MODULE$.fromFunction(
+            each ->
+                each instanceof Attribute column
+                    ? new BoundReference(
+                        columns.indexOf(column.exprId()), column.dataType(), column.nullable())
+                    : each));
   }
 
   /** What a row of Spark's would have without its texts and binaries. */
@@ -176,17 +272,17 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new RowsToArrowExec(children.head());
+    return new RowsToArrowExec(children.head(), computed);
   }
 
   @Override
   public int productArity() {
-    return 1;
+    return 2;
   }
 
   @Override
   public Object productElement(int n) {
-    return child;
+    return n == 0 ? child : computed;
   }
 
   @Override
@@ -196,11 +292,13 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public boolean equals(Object other) {
-    return other instanceof RowsToArrowExec same && child.equals(same.child);
+    return other instanceof RowsToArrowExec same
+        && child.equals(same.child)
+        && computed.equals(same.computed);
   }
 
   @Override
   public int hashCode() {
-    return child.hashCode();
+    return Objects.hash(child, computed);
   }
 }

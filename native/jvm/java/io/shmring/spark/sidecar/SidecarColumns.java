@@ -7,6 +7,7 @@ import java.util.Optional;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.types.BinaryType;
@@ -38,7 +39,7 @@ public final class SidecarColumns extends ColumnarRule {
   }
 
   /** The node over children that give columns, where it takes their rows from generated code. */
-  private static SparkPlan overGenerated(SparkPlan node) {
+  static SparkPlan overGenerated(SparkPlan node) {
     boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();
     List<SparkPlan> children = new ArrayList<>();
     boolean changed = false;
@@ -66,7 +67,7 @@ public final class SidecarColumns extends ColumnarRule {
         || !fused && hasBinary(node)) {
       return Optional.empty();
     }
-    return sidecar.givingColumns().map(AnswersToRowsExec::new);
+    return sidecar.givingColumns().map(ColumnarToRowExec::new);
   }
 
   /** Spark's code copies a binary before it writes the row; ours does not. */

@@ -19,13 +19,14 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.ExplainUtils;
-import org.apache.spark.sql.execution.RowToColumnarExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.Option;
@@ -70,9 +71,12 @@ public abstract sealed class SidecarNode extends SparkPlan
       return false;
     }
 
-    /** Whether a child's rows are what is sent, one by one. */
-    default boolean sendsAllRows() {
-      return false;
+    /**
+     * What is sent beside a child's columns if the code of a stage may write its rows into batches; empty:
+     * it may not.
+     */
+    default Optional<Seq<Expression>> computed(SidecarNode node) {
+      return Optional.empty();
     }
 
     /** Whether there is the same node for what takes columns. */
@@ -258,17 +262,25 @@ public abstract sealed class SidecarNode extends SparkPlan
     SparkPlan columns = child();
     if (columns instanceof ColumnarToRowExec rows) {
       columns = rows.child();
-    } else if (columns instanceof AnswersToRowsExec rows) {
-      columns = rows.child();
     } else if (columns instanceof SidecarNode sidecar) {
       columns = sidecar.givingColumns().orElse(columns);
     }
     if (takesColumns(columns)) {
       return columns == child() ? this : over(columns);
     }
-    return work.sendsAllRows() && RowsToArrowExec.takes(child())
-        ? over(new RowsToArrowExec(child()))
+    return RowsToArrowExec.takes(child())
+        ? work.computed(this).map(computed -> over(stage(computed))).orElse(this)
         : this;
+  }
+
+  private SparkPlan stage(Seq<Expression> computed) {
+    return SidecarColumns.overGenerated(new RowsToArrowExec(child(), computed));
+  }
+
+  /** Whether the code of the stage below writes its rows into batches. */
+  boolean isOverStage() {
+    SparkPlan below = child() instanceof WholeStageCodegenExec stage ? stage.child() : child();
+    return below instanceof RowsToArrowExec;
   }
 
   private SparkPlan over(SparkPlan better) {
@@ -302,33 +314,31 @@ public abstract sealed class SidecarNode extends SparkPlan
     return execute(AnsweredBatches::columns);
   }
 
+  /**
+   * @throws IllegalStateException if what waits beside the results is to be given as columns, and another
+   *     extension's rule has put rows below this node since
+   */
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
-    if (givesColumns && !work.canGiveColumns(this)) {
-      // Another extension's rule has put rows below this node after the node was to give columns.
-      SidecarNode same = (SidecarNode) over(new RowToColumnarExec(child()));
-      same.metrics = known();
-      return same.execute(output);
-    }
     Signature signature = work.signature(this);
     if (takesColumns()) {
       return mapped(child().executeColumnar(), task(signature, Input::ofColumns, output));
     }
+    if (givesColumns && !work.canGiveColumns(this)) {
+      throw new IllegalStateException(
+          String.format(
+              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                  + " replaced its child. Set %s=false, or leave that extension out",
+              nodeName(), child().nodeName(), FunctionStrategy.DIRECT));
+    }
     SidecarTask<InternalRow, R> task = task(signature, signature.input(), output);
     return isOverOne()
-        ? mapped(rows(child()), task)
-        : rows(child())
+        ? mapped(child().execute(), task)
+        : child().execute()
             .zipPartitions(
-                rows(children.last()),
+                children.last().execute(),
                 task.overTwo(),
                 ClassTag$.MODULE$.apply(InternalRow.class),
                 given());
-  }
-
-  /** The rows of a child, which another extension's rule may have replaced by one that has columns. */
-  private static RDD<InternalRow> rows(SparkPlan child) {
-    return child.supportsRowBased()
-        ? child.execute()
-        : new ColumnarToRowExec(child).execute();
   }
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {

@@ -1,9 +1,11 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Call.SidecarCall;
+import io.shmring.spark.request.ColumnsThenRows;
 import io.shmring.spark.request.Groups.FrameInput;
 import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.MapAnswers;
@@ -15,10 +17,12 @@ import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.request.Windows;
 import io.shmring.spark.sidecar.PythonCalls.Settings;
 import io.shmring.spark.sidecar.SidecarNode.Work;
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -92,8 +96,8 @@ final class SidecarNodes {
     }
 
     @Override
-    public boolean sendsAllRows() {
-      return true;
+    public Optional<Seq<Expression>> computed(SidecarNode node) {
+      return Optional.of(SidecarNode.seq(List.of()));
     }
 
     @Override
@@ -111,8 +115,6 @@ final class SidecarNodes {
 
   /** UDFs: the child's columns, and the results beside them. */
   interface Udfs extends Work {
-    Integer ABSENT = -1; // computed from the child's columns
-
     /** What is sent for all of the UDFs. */
     List<Expression> sent();
 
@@ -128,18 +130,41 @@ final class SidecarNodes {
 
     @Override
     default boolean sendsColumns(SidecarNode node) {
-      return !places(node).contains(ABSENT)
-          && SparkTypes.unsupported(UdfAnswers.types(node.child().output())).isEmpty();
+      return writesColumns(node) && arguments().isEmpty();
     }
 
-    /** Where the arguments stand among the child's columns. */
+    /** Whether all columns of the child can stand in vectors beside the results. */
+    default boolean writesColumns(SidecarNode node) {
+      return SparkTypes.unsupported(UdfAnswers.types(node.child().output())).isEmpty();
+    }
+
+    /** Spark seeds random numbers in an argument by the task, and those in a stage by its partition. */
+    @Override
+    default Optional<Seq<Expression>> computed(SidecarNode node) {
+      return writesColumns(node)
+              && arguments().stream().allMatch(Expression::deterministic)
+              && BatchSizes.areKnown(UdfAnswers.types(SidecarNode.seq(arguments())))
+          ? Optional.of(SidecarNode.seq(arguments()))
+          : Optional.empty();
+    }
+
+    /** What is sent that is no column of the child. */
+    private List<Expression> arguments() {
+      return sent().stream().filter(each -> !(each instanceof Attribute)).toList();
+    }
+
+    /** Where what is sent stands among the child's columns, and the computed arguments behind them. */
     private List<Integer> places(SidecarNode node) {
       List<ExprId> columns =
           CollectionConverters.asJava(node.child().output()).stream()
               .map(Attribute::exprId)
               .toList();
       return sent().stream()
-          .map(each -> each instanceof Attribute column ? columns.indexOf(column.exprId()) : ABSENT)
+          .map(
+              each ->
+                  each instanceof Attribute column
+                      ? columns.indexOf(column.exprId())
+                      : columns.size() + arguments().indexOf(each))
           .toList();
     }
 
@@ -155,25 +180,31 @@ final class SidecarNodes {
       StructType rows = node.child().schema();
       StructType sent = UdfAnswers.types(arguments);
       StructType results = UdfAnswers.types(results());
-      return node.takesColumns()
-          ? new Signature(
-              List.of(new Side(UdfAnswers.types(input), places(node), sent, metadata)),
-              types,
-              partition -> new UdfAnswers.OfColumns(rows, results, isOfSidecar),
-              Input::ofRows)
-          : new Signature(
-              List.of(Side.of(sent, metadata)),
-              types,
+      List<Side> ofRows = List.of(Side.of(sent, metadata));
+      IntFunction<UdfAnswers.OverRows> overRows =
+          (IntFunction<UdfAnswers.OverRows> & Serializable)
               partition ->
                   new UdfAnswers.OverRows(
-                      rows, arguments, input, results, isOfSidecar, lags, partition),
-              Input::ofRows);
+                      rows, arguments, input, results, isOfSidecar, lags, partition);
+      if (!canGiveColumns(node)) {
+        return Signature.of(ofRows, types, overRows::apply, Input::ofRows);
+      }
+      List<Expression> written = new ArrayList<>(CollectionConverters.asJava(input));
+      written.addAll(arguments());
+      return new Signature(
+          List.of(
+              new Side(UdfAnswers.types(SidecarNode.seq(written)), places(node), sent, metadata)),
+          ofRows,
+          types,
+          partition ->
+              new ColumnsThenRows(rows, results, isOfSidecar, () -> overRows.apply(partition)),
+          Input::ofStage);
     }
 
     /** Over rows it has rows: they wait for their results. */
     @Override
     default boolean canGiveColumns(SidecarNode node) {
-      return node.takesColumns();
+      return node.takesColumns() || node.isOverStage();
     }
   }
 
@@ -242,8 +273,8 @@ final class SidecarNodes {
 
     /** An iterator may take all before it answers: rows that wait go to a file, and columns do not. */
     @Override
-    public boolean sendsColumns(SidecarNode node) {
-      return !call(node).isIterator() && Udfs.super.sendsColumns(node);
+    public boolean writesColumns(SidecarNode node) {
+      return !call(node).isIterator() && Udfs.super.writesColumns(node);
     }
 
     @Override
@@ -364,7 +395,7 @@ final class SidecarNodes {
       StructType first = frames.get(0).sent();
       StructType output = node.schema();
       if (SidecarCall.of(function).isEmpty()) {
-        return new Signature(
+        return Signature.of(
             frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
             node.whenMade.types(),
             partition -> new MapAnswers.OfPython(output, first),
@@ -376,7 +407,7 @@ final class SidecarNodes {
               : ColumnMapping.BY_PLACE;
       StructType input = node.isOverOne() ? first : lists(first, frames.get(1).sent());
       Map<String, String> metadata = Map.of("shmring.group", node.isOverOne() ? "1" : "2");
-      return new Signature(
+      return Signature.of(
           List.of(Side.of(input, metadata)),
           Types.of(node.conf()),
           partition -> new MapAnswers("applyInArrow", mapping, output, input),

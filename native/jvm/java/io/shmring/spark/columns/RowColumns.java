@@ -1,0 +1,51 @@
+package io.shmring.spark.columns;
+
+import java.util.Iterator;
+import java.util.Optional;
+import java.util.function.Function;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Makes columns of rows, a few rows at a time. */
+public final class RowColumns implements AutoCloseable {
+  private static final int MOST_ROWS = 1024;
+  private static final long MOST_BYTES = 1 << 16;
+
+  private final VectorSchemaRoot root;
+  private final RootWriter writer;
+  private Optional<VectorSchemaRoot> given = Optional.empty(); // Spark's ColumnarToRow closes the columns it has read
+
+  public RowColumns(Schema schema, BufferAllocator allocator) {
+    this.root = VectorSchemaRoot.create(schema, allocator);
+    this.writer = new RootWriter(root);
+  }
+
+  /**
+   * Returns the columns of the next rows, which are valid until the next call.
+   *
+   * @param rows one row at least
+   * @param made what becomes of each
+   */
+  public ColumnarBatch next(
+      Iterator<InternalRow> rows, Function<InternalRow, UnsafeRow> made) {
+    given.ifPresent(VectorSchemaRoot::close);
+    writer.reset(MOST_BYTES);
+    do {
+      UnsafeRow row = made.apply(rows.next());
+      writer.write(row, row.getSizeInBytes());
+    } while (rows.hasNext() && writer.rows() < MOST_ROWS && writer.room() > 0);
+    writer.finish();
+    given = Optional.of(root.slice(0, writer.rows()));
+    return FlatColumn.batch(given.get());
+  }
+
+  @Override
+  public void close() {
+    given.ifPresent(VectorSchemaRoot::close);
+    root.close();
+  }
+}

@@ -1,0 +1,57 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.RootWriter;
+import java.util.Iterator;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Batches of columns, which are cut or put together to others without becoming rows. */
+final class ColumnInput extends Batches.Input {
+  private final Iterator<ColumnarBatch> batches;
+  private final BatchSizes sizes = new BatchSizes();
+  private ColumnarBatch batch; // null before the first one
+  private int position;
+
+  ColumnInput(Iterator<ColumnarBatch> batches) {
+    this.batches = batches;
+  }
+
+  @Override
+  boolean hasNext() {
+    while (batch == null || position == batch.numRows()) {
+      if (batch != null) {
+        batch.closeIfFreeable();
+        batch = null;
+      }
+      if (!batches.hasNext()) {
+        return false;
+      }
+      batch = batches.next();
+      position = 0;
+      sizes.measure(batch);
+    }
+    return true;
+  }
+
+  @Override
+  int fill(RootWriter writer, int mostRows) {
+    int written = 0;
+    while (written < mostRows && hasNext()) {
+      int fitting = sizes.fitting(position, mostRows - written, writer.room());
+      if (fitting == 0 && writer.rows() > 0) {
+        break;
+      }
+      int count = Math.max(1, fitting); // a row that is too large goes alone
+      if (writer.mayBeWhole(sizes.bytes(position, count))) {
+        count = 1;
+      }
+      writer.copy(batch, position, count, sizes.bytes(position, count));
+      position += count;
+      written += count;
+      if (writer.isWhole()) {
+        break;
+      }
+    }
+    return written;
+  }
+}

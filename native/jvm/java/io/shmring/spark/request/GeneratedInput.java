@@ -1,0 +1,63 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.columns.RowSink;
+import java.util.Iterator;
+import java.util.function.Supplier;
+import org.apache.spark.sql.catalyst.InternalRow;
+
+/** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
+final class GeneratedInput extends Batches.Input {
+  private final RowSink sink;
+  private final Iterator<InternalRow> stops; // of the code: the sink again and again
+  private int batchRows;
+  private int taken; // rows of the writer that fill() has told of
+  private boolean ended;
+
+  GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
+    this.sink = sink;
+    this.stops = stops;
+  }
+
+  @Override
+  void writeTo(Supplier<RootWriter> next, int batchRows) {
+    this.batchRows = batchRows;
+    sink.writeTo(next, batchRows);
+  }
+
+  @Override
+  boolean hasNext() {
+    if (sink.rows() == taken) {
+      write(taken + 1, taken + batchRows);
+    }
+    return sink.rows() > taken || sink.isFull();
+  }
+
+  /** Lets the code run until the writer has enough rows, or is full, or all is written. */
+  private void write(int enough, int mostRows) {
+    sink.limit(enough, mostRows);
+    while (!sink.isEnough() && !ended) {
+      if (stops.hasNext()) {
+        stops.next();
+      } else {
+        ended = true; // its code must not run again
+      }
+    }
+  }
+
+  @Override
+  int fill(RootWriter writer, int mostRows) {
+    int before = taken;
+    if (sink.rows() - taken < mostRows) {
+      write(taken + mostRows, taken + mostRows);
+    }
+    taken = sink.rows();
+    return taken - before;
+  }
+
+  @Override
+  void cut() {
+    sink.cut();
+    taken = 0;
+  }
+}

@@ -1,0 +1,248 @@
+"""UDFs over rings above plans of every shape: results stand beside columns of the stage below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from direct import FLAT, FUNCTIONS, ROWS, columns_of, metrics_of, plan_of
+from pyspark.sql import DataFrame, Window, functions
+from pyspark.sql.functions import broadcast, col, expr
+from unchanged import (
+    ADAPTIVE,
+    MOST_BYTES,
+    WHOLE_STAGE,
+    Cases,
+    Given,
+    adds_to,
+    arrays,
+    arrays_iterator,
+    compare,
+    for_each,
+    outcome,
+    series,
+    values,
+    way_of,
+)
+
+CASES: Cases = {}
+case = adds_to(CASES)
+KINDS: dict[str, Callable[[], Any]] = {
+    "pandas": lambda: series("double", lambda x, y: x + y),
+    "arrow": lambda: arrays("double", lambda x, y: pc.add(x, y)),
+    "value": lambda: values("double", lambda x, y: x + y),
+}
+
+
+def _other(s: Given) -> DataFrame:
+    return s.spark.range(0, 400, 3).selectExpr("id", "id % 4 kind", "string(-id) name")
+
+
+SHAPES: dict[str, Callable[[Given], DataFrame]] = {
+    "file": lambda s: s.file(s.t),
+    "filter": lambda s: s.file(s.t).where("id % 10 != 3"),
+    "rows": lambda s: s.t,
+    "join": lambda s: s.t.join(broadcast(_other(s)), "id", "left"),
+    "many_partners": lambda s: s.t.where("id < 5").join(
+        broadcast(_other(s).drop("id")), expr("kind = text")
+    ),
+    "merge": lambda s: s.t.join(_other(s).hint("merge"), "id"),
+    "shuffle": lambda s: s.t.repartition(2, "text"),
+    "coalesced": lambda s: s.t.repartition("text"),
+    "sort": lambda s: s.t.sortWithinPartitions(col("text").desc()),
+    "aggregate": lambda s: s.t.groupBy(expr("id % 90 id")).agg(
+        functions.sum("half").alias("half"), functions.max("text").alias("text")
+    ),
+    "window": lambda s: s.t.withColumn(
+        "n", functions.sum("half").over(Window.partitionBy(expr("id % 5")).orderBy("id"))
+    ),
+    "union": lambda s: s.t.union(s.t.where("id > 300")),
+    "limit": lambda s: s.t.limit(120),
+    "generate": lambda s: s.t.selectExpr("*", "explode(sequence(0, id % 3)) k"),
+    "random": lambda s: s.t.selectExpr("*", "rand(3) r", "monotonically_increasing_id() m"),
+    "function": lambda s: s.t.withColumn("half", KINDS["pandas"]()("half", "id")),
+    "batches": lambda s: s.t.mapInArrow(lambda batches: batches, s.t.schema),
+}
+
+
+def _above(shape: str, kind: str) -> Any:
+    def queries(s: Given) -> list[DataFrame]:
+        frame, function = SHAPES[shape](s), KINDS[kind]()
+        return [
+            frame.withColumn("z", function("id", "half")).orderBy("id", *frame.columns[3:]),
+            frame.select("text", function(col("id") + 1, functions.lit(0.5) * col("id")).alias("z"))
+            .where("z > 90")
+            .orderBy("z", "text"),
+        ]
+
+    return queries
+
+
+for shape in SHAPES:
+    for kind in KINDS if shape in ("filter", "join") else ("pandas",):
+        CASES[f"{kind}_above_{shape}"] = _above(shape, kind), {}
+for option in (ADAPTIVE, WHOLE_STAGE):
+    for shape in ("join", "coalesced"):
+        CASES[f"arrow_above_{shape}_without_{option}"] = _above(shape, "arrow"), {option: False}
+
+
+@case()
+def columns_of_every_type_beside(s):
+    """In both ways of a row: as it was made, and as it was sent."""
+    flat = s.spark.range(60, numPartitions=2).selectExpr("id", *columns_of(FLAT, "some"))
+    same = {name: arrays(kind, lambda x: x)(name) for name, kind in flat.dtypes}
+    return [
+        flat.where("id > 3").withColumns({f"{name}_sent": each for name, each in same.items()}),
+        s.typed.where("half > 1").withColumn("z", arrays("double", lambda x: x)("half")),
+        s.typed.selectExpr("*", "big % 3 r").withColumn("z", arrays("bigint", lambda x: x)("r")),
+    ]
+
+
+@case({ROWS: 20})
+def arguments_that_are_computed(s):
+    plus = series("double", lambda x, y: x + y)
+    odd = arrays("boolean", lambda x: pc.equal(pc.bit_wise_and(x, 1), 1))
+    again = values("string", lambda x, y: f"{x} {y}")
+    return [
+        s.t.select("id", plus(col("half") * 2, functions.lit(1)), plus("half", col("half") * 2)),
+        s.t.where(odd(expr("id div 3"))).select("id", again("text", functions.upper("text"))),
+        s.t.select(again(plus("half", "id") + 1, plus(y=col("id") - 1, x="half"))),
+        s.t.select(again(expr("array(id, 1)"), expr("struct(id, text)"))),
+        s.t.select(again(expr("cast(text as int) / 0"), "id")),
+    ]
+
+
+@case()
+def random_numbers_are_made_once(s):
+    """They are seeded by the partition of a stage, or, as an argument, by the task."""
+    same = arrays("double", lambda x: x)
+    made = s.t.withColumn("r", functions.rand(5))
+    below = made.withColumn("z", same("r"))
+    argument = s.t.withColumn("z", same(functions.rand(7)))
+    return [
+        below.where("z != r"),
+        below.union(below.where("id > 5")).coalesce(1),
+        argument.union(argument),
+        made.where("r > 0.3").select("r", same(col("r") * 2)),
+    ]
+
+
+@case({MOST_BYTES: 1000, "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": False})
+def sizes_beside_wide_columns(s):
+    """Spark counts the bytes of what a function gets, and not of what stands beside."""
+    lengths = arrays("long", _lengths())
+    wide = s.t.selectExpr("*", "repeat(text, 50) wide")
+    return [frame.select("*", lengths("id")) for frame in (wide, s.file(wide), s.file(s.t))]
+
+
+def _lengths() -> Any:
+    """A function that tells how many rows it gets; workers do not find this module."""
+    return lambda x: pa.array([len(x)] * len(x))
+
+
+@case()
+def many_fields_beside(s):
+    same = series("long", lambda x: x)
+    wide = [
+        s.t.select("id", *(expr(f"id * {k} c{k}") for k in range(1, count)))
+        for count in (99, 100, 101, 220)
+    ]
+    return [frame.where("c1 > 7").withColumn("z", same("c50")) for frame in wide]
+
+
+@case()
+def limits_above_and_below(s):
+    twice = series("double", lambda x: x * 2)
+    return [
+        s.t.where("id > 9").select("id", twice("half")).limit(60),
+        s.t.limit(60).select("id", twice("half")),
+        s.t.orderBy(col("id").desc()).limit(30).select("id", twice("half")).limit(9),
+        s.t.select("id", twice("half").alias("z")).orderBy("z").limit(9),
+        s.t.where("id < 0").select("id", twice("half")),
+    ]
+
+
+@case()
+def chains_of_kinds(s):
+    plus = {kind: make() for kind, make in KINDS.items()}
+    chain = plus["pandas"](plus["pandas"]("half", "id"), "id")
+    other = plus["value"](plus["arrow"]("half", col("id") + 1), plus["pandas"]("id", "half"))
+    late = arrays_iterator("double", lambda batches: (pc.add(x, 1) for x in batches))
+    return [
+        s.t.where("id % 7 > 2").select("id", chain, other, late("half")),
+        s.t.select("id", late(chain + 1), plus["pandas"](late("half"), other)).where("id > 5"),
+    ]
+
+
+@case()
+def exchange_that_is_used_twice(s):
+    twice = series("double", lambda x: x * 2)
+    once = s.t.where("id > 3").withColumn("z", twice("half")).repartition(2, "id")
+    return once.join(once.withColumnRenamed("z", "other"), "id").orderBy("id")
+
+
+@for_each(CASES)
+def test_same_above(spark, set_option, tmp_path, name, live):
+    compare(f"above {name}", way_of(spark, set_option, tmp_path, *CASES[name]), live=live)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def given(spark, set_option, tmp_path):
+    set_option(FUNCTIONS, "on")
+    set_option(ADAPTIVE, False)
+    return Given(spark, tmp_path)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ("file", "function")])
+def test_stage_writes_columns_and_its_function_gives_them(given, shape):
+    frame = SHAPES[shape](given).withColumn("z", KINDS["pandas"]()("half", "id"))
+    below = plan_of(frame).partition("ArrowEvalPython over rings")
+    assert "ColumnarToRow" in below[0]
+    assert ("RowsToArrow" in below[2].splitlines()[1]) == (shape != "batches")
+
+
+def test_stage_over_a_function_takes_its_columns(given):
+    plus, again = KINDS["pandas"](), KINDS["arrow"]()
+    frame = given.t.select(again(plus("half", "id") + 1, "id"))
+    plan = plan_of(frame)
+    assert plan.count("ArrowEvalPython over rings") == plan.count("RowsToArrow") == 2
+    assert plan.count("ColumnarToRow") == 2
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "argument"),
+    [
+        ("collect_list(text)", "id"),
+        ("max(text collate UTF8_LCASE)", "id"),
+        ("max(text)", "rand(1)"),
+        ("max(text)", "element_at(array(id), 1) + rand()"),
+    ],
+)
+def test_rows_wait_where_columns_cannot(given, aggregate, argument):
+    frame = given.t.groupBy("id").agg(expr(aggregate).alias("a"))
+    result = frame.withColumn("z", series("double", lambda x: x)(expr(argument)))
+    assert "RowsToArrow" not in plan_of(result)
+    assert len(outcome(result, over_rings=True)) == given.t.count()
+
+
+def test_metrics_count_what_the_stage_has_written(given, set_option):
+    set_option(ROWS, 100)
+    frame = given.one.where("id >= 3").withColumn("z", KINDS["arrow"]()("half", "id"))
+    assert len(frame.collect()) == 350
+    counted = metrics_of(frame, "ArrowEvalPython")
+    assert counted["numInputRows"] == counted["numOutputRows"] == 350
+    assert counted["batches"] == counted["requests"] == counted["answers"] == 4
+    assert counted["rowTasks"] == 0
+
+
+def test_plan_that_runs_with_large_types_after_it_ran_without(given, set_option):
+    frame = given.t.where("id > 3").withColumn("z", series("string", lambda x: x)("text"))
+    before = frame.collect()
+    set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
+    assert frame.collect() == before
