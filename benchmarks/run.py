@@ -31,6 +31,7 @@ QUESTIONS = {
     "spark": "benchmarks.spark_sidecar",
     "spark-unchanged": "benchmarks.spark_unchanged",
     "driver": "benchmarks.spark_driver",
+    "spark-shapes": "benchmarks.spark_shapes",
     "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",

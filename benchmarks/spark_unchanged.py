@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,15 +56,21 @@ CASES = {
 }
 
 
-class _Job:
-    """The session and its data, while the rounds run."""
+class Job:
+    """The session and its data, while the rounds run.
 
-    def __init__(self, settings: Settings) -> None:
-        self._part = QUICK if settings.quick else 1
+    Parameters
+    ----------
+    rows : the rows of each query, by its name
+    """
+
+    def __init__(self, settings: Settings, rows: Mapping[str, int]) -> None:
+        self._rows = rows
+        self.part = QUICK if settings.quick else 1
         self._warm_up_runs = 1 if settings.quick else RUNS
         self._stack = contextlib.ExitStack()
-        self._session: Any = None
-        self._folder = ""
+        self.session: Any = None
+        self.folder = ""
         self._warm: set[str] = set()
         self._answers: dict[str, Any] = {}
         self._cases: dict[str, Callable[[], Any]] = {}
@@ -74,44 +80,39 @@ class _Job:
         """Until the rounds are done."""
         find_modules_in_workers()
         with self._stack:
-            self._session = self._stack.enter_context(spark_session(_configured))
-            self._folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
-            self._stack.callback(shutil.rmtree, self._folder)
-            for name, frame in (("numbers", self._numbers()), ("wide", self._wide())):
-                frame.write.parquet(f"{self._folder}/{name}")
-            self._cases = self._made()
+            self.session = self._stack.enter_context(spark_session(configured))
+            self.folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
+            self._stack.callback(shutil.rmtree, self.folder)
+            for name, frame in (("numbers", self.numbers()), ("wide", self.wide())):
+                frame.write.parquet(f"{self.folder}/{name}")
+            self._cases = self.made()
             yield
 
-    def _numbers(self) -> Any:
+    def numbers(self) -> Any:
         """Ten numbers of four types."""
-        day = "date_add(date'1992-01-01', int(id % 2500))"
-        return self._session.range(0, NUMBERS // self._part, 1, WORKERS).selectExpr(
-            *("id orderkey", "id % 200000 partkey", "id % 10000 suppkey", "int(id % 7) line"),
-            *("double(id % 50 + 1) quantity", "id * 1.25D price", "(id % 10) / 100D discount"),
-            *("(id % 8) / 100D tax", f"{day} shipped", f"{day} committed"),
-        )
+        return numbers(self.session, NUMBERS // self.part)
 
-    def _wide(self) -> Any:
+    def wide(self) -> Any:
         """300 bytes a row."""
         texts = [f"repeat('{k}', 68) s{k}" for k in range(4)]
-        return self._session.range(0, WIDE // self._part, 1, WORKERS).selectExpr(
+        return self.session.range(0, WIDE // self.part, 1, WORKERS).selectExpr(
             "id", "id * 1.5D v", *texts
         )
 
-    def _made(self) -> dict[str, Callable[[], Any]]:
+    def made(self) -> dict[str, Callable[[], Any]]:
         """The queries; the functions are Spark's."""
         import pandas as pd
         import pyarrow as pa
         import pyspark.sql.functions as sql
 
         functions: Any = sql
-        numbers = self._session.read.parquet(f"{self._folder}/numbers")
-        wide = self._session.read.parquet(f"{self._folder}/wide")
-        small = self._session.range(0, SMALL // self._part, 1, SMALL // self._part // 1000)
-        few = self._session.range(0, NEW // self._part, 1, WORKERS)
+        numbers = self.session.read.parquet(f"{self.folder}/numbers")
+        wide = self.session.read.parquet(f"{self.folder}/wide")
+        small = self.session.range(0, SMALL // self.part, 1, SMALL // self.part // 1000)
+        few = self.session.range(0, NEW // self.part, 1, WORKERS)
 
         def mapped(make: Callable[[], Any]) -> Callable[[], Any]:
-            return lambda: (frame := make()).mapInArrow(_identity, frame.schema)
+            return lambda: (frame := make()).mapInArrow(identity, frame.schema)
 
         def new() -> Any:
             def same(batches: Iterator[Any]) -> Iterator[Any]:
@@ -119,18 +120,18 @@ class _Job:
 
             return few.mapInArrow(same, few.schema)
 
-        by_pandas = functions.pandas_udf(_adding(pd.Series), "double")("quantity", "price")
-        by_arrow = functions.arrow_udf(_adding(pa.Array), "double")("quantity", "price")
+        by_pandas = functions.pandas_udf(adding(pd.Series), "double")("quantity", "price")
+        by_arrow = functions.arrow_udf(adding(pa.Array), "double")("quantity", "price")
 
         return {
             "mapInArrow, parquet, 10 numbers": mapped(lambda: numbers),
             "mapInArrow, parquet, 300 bytes": mapped(lambda: wide),
-            "mapInArrow, rows made, 10 numbers": mapped(self._numbers),
-            "mapInArrow, rows made, 300 bytes": mapped(self._wide),
+            "mapInArrow, rows made, 10 numbers": mapped(self.numbers),
+            "mapInArrow, rows made, 300 bytes": mapped(self.wide),
             "pandas_udf beside 10 numbers": lambda: numbers.withColumn("z", by_pandas),
             "pandas_udf alone": lambda: numbers.select(by_pandas.alias("z")),
             "arrow_udf beside 10 numbers": lambda: numbers.withColumn("z", by_arrow),
-            "mapInPandas, 10 numbers": lambda: numbers.mapInPandas(_identity, numbers.schema),
+            "mapInPandas, 10 numbers": lambda: numbers.mapInPandas(identity, numbers.schema),
             "udf of a double beside 10 numbers": lambda: numbers.withColumn(
                 "z", functions.udf(_twice, "double")("price")
             ),
@@ -152,13 +153,13 @@ class _Job:
 
         def rows(count: int) -> Any:
             three = "orderkey k", "price v", "concat('name', orderkey % 1000) s"
-            return numbers.where(f"orderkey < {count // self._part}").selectExpr(*three)
+            return numbers.where(f"orderkey < {count // self.part}").selectExpr(*three)
 
         def grouped(frame: Any, key: str, size: int) -> Any:
             return frame.groupBy(functions.expr(f"{key} div {size}").alias("grp"))
 
         def ten(function: Callable[[Any], Any]) -> Callable[[], Any]:
-            few = numbers.where(f"orderkey < {SMALL // self._part}")
+            few = numbers.where(f"orderkey < {SMALL // self.part}")
             return lambda: grouped(few, "orderkey", 100).applyInPandas(function, few.schema)
 
         def demeaned(count: int, size: int) -> Callable[[], Any]:
@@ -206,28 +207,55 @@ class _Job:
         """Time a query, and what its processes use."""
         del seconds
 
-        def run() -> None:
-            self._cases[case]().write.format("noop").mode("overwrite").save()
-
-        self._session.conf.set("spark.shmring.functions", switch)
+        self.session.conf.set("spark.shmring.functions", switch)
         if (name := case + switch) not in self._warm:
             self._warm.add(name)
             self._check(case)
             for _ in range(self._warm_up_runs):
-                run()
+                run(self._cases[case]())
         before, started = cpu_use(), time.monotonic()
-        run()
+        run(self._cases[case]())
         took, used = time.monotonic() - started, cpu_use().since(before)
-        millions = CASES[case][0] // self._part / 1e6
+        millions = self._rows[case] // self.part / 1e6
         cpu = {kind or "CPU s/M rows": seconds / millions for kind, seconds in used.items()}
         return Sample(millions / took, cpu)
 
+    def pairs(self, wanted: Mapping[str, float]) -> list[Row]:
+        """Two rows a query, Spark's own way and over rings, so many times as fast."""
+        rows: list[Row] = []
+        for case in self._rows:
+            own, ours = f"{case}: Spark's own", f"{case}: over rings"
+            targets = (Target(wanted[case], own),) if case in wanted else ()
+            measure = partial(self.sample, case, "on")
+            rows += [
+                Row(own, "M rows/s", partial(self.sample, case, "off")),
+                Row(ours, "M rows/s", measure, targets, compare=() if targets else (own,)),
+            ]
+        return rows
 
-def _configured(builder: Any) -> Any:
+
+def run(frame: Any) -> None:
+    """Make all rows, and drop them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def numbers(session: Any, count: int) -> Any:
+    """Make rows of ten numbers of four types."""
+    day = "date_add(date'1992-01-01', int(id % 2500))"
+    return session.range(0, count, 1, WORKERS).selectExpr(
+        *("id orderkey", "id % 200000 partkey", "id % 10000 suppkey", "int(id % 7) line"),
+        *("double(id % 50 + 1) quantity", "id * 1.25D price", "(id % 10) / 100D discount"),
+        *("(id % 8) / 100D tax", f"{day} shipped", f"{day} committed"),
+    )
+
+
+def configured(builder: Any) -> Any:
+    """Give a session the jar, and Spark's best settings."""
     return with_jar(builder).config(map=BEST)
 
 
-def _identity(batches: Iterator[Any]) -> Iterator[Any]:
+def identity(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the batches."""
     yield from batches
 
 
@@ -258,7 +286,7 @@ def _demean_by_other(left: Any, right: Any) -> Any:
     return left.assign(v=left.v - right.v.mean())
 
 
-def _adding(kind: type) -> Any:
+def adding(kind: type) -> Any:
     """A function of two columns, of the kind that Spark sees in its annotations."""
 
     def add(one: Any, other: Any) -> Any:
@@ -274,18 +302,11 @@ def _adding(kind: type) -> Any:
 
 def question(settings: Settings) -> Question:
     """The same queries, with batches over the socket and over rings."""
-    job = _Job(settings)
-    rows: list[Row] = []
-    for case, (_, wanted) in CASES.items():
-        own, ours = f"{case}: Spark's own", f"{case}: over rings"
-        rows += [
-            Row(own, "M rows/s", partial(job.sample, case, "off")),
-            Row(ours, "M rows/s", partial(job.sample, case, "on"), (Target(wanted, own),)),
-        ]
+    job = Job(settings, {case: rows for case, (rows, _) in CASES.items()})
     return Question(
         "spark-unchanged",
         f"What do rings bring to Spark's own Python workers? (local[{WORKERS}])",
-        rows,
+        job.pairs({case: wanted for case, (_, wanted) in CASES.items()}),
         setup=job.open,
         least_rounds=RUNS,
     )
