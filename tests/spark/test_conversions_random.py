@@ -47,7 +47,12 @@ SETTINGS = [
 def _outcome(batches):
     """What answers come to, or the error: answers before an error are nobody's."""
     try:
-        given = [batch for batch in batches if batch.num_rows]
+        # A worker writes each batch before the function gets on, and may use its frame again.
+        given = [
+            pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+            for batch in batches
+            if batch.num_rows
+        ]
     except Exception as error:
         cause = error.__cause__
         return f"{type(error).__name__}: {error}", f"{type(cause).__name__}: {cause}"
