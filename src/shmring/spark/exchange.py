@@ -31,7 +31,7 @@ from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder, Known, decode_batch, learned, most_bytes
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
-from shmring.spark.conversions import leave_out_of_errors
+from shmring.spark.tracebacks import leave_out_of_errors
 
 if TYPE_CHECKING:
     from shmring import Lease, Ring

@@ -32,12 +32,14 @@ from functools import cache, reduce
 from importlib import import_module
 from inspect import unwrap
 from itertools import takewhile
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any, NamedTuple, cast
 
 import pyspark
 import pyspark.worker as worker
 from pyspark.util import PythonEvalType
+
+from shmring.spark.tracebacks import leave_out_of_errors
 
 Function = Callable[[int, Iterator[Any]], Iterator[Any]]
 Replacement = Callable[[Function, Mapping[str, Any]], Function | None]
@@ -115,25 +117,6 @@ def _imported(module: str) -> Any:
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         leave_out_of_errors(*vars(found).values())
     return found
-
-
-def leave_out_of_errors(*functions: Any) -> None:
-    """Let users' errors show no frames of functions, and classes, that stand for Spark's own.
-
-    Spark leaves out the frames of its own files.
-    """
-    for each in functions:
-        if not str(getattr(each, "__module__", "")).startswith("shmring.spark."):
-            continue  # imported
-        if isinstance(each, FunctionType):
-            each.__code__ = _seeming_sparks(each.__code__)
-        elif isinstance(each, type):
-            leave_out_of_errors(*vars(each).values())
-
-
-def _seeming_sparks(code: CodeType) -> CodeType:
-    inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
-    return code.replace(co_filename=worker.__file__, co_consts=tuple(inner))
 
 
 @cache
