@@ -153,3 +153,13 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
     assert job.outcome() == list(range(100))
     (branch,) = ring.branches()
     assert branch["released"] == ring.claimed
+
+
+def test_a_read_of_a_branch_fails_with_its_timeout_although_its_task_runs_again(
+    load: Load, ring: shmring.Ring
+) -> None:
+    """Another attempt lacks the messages that the first one has released."""
+    push(ring, 0, 10)
+    with pytest.raises(Exception, match=r"no message and no end marker in 0\.5 s") as caught:
+        load(ring.name, branch="b", timeout="500ms").collect()
+    assert "has moved on" not in str(caught.value)

@@ -120,6 +120,20 @@ def test_a_table_has_the_place_of_its_ring(
     assert spark.sql(f"select count(*) from {table}").first()[0] == 1000
 
 
+def test_a_table_says_how_it_was_created(
+    spark: SparkSession, ring: shmring.Ring, table: str
+) -> None:
+    clauses = f"USING shmring OPTIONS (ring '{ring.name}', start 'earliest')"
+    spark.sql(f"CREATE TABLE {table} {clauses}")
+    shown = spark.sql(f"SHOW CREATE TABLE {table}").first()[0]
+    assert "USING shmring" in shown
+    assert f"'ring' = '{ring.name}'" in shown
+    assert "'start' = 'earliest'" in shown
+    spark.sql(f"DROP TABLE {table}")
+    spark.sql(shown)
+    assert spark.table(table).count() == 1000
+
+
 def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Ring) -> None:
     for schema in ("number int, text string", "other long"):
         reader = spark.read.format("shmring").option("ring", ring.name).schema(schema)
@@ -160,6 +174,30 @@ def test_a_read_names_the_option_that_does_not_parse(load: Load, option: str, va
     text = failure(lambda: load(**{option: value}).collect())
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_one(
+    spark: SparkSession, ring: shmring.Ring, load: Load, table: str, tmp_path: Path
+) -> None:
+    frame = load()
+    write = frame.write.format("shmring").option("ring", ring.name).mode("append")
+    stream = spark.readStream.format("shmring").option("ring", ring.name)
+    created = f"CREATE TABLE {table} USING shmring OPTIONS (ring '{ring.name}', brnach 'b')"
+    for act in (
+        lambda: load(brnach="b").collect(),
+        lambda: (
+            stream.option("Brnach", "b")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+            .processAllAvailable()
+        ),
+        lambda: spark.sql(created).collect() or spark.table(table).collect(),
+    ):
+        assert "did you mean branch?" in failure(act)
+    assert "did you mean batchRows?" in failure(write.option("bachRows", "5").save)
+    assert load(BRANCH="b", hostwait="1s").count() == 1000
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import io.shmring.spark.sidecar.FunctionStrategy;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
@@ -26,18 +27,35 @@ import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /** Extends a session that is started with the jar; Spark finds this class by name. */
 public final class ShmringExtensions implements SparkSessionExtensionsProvider {
+  private static final Logger LOG = LoggerFactory.getLogger(ShmringExtensions.class);
+
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPlannerStrategy(session -> new PlanCheck());
-    extensions.injectPlannerStrategy(session -> new FunctionStrategy());
-    extensions.injectColumnar(session -> new SidecarColumns());
+    Optional<String> missing = LinkCheck.missing();
+    if (missing.isEmpty()) {
+      Functions.addTo(extensions);
+    } else {
+      LOG.warn(
+          "Python functions take Spark's own way, not rings: this Spark lacks {}", missing.get());
+    }
     return BoxedUnit.UNIT;
+  }
+
+  /** Refers to classes that can be loaded only if Spark has all that they use. */
+  private static final class Functions {
+    static void addTo(SparkSessionExtensions extensions) {
+      extensions.injectPlannerStrategy(session -> new FunctionStrategy());
+      extensions.injectColumnar(session -> new SidecarColumns());
+    }
   }
 
   /**

@@ -1,6 +1,7 @@
 package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
+import io.shmring.spark.job.Options;
 import io.shmring.spark.job.RingNames;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
@@ -22,6 +23,7 @@ import java.util.stream.IntStream;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -137,7 +139,19 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
       return written.progress();
     }
 
+    /** What SHOW CREATE TABLE makes the clauses USING and OPTIONS of. */
+    @Override
+    public Map<String, String> properties() {
+      return options;
+    }
+
     private CaseInsensitiveStringMap with(CaseInsensitiveStringMap query) {
+      Options.check(query.asCaseSensitiveMap().keySet());
+      Options.check( // of the clause OPTIONS; a table may have any other properties
+          options.keySet().stream()
+              .filter(name -> name.startsWith(TableCatalog.OPTION_PREFIX))
+              .map(name -> name.substring(TableCatalog.OPTION_PREFIX.length()))
+              .toList());
       Map<String, String> all = new HashMap<>(new CaseInsensitiveStringMap(options));
       all.putAll(query);
       return new CaseInsensitiveStringMap(all);

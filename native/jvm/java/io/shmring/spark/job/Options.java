@@ -1,7 +1,10 @@
 package io.shmring.spark.job;
 
+import java.util.Collection;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.catalyst.util.IntervalUtils;
@@ -9,8 +12,44 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 
+// CHANGE: a new option of Spark's reads or writes
 /** Parses options; errors name the option and its value. */
 public record Options(CaseInsensitiveStringMap given) {
+  /** All options: a table may be given those of its reads and of its writes. */
+  private static final List<String> NAMES =
+      List.of(
+          ("ring hosts hostWait branch start maxMessages timeout until copy release"
+                  + " maxMessagesPerTrigger failOnDataLoss"
+                  + " batchRows batchBytes atomic endMarker inDoubt")
+              .split(" "));
+
+  /** Options that Spark itself gives a source. */
+  private static final Set<String> SPARKS =
+      Set.of("path", "paths", "checkpointlocation", "queryname");
+
+  /**
+   * Refuses options that mean nothing here: a branch with a misspelt name would be no branch.
+   *
+   * @throws IllegalArgumentException if there is an unknown option
+   */
+  public static void check(Collection<String> given) {
+    for (String name : given) {
+      String lower = name.toLowerCase(Locale.ROOT);
+      if (!SPARKS.contains(lower) && NAMES.stream().noneMatch(name::equalsIgnoreCase)) {
+        Comparator<String> distance = Comparator.comparingInt(known -> distance(known, lower));
+        throw new IllegalArgumentException(
+            String.format(
+                "format(\"shmring\") has no option %s: did you mean %s? It has %s",
+                name, NAMES.stream().min(distance).orElseThrow(), String.join(", ", NAMES)));
+      }
+    }
+  }
+
+  private static int distance(String known, String lower) {
+    return UTF8String.fromString(known.toLowerCase(Locale.ROOT))
+        .levenshteinDistance(UTF8String.fromString(lower));
+  }
+
   public String text(String name) {
     return given.getOrDefault(name, "").strip();
   }

@@ -15,7 +15,9 @@ import io.shmring.spark.read.RingReads.RingPartition;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
@@ -34,6 +36,9 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
+
+  // By the read: why an earlier attempt of its task has ended. Its messages cannot be read again.
+  private static final Map<String, String> TIMED_OUT = new ConcurrentHashMap<>();
 
   private final RingPartition partition;
   private final ReadOptions options;
@@ -153,10 +158,12 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       throw new IOException("the task was ended while it waited for a message");
     }
     if (waited >= options.timeoutMillis()) {
-      throw new IOException(
+      String why =
           String.format(
               "ring \"%s\": no message and no end marker in %.1f s: %s",
-              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
+              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty());
+      TIMED_OUT.put(partition.read(), why);
+      throw new IOException(why);
     }
   }
 
@@ -188,6 +195,10 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private void takeTurn() {
     closedAtEnd(awaitTurn()); // after the consumer: the next attempt checks what was released
     if (isIncomplete()) {
+      String timedOut = TIMED_OUT.get(partition.read());
+      if (timedOut != null) { // Spark shows the error of the last attempt
+        throw new IllegalStateException(timedOut);
+      }
       awaitKill();
       throw incomplete();
     }

@@ -11,7 +11,7 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.Function1;
 import scala.Function2;
 import scala.collection.Iterator;
-import scala.collection.immutable.VectorMap;
+import scala.collection.immutable.ListMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -85,8 +85,9 @@ public record SidecarTask<T, R>(
       return SQLMetrics.createNanoTimingMetric(context, name, UNSET);
     }
 
+    /** Returns the metrics in order; other extensions' tasks may carry the map, and a VectorMap cannot. */
     public scala.collection.immutable.Map<String, SQLMetric> byName() {
-      return VectorMap.from(CollectionConverters.asScala(all));
+      return ListMap.from(CollectionConverters.asScala(all));
     }
 
     /** Spark's UI shows it while the task runs. */

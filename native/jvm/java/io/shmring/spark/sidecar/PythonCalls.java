@@ -34,10 +34,6 @@ final class PythonCalls {
   /** "on": they do; anything else: they do not. */
   static final String SWITCH = "spark.shmring.functions";
 
-  // CHANGE: a new version of Spark
-  /** Others may run functions in other ways. */
-  private static final List<String> VERSIONS = List.of("4.1.", "4.2.", "4.3.");
-
   // Since 4.3.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
@@ -75,10 +71,6 @@ final class PythonCalls {
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
     SQLConf sql = SQLConf.get();
-    String version = org.apache.spark.package$.MODULE$.SPARK_VERSION();
-    if (VERSIONS.stream().noneMatch(version::startsWith)) {
-      return Optional.of("Spark " + version + " is none of those that are known: 4.1 to 4.3");
-    }
     if (!conf.get("spark.python.daemon.module", PythonCall.DAEMON).equals(PythonCall.DAEMON)) {
       return Optional.of("spark.python.daemon.module is set, and not to " + PythonCall.DAEMON);
     }

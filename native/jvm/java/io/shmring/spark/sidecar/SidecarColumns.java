@@ -7,7 +7,6 @@ import java.util.Optional;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.ColumnarRule;
-import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.types.BinaryType;
@@ -67,7 +66,7 @@ public final class SidecarColumns extends ColumnarRule {
         || !fused && hasBinary(node)) {
       return Optional.empty();
     }
-    return sidecar.givingColumns().map(ColumnarToRowExec::new);
+    return sidecar.givingColumns().map(AnswersToRowsExec::new);
   }
 
   /** Spark's code copies a binary before it writes the row; ours does not. */

@@ -25,6 +25,7 @@ import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.ExplainUtils;
+import org.apache.spark.sql.execution.RowToColumnarExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -262,6 +263,8 @@ public abstract sealed class SidecarNode extends SparkPlan
     SparkPlan columns = child();
     if (columns instanceof ColumnarToRowExec rows) {
       columns = rows.child();
+    } else if (columns instanceof AnswersToRowsExec rows) {
+      columns = rows.child();
     } else if (columns instanceof SidecarNode sidecar) {
       columns = sidecar.givingColumns().orElse(columns);
     }
@@ -314,31 +317,33 @@ public abstract sealed class SidecarNode extends SparkPlan
     return execute(AnsweredBatches::columns);
   }
 
-  /**
-   * @throws IllegalStateException if what waits beside the results is to be given as columns, and another
-   *     extension's rule has put rows below this node since
-   */
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
+    if (givesColumns && !work.canGiveColumns(this)) {
+      // Another extension's rule has put rows below this node after the node was to give columns.
+      SidecarNode same = (SidecarNode) over(new RowToColumnarExec(child()));
+      same.metrics = known();
+      return same.execute(output);
+    }
     Signature signature = work.signature(this);
     if (takesColumns()) {
       return mapped(child().executeColumnar(), task(signature, Input::ofColumns, output));
     }
-    if (givesColumns && !work.canGiveColumns(this)) {
-      throw new IllegalStateException(
-          String.format(
-              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
-                  + " replaced its child. Set %s=false, or leave that extension out",
-              nodeName(), child().nodeName(), FunctionStrategy.DIRECT));
-    }
     SidecarTask<InternalRow, R> task = task(signature, signature.input(), output);
     return isOverOne()
-        ? mapped(child().execute(), task)
-        : child().execute()
+        ? mapped(rows(child()), task)
+        : rows(child())
             .zipPartitions(
-                children.last().execute(),
+                rows(children.last()),
                 task.overTwo(),
                 ClassTag$.MODULE$.apply(InternalRow.class),
                 given());
+  }
+
+  /** The rows of a child, which another extension's rule may have replaced by one that has columns. */
+  private static RDD<InternalRow> rows(SparkPlan child) {
+    return child.supportsRowBased()
+        ? child.execute()
+        : new ColumnarToRowExec(child).execute();
   }
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
