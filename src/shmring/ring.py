@@ -92,10 +92,10 @@ class Ring(Closing):
     def close(self) -> None:
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
         try:
-            if self._unlink is not None and self._unlink.alive:
+            if self._unlink is not None and (finalizer := self._unlink.peek()):
                 # First: nobody sees a ring that has been left. The finalizer stays until the file
                 # is gone: an exception may end the removal half-way.
-                _unlink_own(self._path, bytes.fromhex(self._info.uuid), self._pid)
+                _unlink_own(*finalizer[2])
                 self._unlink.detach()
         finally:  # a signal's handler may raise: who gets that has no second close() to call
             self._handle.close()
