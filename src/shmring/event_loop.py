@@ -1,15 +1,15 @@
-"""Waiting for several consumers and producers, and for each in an event loop.
+"""Waiting for several consumers and producers at once, and for one of them in an event loop.
 
-The loop is asyncio's, or another one with its interface.
+The event loop is asyncio's, or another loop with the same interface.
 
-A task takes, or pushes, by a call that does not wait, on the loop's own thread. There is no
-``await`` between this call and the ``return`` that hands the result to the task: a task that is
-cancelled is cancelled at an ``await``, so it has taken nothing then, and has lost nothing.
+A task takes or pushes a message by a call that does not wait, on the loop's own thread. There is no
+``await`` between this call and the ``return`` that hands the result to the task. A task is only
+cancelled at an ``await``, so a cancelled task has taken nothing and has lost nothing.
 
-What cannot be done at once is waited for by one thread for each loop, which sleeps on all of the
-loop's rings; beyond 127 waits there is a second one. It never takes: it tells the loop who may try
-again (docs/protocol.md, P9). If the task was cancelled meanwhile, the wake-up is passed on to the
-branch's other consumers.
+If the call cannot be done at once, a thread waits for the task. Each loop has one such thread,
+which sleeps on all of the loop's rings; beyond 127 waits the loop has a second thread. The thread
+never takes a message: it tells the loop which tasks may try again (docs/protocol.md, P9). If the
+task was cancelled meanwhile, the wake-up is passed on to the branch's other consumers.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ Handle = Consumer | Producer
 _H = TypeVar("_H", bound=Handle)
 _T = TypeVar("_T", bytes, int)
 
-# Consumers and producers that one sleep is for: what the kernel takes, but for the bell.
+# Consumers and producers that one sleep covers: the kernel's limit of 128, without the bell.
 _AT_ONCE = 127
-# Seconds after which a thread without work ends, and one with work sees that its loop was closed by
-# a program that has not ended the loop's generators before.
+# Seconds after which a thread without work ends. A thread with work checks as often whether its
+# loop was closed by a program that had not ended the loop's generators before.
 _IDLE = 1.0
-# Seconds for which a task asks again and again, in turn with the loop's other tasks, where that
-# went well before: about what it costs to wake the thread, and the loop by the thread.
+# Seconds for which a task tries again and again, in turn with the loop's other tasks, if trying
+# succeeded before: about the time it takes to wake the thread, which then wakes the loop.
 _TRIAL = 100e-6
 
 
 def wait(
     handles: Iterable[_H], timeout: float | None = None, *, wait: Wait = "default"
 ) -> list[_H]:
-    """Wait until one of several consumers has something, or one of several producers has room.
+    """Wait until one of several consumers has a message, or one of several producers has room.
 
         for inp in shmring.wait([orders, payments], timeout=1.0):
             data = inp.pop(timeout=0)
@@ -79,19 +79,20 @@ def wait(
 
     Returns
     -------
-    those with which a call is worth it, in the order given; empty if time was up. A consumer has a
-    message, or comes to an end of the stream, or its branch was dropped: its next call takes or
-    says so. A producer has room for a message of one slot. Consumers of one branch may all be
-    told of a message, and one of them gets it: use ``timeout=0``, and expect Empty
+    the consumers and producers that are ready, in the order given; empty if the time was up. A
+    ready consumer has a message, or comes to an end of the stream, or its branch was dropped: its
+    next call takes the message, or raises. A ready producer has room for a message of one slot.
+    Several consumers of one branch may be ready for the same message, and one of them gets it: use
+    ``timeout=0``, and expect Empty
 
     Raises
     ------
-    Closed : one of them was closed
-    TypeError : this is no list of consumers and producers
-    ValueError : there is nothing to wait for
+    Closed : one of the consumers or producers was closed
+    TypeError : `handles` is no list of consumers and producers
+    ValueError : `handles` is empty
     """
     given = cast("Iterable[_H] | _H", handles)
-    if isinstance(given, Consumer | Producer):  # to iterate a consumer takes its messages
+    if isinstance(given, Consumer | Producer):  # iterating over a consumer would take its messages
         raise TypeError(f"a wait is for a list of consumers or producers: give it as [{given!r}]")
     waits = [(handle, ends_of(handle) if isinstance(handle, Consumer) else 1) for handle in handles]
     if not waits:
@@ -107,21 +108,22 @@ def wait(
 
 
 class _Sleeper:
-    """A thread that waits for rings of a loop while there are any to wait for.
+    """A thread that waits for rings of a loop; the thread runs only while there are waits.
 
-    All but its own _run() is called on the loop's thread.
+    All methods except _run() and _work() are called on the loop's thread.
     """
 
     def __init__(self, watch: _Watch) -> None:
         self._watch = watch
-        self._changed = threading.Condition()  # guards what follows
-        self._waits: dict[Handle, int] = {}  # as wait_any() wants it
+        self._changed = threading.Condition()  # guards _waits, _thread and _stopped
+        # By handle: the slots a producer needs at least, or the ends a consumer has been told of.
+        self._waits: dict[Handle, int] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._bell = Bell()
 
     def add(self, handle: Handle, least: int) -> bool:
-        """Wait for this one too; whether there is room for it."""
+        """Wait for this handle too; return False if the thread has no room for another wait."""
         with self._changed:
             if self._waits.get(handle, least + 1) <= least:
                 return True
@@ -143,7 +145,7 @@ class _Sleeper:
             self._bell.ring()
 
     def stop(self) -> None:
-        """End the thread; nothing is waited for any more."""
+        """End the thread and all of its waits."""
         with self._changed:
             self._waits.clear()
             self._stopped = True
@@ -159,7 +161,7 @@ class _Sleeper:
             rung, handles = waits
             try:
                 ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
-            except Exception:  # whatever it is, the tasks meet it in their own calls
+            except Exception:  # wake all tasks: each gets the error from its own call
                 ready = [handle for handle, _ in handles]
             if loop.is_closed():
                 return
@@ -170,11 +172,15 @@ class _Sleeper:
                     self._waits.pop(handle, None)
             try:
                 loop.call_soon_threadsafe(self._watch.tell, ready)
-            except RuntimeError:  # it was closed since
+            except RuntimeError:  # the loop was closed meanwhile
                 return
 
     def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
-        """What to wait for, and how often the bell was rung before that was looked at."""
+        """Return the bell's number of rings so far, and the waits; None if the thread is to end.
+
+        The number is read with the waits under one lock: a later change of the waits rings the
+        bell, and wait_any() returns at once if the number has grown.
+        """
         with self._changed:
             if not self._waits:
                 self._changed.wait_for(lambda: self._waits or self._stopped, _IDLE)
@@ -190,15 +196,20 @@ class _Watch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.forks = lineage.forks
-        # Those that wait for each, in turn: with how many slots, or ends, they wait.
+        # By handle: the futures of the tasks that wait, in order, each with the slots it needs
+        # (producer) or the ends its consumer had been told of (consumer).
         self._tasks: dict[Handle, dict[asyncio.Future[bool], int]] = {}
         self._sleepers = [_Sleeper(self)]
         self._end: AsyncIterator[None] | None = None
 
     async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
-        """Wait until it is worth trying; whether it is, or time is up.
+        """Wait until the handle may be tried again; return False if the time was up first.
 
-        For so many slots; a consumer, for what ends_of() it was when the task began to wait.
+        Parameters
+        ----------
+        handle : consumer or producer
+        wanted : slots that a producer needs; for a consumer, its ends_of() at the call's start
+        deadline : loop time at which to give up; None waits for ever
         """
         if self._end is None:
             self._end = self._stop_at_the_end()
@@ -228,16 +239,16 @@ class _Watch:
                     sleeper.stop()
 
     def tell(self, handles: list[Handle]) -> None:
-        """Let those try that wait for these."""
+        """Wake the tasks that wait for these handles; a message wakes one task only."""
         for handle in handles:
             tasks = self._tasks.get(handle, {})
             waiting = [future for future in tasks if not future.done()]
             if not waiting:
                 decline(handle)
-            if isinstance(handle, Consumer):  # a message is for one, an end for each
+            if isinstance(handle, Consumer):  # one task gets a message; every task gets an end
                 ends = ends_of(handle)
                 waiting = [f for f in waiting if tasks[f] != ends] or waiting[:1]
-            for future in waiting:  # there may be room for several, of different sizes
+            for future in waiting:  # a producer may have room for several messages
                 future.set_result(True)
 
     def _arm(self, handle: Handle) -> None:
@@ -247,7 +258,8 @@ class _Watch:
             self._sleepers[-1].add(handle, least)
 
     def _leave(self, handle: Handle, future: asyncio.Future[bool]) -> None:
-        if self.forks != lineage.forks:  # the threads, which may have the locks, are the parent's
+        # In a forked child: the threads are the parent's, and may have held the locks at the fork.
+        if self.forks != lineage.forks:
             return
         tasks = self._tasks[handle]
         del tasks[future]
@@ -260,7 +272,10 @@ class _Watch:
 
 
 class _Local(threading.local):
-    """A loop runs in one thread. Its watch lives as long as somebody waits, or its thread."""
+    """The watch of the loop that runs in this thread.
+
+    The reference is weak: waiting tasks and the watch's own threads keep the watch alive.
+    """
 
     watch: Callable[[], _Watch | None] = staticmethod(lambda: None)
 
@@ -288,10 +303,10 @@ def _deadline(loop: asyncio.AbstractEventLoop, timeout: float | None) -> float |
 async def _try_for_a_while(
     handle: Handle, attempt: Callable[[], _T | EllipsisType | None], seconds: float
 ) -> _T | None:
-    """Try in turn with the loop's other tasks, without the thread."""
+    """Try repeatedly, in turn with the loop's other tasks, before the thread has to wait."""
     from asyncio import sleep
 
-    until = monotonic() + seconds  # the time of a loop may be one of milliseconds
+    until = monotonic() + seconds  # not loop.time(), which may be as coarse as milliseconds
     while monotonic() < until:
         await sleep(0)
         found = attempt()
@@ -309,7 +324,10 @@ async def _later(
     wanted: int,
     timeout: float | None,
 ) -> _T:
-    """Go on after a first attempt. No ``await`` comes between the last one and its ``return``."""
+    """Go on after a first attempt that was not successful.
+
+    No ``await`` comes between the last attempt and its ``return``: a cancelled task loses nothing.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -345,7 +363,7 @@ async def _take_later(
 
 
 async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
-    """Take one message as bytes, in an event loop; it is released at once.
+    """Take one message as bytes, in an event loop; the message is released at once.
 
     A call that is cancelled has taken nothing.
 
@@ -355,7 +373,7 @@ async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
 
     Raises
     ------
-    as pop()
+    the errors of pop()
     """
     if timeout is not None:
         seconds_of("timeout", timeout)
@@ -366,13 +384,13 @@ async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
 
 
 async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
-    """Wait, in an event loop, until a call with ``timeout=0`` is worth it.
+    """Wait, in an event loop, until a call with ``timeout=0`` is likely to take a message.
 
         while await inp.ready():
             with inp.lease_many(256, timeout=0) as batch:
                 ...
 
-    Another consumer of the branch may be faster: then this call raises Empty.
+    Another consumer of the branch may be faster: then the call with ``timeout=0`` raises Empty.
 
     Parameters
     ----------
@@ -380,7 +398,7 @@ async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
 
     Returns
     -------
-    False if nothing came in time
+    True if a message or an end of the stream came in time, else False
 
     Raises
     ------
@@ -439,11 +457,11 @@ async def _put(
 ) -> int:
     """Publish one message, in an event loop. A call that is cancelled has published nothing.
 
-    It waits for free slots whatever the producer's `when_full` says.
+    The call waits for free slots, also if the producer's `when_full` says otherwise.
 
     Parameters
     ----------
-    data, kind, align : as of push()
+    data, kind, align : the parameters of push()
     timeout : seconds to wait for free slots; None waits for ever, 0 does not wait
 
     Returns
@@ -452,7 +470,7 @@ async def _put(
 
     Raises
     ------
-    as push()
+    the errors of push()
     """
     if timeout is not None:
         seconds_of("timeout", timeout)
@@ -464,7 +482,7 @@ async def _put(
 
 
 async def _put_end(self: Producer, *, timeout: float | None = None) -> int:
-    """Publish an end marker, in an event loop: as push_end()."""
+    """Publish an end marker, in an event loop (see push_end)."""
     return await _put(self, b"", timeout=timeout, kind=KIND_END)
 
 
@@ -475,7 +493,10 @@ _METHODS: dict[type[Handle], dict[str, FunctionType]] = {
 
 
 def equip() -> None:
-    """Give the extension's types their methods for event loops: a coroutine in C is none."""
+    """Add the methods for event loops to the extension's types.
+
+    Only a function written in Python can be a coroutine function.
+    """
     for kind, functions in _METHODS.items():
         for name, function in functions.items():
             function.__name__ = name

@@ -1,6 +1,6 @@
-"""What is wrong on this host: judged by what was seen of it, and by nothing else.
+"""Findings: everything wrong on this host, judged only from one or two looks at its rings.
 
-`shmring check` and the exporter share it.
+`shmring check` and the exporter share this module.
 """
 
 from __future__ import annotations
@@ -20,23 +20,31 @@ from shmring.ring import DEFAULT_SLOTS
 from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
-AGE = 60.0  # seconds
+AGE = 60.0  # seconds: default of the `age` of findings()
 # CHANGE: a new finding of check
-# These, or their commands, are told by what has not moved between two looks.
+# Kinds of findings that need two looks: the finding, or its command, depends on whether a
+# participant or a branch has moved between them.
 MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sidecar-floor"})
 
-_SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
+_SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-_DELIVERIES = 3  # as many as a sidecar makes of a batch whose workers die
-_JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
+_DELIVERIES = 3  # deliveries of one message; a sidecar gives up a batch after the same number
+_JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 
 Status = Literal[1, 2]
 
 
 def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE) -> list[Finding]:
-    """What is wrong, the worst first; a message may be held, or wait, for `age` seconds.
+    """Return all findings, the worst first.
 
-    What has moved between two looks is not said to hang. With one alone, all that may hang is.
+    A participant or a branch that has moved between the two looks is not reported as hanging.
+    Without the earlier look, each one that may hang is reported.
+
+    Parameters
+    ----------
+    now : the latest look
+    before : an earlier look, if there is one
+    age : seconds for which a message may be held, or wait, without a finding
     """
     found = [*_of_host(now)] if now.whole else []
     found += map(_missing, now.missing)
@@ -47,6 +55,7 @@ def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE)
 
 
 def _by_its_owner(finding: Finding, owner: int | None) -> Finding:
+    """Make the finding's command run as the ring's owner, if another user owns the ring."""
     if owner in (None, os.geteuid()) or not finding.command.startswith("shmring "):
         return finding
     return finding._replace(command=f"sudo -u '#{owner}' {finding.command}")
@@ -95,7 +104,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         return
     if ring.left:
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
-    if ring.is_parked:  # its sidecar's workers see to it
+    if ring.is_parked:  # the sidecar's workers remove a parked request's ring
         return
     participants = ring.seen.processes()
     if sidecar is not None:
@@ -125,7 +134,8 @@ def _would_go(seen: Seen) -> str:
 
 def _unseen(ring: RingLook, name: str) -> Finding:
     words, error, path = str(ring.error), ring.error, path_of(ring.name)
-    # No other file is to be removed: whoever misspells a path would lose what is there.
+    # Suggest removing only a file with a ring's name in /dev/shm: after a misspelled path, the
+    # command would remove a file of the user.
     is_ours = path.startswith(f"{SHM_FOLDER}/shmring.")
     remove = f"{'rmdir' if os.path.isdir(path) else 'rm'} {shlex.quote(path)}" if is_ours else ""
     if ring.target is not None:
@@ -134,7 +144,8 @@ def _unseen(ring: RingLook, name: str) -> Finding:
         command = f"shmring check {shlex.quote(ring.target)}" if there else remove
         return Finding(2, "link", ring.name, None, words, command)
     if isinstance(error, VersionMismatch):
-        return Finding(2, "version", ring.name, None, words)  # programs of that version may use it
+        # No command: programs of the other version may use the ring.
+        return Finding(2, "version", ring.name, None, words)
     if isinstance(error, (NotARing, Damaged)):
         command = remove if isinstance(error, NotARing) else f"shmring unlink {name}"
         return Finding(2, "damaged", ring.name, None, words, command)
@@ -150,8 +161,12 @@ def _who(participant: ParticipantRecord) -> str:
 
 
 def _kill(participants: Iterable[ParticipantRecord], seen: Seen) -> str:
-    """Without those whose number is that of another process here."""
-    pids = dict.fromkeys(participant["pid"] for participant in participants)  # each once
+    """Return the command that kills the participants' processes.
+
+    A process id that is another process here (the participant may be in another PID namespace) is
+    left out; without any id left the command is empty.
+    """
+    pids = dict.fromkeys(participant["pid"] for participant in participants)  # removes duplicates
     reached = [str(pid) for pid in pids if seen.reaches(pid)]
     return f"kill -9 {' '.join(reached)}" if reached else ""
 
@@ -252,13 +267,14 @@ def _of_branch(
             )
             yield Finding(status, "no-consumer", ring, None, words, drop)
         return
-    # A consumer that is stopped, or holds something, is told of by itself.
+    # A consumer that is stopped, or holds a message, has a finding of its own.
     idle = all(not c["stopped"] and c["hold"] is None for c in consumers)
     was = [b for b in before.stats["branches"] if b["name"] == name] if before else [branch]
     moved = not was or was[0]["position"] != branch["position"]
     if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
         words = f"its journal is {waited:,.0f} s behind; {behind}"
-        command = "" if moved else _kill(consumers, seen)  # one that writes would only lose time
+        # A journal that writes would only lose time by being killed.
+        command = "" if moved else _kill(consumers, seen)
         yield Finding(status, "journal", ring, None, words, command)
     elif lag and waited >= age and idle and not moved:
         others = f" and {len(consumers) - 1} more take" if len(consumers) > 1 else " takes"
@@ -268,7 +284,7 @@ def _of_branch(
 
 
 def _dead_holders(branch: str, seen: Seen) -> int:
-    """Consumers that died with messages, before anybody has cleared them away."""
+    """Return the number of dead consumers whose messages nobody has recovered yet."""
     return sum(
         not participant["alive"]
         and participant["branch"] == branch
@@ -319,7 +335,10 @@ def _held_floor(sidecar: str, seen: Seen, before: Seen | None) -> Iterator[Findi
 
 
 def floor_holder(seen: Seen) -> ParticipantRecord | None:
-    """The worker that holds the floor of a sidecar's ring while others wait for requests."""
+    """Return the worker whose lease keeps a sidecar's ring full while other workers are idle.
+
+    None if no worker does. The floor is the oldest sequence that is still in the ring.
+    """
     stats = seen.stats
     holder, staff = stats["holder"], Staff.of(stats["participants"])
     idle = any(not worker["stopped"] and not staff.is_busy(worker) for worker in staff.workers)

@@ -1,6 +1,7 @@
-"""Copies to a GPU: rings that its runtime pins, leases that are held until a copy is done.
+"""Copies to a GPU: the GPU's runtime pins a ring, and a lease is held until its copy is done.
 
-The runtime is CUDA's or HIP's, whichever is loaded already, by torch or cupy say.
+The runtime is that of CUDA or HIP: the one that the process has loaded already, for example through
+torch or cupy.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Pinned", "copy_of", "pin", "to_torch", "unpin"]
 
-# Of both runtimes.
-_PORTABLE, _READ_ONLY = 1, 8  # a registration
-_HOST_TO_DEVICE = 1
-_DISABLE_TIMING = 2  # an event
-_NOT_READY = 600
+# Constants with the same value in CUDA and HIP.
+_PORTABLE, _READ_ONLY = 1, 8  # flags of HostRegister
+_HOST_TO_DEVICE = 1  # direction of MemcpyAsync
+_DISABLE_TIMING = 2  # flag of EventCreateWithFlags
+_NOT_READY = 600  # error code of EventQuery while the work before the event is not done
 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
-_HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
+_HOST_DEVICES = {"cuda": 3, "hip": 11}  # DLPack's device types for pinned host memory
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
-# Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
+# Columns with fewer bytes than a page between them are copied as one piece: the bytes between them
+# belong to the same mapping, because two mappings have at least a page between them, or nothing.
 _GAP = 4096
-_PAUSE = 0.001  # seconds between two looks at copies that are under way
+_PAUSE = 0.001  # seconds between two checks for copies that are done
 
 
 # --- the runtime ------------------------------------------------------------------------------
@@ -52,7 +54,8 @@ class _Runtime:
     def __init__(self, path: str, prefix: str) -> None:
         self.prefix = prefix
         self._library = ctypes.CDLL(path)
-        # Of calls that never wait: to give up the GIL costs more than they do.
+        # PyDLL keeps the GIL: for a call that never waits, releasing the GIL costs more than the
+        # call.
         self._short = ctypes.PyDLL(path)
         self._text = self.function("GetErrorString")
         self._text.restype = ctypes.c_char_p
@@ -69,7 +72,7 @@ class _Runtime:
 
     def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
         library = self._short if short else self._library
-        found = library[self.prefix + name]  # an object of our own
+        found = library[self.prefix + name]  # a new object: setting its argtypes changes no other
         if arguments:
             found.argtypes = arguments
         return found
@@ -78,7 +81,10 @@ class _Runtime:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def check(self, error: int, what: str) -> None:
-        """Raise for an error, which the next call of anybody else would be told otherwise."""
+        """Raise GpuError for an error code, and clear the error of the runtime.
+
+        Without clearing it, the next call of any other user of the runtime would report the error.
+        """
         if error:
             self.last_error()
             raise GpuError(f"{what}: {self.words(error)}")
@@ -87,12 +93,12 @@ class _Runtime:
         return f"{(self._text(error) or b'').decode()} ({self.prefix} error {error})"
 
     def copy(self, to: int, address: int, nbytes: int, stream: int) -> int:
-        """Begin a copy to the current device; its event."""
+        """Begin a copy to the current device; return the event that marks the copy's end."""
         event = ctypes.c_void_p()
         self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
         error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream)
         if not error and (error := self._record(event, stream)):
-            self._synchronize(stream)  # the copy has begun: it reads, and writes, until it is done
+            self._synchronize(stream)  # no event tells the end of the copy: wait for it here
         if error:
             self.destroy(event)
         self.check(error, f"cannot copy {nbytes} bytes to the GPU")
@@ -101,7 +107,7 @@ class _Runtime:
 
 @cache
 def _runtime() -> _Runtime:
-    """The first runtime that this process has loaded, or else that the loader finds."""
+    """Return the first runtime that this process has loaded, else the first the loader finds."""
     maps = ""
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text()
@@ -120,15 +126,15 @@ def _runtime() -> _Runtime:
 
 _pinning = threading.Lock()
 _pinned: weakref.WeakSet[Ring] = weakref.WeakSet()
-# The blocks that threads are in, by the ring that they keep pinned.
+# Open `with ring.pin()` blocks of all threads, by the ring that the blocks keep pinned.
 _blocks: weakref.WeakKeyDictionary[Ring, list[Pinned]] = weakref.WeakKeyDictionary()
 
 
 class Pinned:
-    """A context manager that undoes what a call of :meth:`Ring.pin` has done.
+    """A context manager that unpins a ring at the end of a ``with ring.pin()`` block.
 
-    A ring stays pinned until the last of its blocks ends, in whatever order they end, and also
-    after that if it was pinned before the first began.
+    If several blocks pin one ring, the ring stays pinned until the last block ends, in any order.
+    If the ring was pinned before the first block began, the ring stays pinned after the last one.
     """
 
     def __init__(self, ring: Ring, *, was_pinned: bool) -> None:
@@ -142,9 +148,10 @@ class Pinned:
 
     def __exit__(self, *_: object) -> None:
         with _pinning:
-            blocks = _blocks.get(self._ring, [self])  # a forked child has forgotten them
+            # In a forked child _blocks is empty: there this block is the only one.
+            blocks = _blocks.get(self._ring, [self])
             blocks.remove(self)
-            if blocks:  # one that ends later undoes what this one has done
+            if blocks:  # a block that ends later unpins the ring
                 blocks[0]._was_pinned &= self._was_pinned
                 return
             _blocks.pop(self._ring, None)
@@ -153,7 +160,7 @@ class Pinned:
 
 
 def pin(ring: Ring) -> Pinned:
-    """Pin a ring's slots, as Ring.pin() says."""
+    """Pin a ring's slots (see Ring.pin)."""
     runtime = _runtime()
     with _pinning:
         core = ring.core
@@ -172,7 +179,7 @@ def pin(ring: Ring) -> Pinned:
 
 
 def unpin(ring: Ring) -> None:
-    """Unpin a ring's slots, as Ring.unpin() says."""
+    """Unpin a ring's slots (see Ring.unpin)."""
     with _pinning:
         if ring.core.pinned:
             _copies.wait()
@@ -183,9 +190,9 @@ def unpin(ring: Ring) -> None:
 
 @atexit.register
 def _end() -> None:
-    """Unpin while the runtime still works."""
+    """Unpin all rings at the exit of the process, while the runtime still works."""
     for ring in list(_pinned):
-        with suppress(Exception):  # it is closed, perhaps
+        with suppress(Exception):  # the ring may be closed
             unpin(ring)
     _copies.wait()
 
@@ -194,12 +201,13 @@ def _end() -> None:
 
 
 class _Copies:
-    """Copies that are under way, each with what it reads from, in the order of their beginning.
+    """Copies under way, each with its event and its source, in the order in which they began.
 
-    A copy that is begun lets go of those before it that are done. One thread does so for those
-    after which none is begun, as producers may wait for their slots. It looks now and then, and
-    wakes for no copy: with two threads that take the GIL from each other, a copy took twice as long
-    to begin.
+    The source (a lease or a batch) is released when its copy is done. Beginning a copy releases the
+    sources of all copies that are done. A thread releases the sources of the last copies, because
+    producers may wait for their slots. The thread polls, and no copy wakes it up while others are
+    under way: with two threads that take the GIL from each other, a copy took twice as long to
+    begin.
     """
 
     def __init__(self) -> None:
@@ -220,13 +228,20 @@ class _Copies:
             self._changed.notify()
 
     def _let_go(self) -> None:
-        """Of those that are done: those of one stream are done in their order."""
-        # An error of the device is for those who use the copy.
+        """Release the sources of copies that are done, up to the first copy that is not.
+
+        The copies of one stream end in the order in which they began.
+        """
+        # Any answer but "not ready" ends the copy. A device error is raised by the next use of the
+        # copy, not here.
         while self._under_way and _runtime().query(self._under_way[0][0]) != _NOT_READY:
             _runtime().destroy(self._under_way.popleft()[0])
 
     def wait(self) -> None:
-        """Until all that is begun already is done and let go of, thread or no thread."""
+        """Wait until every copy begun before this call is done and its source is released.
+
+        The wait polls by itself: a forked child and a process that exits have no thread.
+        """
         begun = self._begun
         while True:
             with self._changed:
@@ -247,7 +262,7 @@ _copies = _Copies()
 
 
 def _forget() -> None:
-    """In a child, which has neither the runtime nor the thread."""
+    """Reset the state in a forked child, which has neither the runtime nor the thread."""
     global _copies, _pinning
     _copies, _pinning = _Copies(), threading.Lock()
     _pinned.clear()
@@ -265,7 +280,7 @@ def _torch() -> Any:
 
 
 def _copy(address: int, nbytes: int, source: object, torch: Any, stream: Any) -> Any:
-    with torch.cuda.stream(stream):  # None: the current one stays
+    with torch.cuda.stream(stream):  # None leaves the current stream in place
         to = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
         if nbytes:
             where = torch.cuda.current_stream().cuda_stream
@@ -274,7 +289,7 @@ def _copy(address: int, nbytes: int, source: object, torch: Any, stream: Any) ->
 
 
 def copy_of(leased: Buffer, address: int, stream: object | None) -> Any:
-    """Copy a lease or a batch to a GPU, as Lease.to_device() and Batch.to_device() say."""
+    """Copy a lease or a batch to a GPU (see Lease.to_device and Batch.to_device)."""
     memory = memoryview(leased)
     to = _copy(address, memory.nbytes, memory, _torch(), stream)
     return to.reshape(memory.shape) if memory.ndim > 1 else to
@@ -286,26 +301,26 @@ def copy_of(leased: Buffer, address: int, stream: object | None) -> Any:
 def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) -> dict[str, Any]:
     """Copy the columns of an Arrow record batch to a GPU, without waiting for the copy.
 
-    A batch of a ring is one copy as a rule; its slots stay leased until the copy is done, whether
-    or not the batch is still referenced. :meth:`Ring.pin` makes the copy fast.
+    A batch of a ring is usually one copy. Its slots stay leased until the copy is done, even if the
+    batch is no longer referenced. :meth:`Ring.pin` makes the copy fast.
 
     Parameters
     ----------
-    batch : of numbers, or of lists of numbers that are equally long in each column, without nulls
-        (Spark's arrays are lists whose type has no size)
-    device : where to, as torch names it
-    stream : of torch, on which to copy; None is the device's current one
+    batch : a record batch without nulls; each column holds numbers, or lists of numbers that all
+        have one length (an array column of Spark is a list whose type has no size)
+    device : torch's name of the GPU to copy to
+    stream : torch's stream on which to copy; None is the device's current stream
 
     Returns
     -------
-    a tensor for each column, by its name
+    a tensor for each column, by the column's name
 
     Raises
     ------
-    TypeError : a column is not of numbers
-    ValueError : a column has nulls, which must be filled first, or lists of several lengths, or
-        the name of another
-    GpuError : torch is not there, or the GPU's runtime refuses the copy
+    TypeError : a column holds no numbers
+    ValueError : a column has nulls, which must be filled first; or has lists of several lengths; or
+        has the same name as another column
+    GpuError : torch is not installed, or the GPU's runtime refuses the copy
     """
     torch = _torch()
     of: Any = batch
@@ -314,12 +329,13 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
         if name in columns:
             raise ValueError(f'two columns are called "{name}", and tensors go by name; rename one')
         columns[name] = _flat(name, of.column(i))
-    pieces: list[list[int]] = []  # first address and end of what is copied at once
+    pieces: list[list[int]] = []  # [first address, end] of each piece that is copied at once
     for address, nbytes, _, _ in sorted(columns.values()):
         if pieces and nbytes and address - pieces[-1][1] < _GAP:
             pieces[-1][1] = max(pieces[-1][1], address + nbytes)
         elif nbytes:
-            pieces.append([address & -8, address + nbytes])  # torch wants offsets aligned
+            # Tensor.view() wants a column's offset in the piece aligned to the column's type.
+            pieces.append([address & -8, address + nbytes])
     with torch.cuda.device(device):
         copies = [(first, _copy(first, end - first, batch, torch, stream)) for first, end in pieces]
         empty = torch.empty(0, dtype=torch.uint8, device="cuda")
@@ -334,7 +350,7 @@ def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) ->
 
 
 def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
-    """A column's values: address, bytes, type of torch, shape."""
+    """Return a column's values: address, bytes, name of torch's type, shape."""
     import pyarrow as pa
 
     shape: tuple[int, ...] = (len(array),)
@@ -360,7 +376,7 @@ def _flat(name: str, array: Any) -> tuple[int, int, str, tuple[int, ...]]:
 
 
 def _list_size(name: str, array: Any) -> int:
-    """The length of every list in a column."""
+    """Return the one length of all lists in a column; raise ValueError if the lengths differ."""
     import pyarrow.compute as pc
 
     if (fixed := getattr(array.type, "list_size", None)) is not None:

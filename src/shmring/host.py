@@ -1,4 +1,4 @@
-"""What is there on this host: all rings, and the sidecars among them, looked at from outside."""
+"""Looks at all rings and sidecars of this host, without joining any ring."""
 
 from __future__ import annotations
 
@@ -30,47 +30,56 @@ from shmring.sidecars.rings import request_at
 # CHANGE: a new finding of check
 @dataclass(frozen=True)
 class Seen:
-    """What could be seen of a ring."""
+    """One look at a ring: its information, its statistics, and the ages of its messages."""
 
     info: RingInfo
     stats: RingStats
-    # Seconds since the oldest message was published that a branch has not released, if it is known.
+    # By branch: seconds since its oldest unreleased message was published; missing if not known.
     ages: dict[str, float]
-    # Seconds for which a participant has held its oldest message, at most, by its seat. The ring
-    # has no time of a take: it came after the message, after its consumer, and after the last look
-    # that did not see it.
+    # By seat: the most seconds for which a participant may have held its oldest message. The ring
+    # does not store when a message was taken: it was after the message was published, after its
+    # consumer joined, and after the last look that did not see the message held.
     held: dict[int, float]
-    requests: dict[int, str]  # of a sidecar, what each worker is at, in words, by its seat
+    # By seat of a sidecar's worker: the request that the worker handles, in words.
+    requests: dict[int, str]
 
     @property
     def is_full(self) -> bool:
-        """Whether producers wait, or soon will."""
+        """True if at least 90 % of the slots are used: producers wait, or soon will."""
         return self.stats["used"] >= 0.9 * self.stats["slots"]
 
     def due(self, branch: BranchLag) -> int:
-        """The sequence up to which a branch may take, as the branches before it have released."""
+        """Return the sequence before which the branch may take messages.
+
+        The branches that come before this one must have released a message first.
+        """
         upstream = [b["released"] for b in self.stats["branches"] if b["name"] in branch["after"]]
         return min(upstream, default=self.stats["claimed"])
 
     def processes(self) -> list[ParticipantRecord]:
-        """The participants, without those that stand for messages which were handed back."""
+        """Return the participants that are processes.
+
+        The others have no process id: each stands for messages that were handed back.
+        """
         return [p for p in self.stats["participants"] if p["pid"]]
 
     def consumers(self, branch: str) -> list[ParticipantRecord]:
-        """The living consumers of a branch."""
+        """Return the living consumers of a branch."""
         those = self.stats["participants"]
         return [p for p in those if p["alive"] and p["branch"] == branch]
 
     def reaches(self, pid: int) -> bool:
-        """Whether the process of this id has the ring, and is of the user who owns it.
+        """Return whether the process with this id has the ring mapped and belongs to its owner.
 
-        The ring's word for the id is anybody's who may write to it, or of another PID namespace.
+        The process id in the ring may be wrong: any process that may write to the ring can change
+        it, and a process in another PID namespace has another id here.
         """
         try:
             file = os.stat(self.stats["path"])
             dev, ino = file.st_dev, file.st_ino
             mapped = [f"{os.major(dev):02x}:{os.minor(dev):02x}", str(ino)]
-            with open(f"/proc/{pid}/maps") as maps:  # range, rights, offset, device, inode, path
+            # Fields of a line: address range, rights, offset, device, inode, path.
+            with open(f"/proc/{pid}/maps") as maps:
                 if os.fstat(maps.fileno()).st_uid != file.st_uid:
                     return False
                 return any(line.split(maxsplit=5)[3:5] == mapped for line in maps)
@@ -80,53 +89,54 @@ class Seen:
 
 @dataclass(frozen=True)
 class RingLook:
-    """A ring as it was seen, or why it was not."""
+    """One look at a ring, or the error that prevented the look."""
 
-    name: str  # the path of its file if it has none
+    name: str  # the ring's name; the path of its file if the ring has no name
     seen: Seen | None
     error: Exception | None = None
-    target: str | None = None  # where its file, a symbolic link, leads
-    owner: int | None = None  # user id of its file
-    abandoned: bool = False  # so that `shmring gc` removes it
-    left: list[str] = field(default_factory=list[str])  # what the dead have left beside it
+    target: str | None = None  # target of the ring's file, if the file is a symbolic link
+    owner: int | None = None  # user id that owns the ring's file
+    abandoned: bool = False  # True if `shmring gc` would remove the ring
+    left: list[str] = field(default_factory=list[str])  # files that dead processes left beside it
 
     @property
     def sidecar(self) -> str | None:
-        """The sidecar whose requests it takes."""
+        """Name of the sidecar whose requests go through this ring; None for any other ring."""
         return self.name.removeprefix(REQUESTS) if self.name.startswith(REQUESTS) else None
 
     @property
     def is_reply(self) -> bool:
-        """Whether it is for one client's answers."""
+        """True if the ring carries the answers for one client of a sidecar."""
         return self.name.startswith(REPLIES)
 
     @property
     def is_parked(self) -> bool:
-        """Whether it has one request that has left its sidecar's ring."""
+        """True if the ring holds one request that was moved out of its sidecar's ring."""
         return self.name.startswith(PARKED)
 
 
 @dataclass(frozen=True)
 class HostLook:
-    """The rings, and the memory, that one look has seen."""
+    """One look at the rings and the shared memory of this host."""
 
     rings: list[RingLook]
-    left: list[str]  # paths of what rings that are gone, or were never finished, have left
+    left: list[str]  # paths of files left by rings that are gone, or whose creation never ended
     memory: int  # bytes of shared memory
-    free: int
-    missing: list[str]  # names that were asked for, and are neither a ring's nor a sidecar's
-    foreign: int  # rings of other users that were left out
-    whole: bool  # everything was looked at, not only what was named
+    free: int  # bytes of shared memory that are free
+    missing: list[str]  # requested names of neither a ring nor a sidecar
+    foreign: int  # number of other users' rings that were left out
+    whole: bool  # True if the look was for the whole host, False if for requested names only
 
     def ring(self, name: str) -> Seen | None:
-        """What was seen of a ring."""
+        """Return the look at the ring called `name`; None without the ring, or without a look."""
         return next((each.seen for each in self.rings if each.name == name), None)
 
 
 class Observer(Closing):
-    """Looks at all rings of this host, or at those that are named, without joining any.
+    """Looks at all rings of this host, or at the named rings, without joining any ring.
 
-    Without names, `foreign` are those of other users too, who can make as many as they like.
+    Without names, the rings of other users are left out unless `foreign` is set: another user can
+    make any number of rings.
     """
 
     def __init__(self, names: Sequence[str] = (), *, foreign: bool = False) -> None:
@@ -135,16 +145,16 @@ class Observer(Closing):
         self._attached: dict[str, _Attached] = {}  # by path
 
     def close(self) -> None:
-        """Let go of all rings."""
+        """Close all rings."""
         for attached in self._attached.values():
             attached.ring.close()
         self._attached.clear()
 
     def look(self) -> HostLook:
-        """Look at the rings; return what is there now."""
+        """Look at the rings now."""
         there = rings()
         missing: list[str] = []
-        named: dict[str, str] = {}  # by path: one may have been named in two ways
+        named: dict[str, str] = {}  # names by path: a ring may have been named in two ways
         for name in self._names:
             found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
             if not found and "/" in name and os.path.lexists(name):
@@ -157,7 +167,8 @@ class Observer(Closing):
         if not self._names and not self._foreign:
             wanted = [name for name in there if _is_own(path_of(name))]
         foreign = 0 if self._names else len(there) - len(wanted)
-        # Beside most rings there is nothing: a look at the folder tells.
+        # One listing of the folder shows whether dead processes left files beside any ring; mostly
+        # there are none, and no ring has to be examined for them.
         litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
         looks: list[RingLook] = []
         for name in wanted:
@@ -181,12 +192,12 @@ class Observer(Closing):
             dead = bool(there) and not any(participant["alive"] for participant in there)
             abandoned, left = dead, list[str]()
             if litter or dead:
-                with suppress(PermissionRefused):  # another user's, who may remove it
+                with suppress(PermissionRefused):  # only its owner may remove another user's ring
                     abandoned, left = reap(path, dry_run=True)
-            owner = os.stat(path).st_uid  # a temporary ring goes with its last user
+            owner = os.stat(path).st_uid  # fails for a temporary ring whose last user has just left
             return RingLook(name, seen, owner=owner, abandoned=abandoned, left=left)
         except (RingNotFound, FileNotFoundError):
-            return None  # it has gone meanwhile
+            return None  # the ring was removed meanwhile
         except (ShmringError, OSError, ValueError, MemoryError) as error:
             return RingLook(name, None, error, target)
 
@@ -197,7 +208,8 @@ class Observer(Closing):
         same = known is not None and known.inode == file.st_ino
         if known is not None and same and not others_may_write:
             return known
-        ring = look_on(path=path) if "/" in name else look_on(name)  # a copy ages: a new one
+        # A ring that others may write to is looked at through a copy, which ages: make a new one.
+        ring = look_on(path=path) if "/" in name else look_on(name)
         if known is not None:
             known.ring.close()
         if known is None or not same:
@@ -215,17 +227,18 @@ def _is_own(path: str) -> bool:
 
 @dataclass
 class _Attached:
-    """A ring, and what its last look has seen to be held: by whom, what, and since when at most."""
+    """A ring that stays attached between looks, and the messages held at the last look."""
 
-    inode: int
+    inode: int  # inode of the ring's file
     ring: Ring
-    looked: float = -math.inf
+    looked: float = -math.inf  # time of the last look, by the monotonic clock
+    # By (seat, time of joining): the sequence held, and the earliest time it can have been taken.
     holds: dict[tuple[int, int], tuple[int, float]] = field(
         default_factory=dict[tuple[int, int], tuple[int, float]]
     )
 
     def held(self, stats: RingStats) -> dict[int, float]:
-        """As in Seen."""
+        """Return the value of Seen.held for these statistics, and remember the messages held."""
         now, wall, before, found = time.monotonic(), time.time(), self.holds, dict[int, float]()
         self.holds = {}
         for participant in stats["participants"]:

@@ -1,6 +1,6 @@
 """The command line: ``shmring``, or ``python -m shmring``.
 
-A module a group of commands; each imports what is slow only when it runs.
+Each module has a group of commands. A command imports slow packages only when it runs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["app", "main"]
 
 _FOLDER = Path(shmring.__file__).parent / "docs"
 
-# What nobody reads or writes is missed by nobody, and what somebody does is an error that the
-# system has words for. What stderr would have said is lost.
+# How /dev/null is opened in place of a closed standard stream. stdin and stdout are opened the
+# wrong way round: using them fails with the system's own error. Output to a closed stderr is lost.
 _INSTEAD = {"stdin": os.O_WRONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 
 class App(click.Group):
-    """The group of all commands, in the order in which one meets them."""
+    """The group of all commands, listed in the order in which a new user needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -95,9 +95,9 @@ for _command in (
 
 
 def _replace_closed_streams() -> None:
-    """Put something in their place, here and in the processes that are started."""
+    """Replace closed standard streams by /dev/null, in this process and its children."""
     for number, (name, flags) in enumerate(_INSTEAD.items()):
-        if getattr(sys, name) is None:  # the lowest number that is free is the stream's own
+        if getattr(sys, name) is None:  # open() returns the lowest free number: the stream's own
             fd = os.open(os.devnull, flags)
             os.set_inheritable(fd, fd == number)
             setattr(sys, name, os.fdopen(fd, "w" if number else "r", encoding="utf-8"))
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Parameters
     ----------
-    arguments : without the program's name; None takes those of this process
+    arguments : the arguments without the program's name; None takes the arguments of this process
 
     Returns
     -------
@@ -124,6 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort:  # Ctrl-C before a command has begun
         return 130
-    except OSError as error:  # of the help's text; a command's own do not come so far
+    except OSError as error:  # writing the help text failed; commands handle their own errors
         return status_of(error) or 1
     return status if isinstance(status, int) else 0

@@ -45,12 +45,14 @@ from shmring.forks import lineage
 from shmring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
-# What stops a queue and is told by Closed; other errors are raised too.
+# Errors after which the queue refuses all calls with Closed. Any other error stops the queue as
+# well, and is also raised at once.
 _STOPPING = (OSError, Damaged)
-# Items that are put: number of the first, file (None: the log), offset, table.
+# Run of items that a transaction adds: number of the first item, file (None for the log), offset,
+# table of places.
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
-# Closing rewrites a log that is larger than this part of its size limit.
+# Closing rewrites a log that is larger than 1/16 of log_size.
 _CLOSING_SHARE = 16
 
 
@@ -60,9 +62,10 @@ class PersistentQueue(Closing):
     Parameters
     ----------
     path : the directory
-    timeout : seconds to wait for another owner to close it; None waits for ever, 0 does not wait
-    durability : "sync": a flush returns when it is on disk; "delayed": a flush returns at once,
-        and the sync begins within ``delay`` seconds
+    timeout : seconds to wait for another owner to close the queue; None waits for ever, 0 does not
+        wait
+    durability : "sync": a flush returns when its items are on disk; "delayed": a flush returns at
+        once, and the sync begins within ``delay`` seconds
     delay : the most seconds between a delayed flush and the beginning of its sync
     damage : "refuse": raise an error on damage in the middle of the files; "cut": keep everything
         before the damage, put the rest aside as ``*.broken``, and continue
@@ -70,7 +73,7 @@ class PersistentQueue(Closing):
     log_size : size in bytes below which the log is not rewritten while the queue is open
     log_reserve : bytes reserved in the log, so that sessions can take items on a full disk: about
         one flush for each 90 bytes
-    disk : for tests
+    disk : replacement for the calls of the file system; for tests
 
     Attributes
     ----------
@@ -78,7 +81,8 @@ class PersistentQueue(Closing):
 
     Raises
     ------
-    Locked : another process owns the queue, or this one has it open already; ``pid`` is the owner
+    Locked : another process owns the queue, or this process has the queue open already; ``pid`` is
+        the owner's process id
     Damaged : the files are inconsistent; the text says where
     NoSpace : no space to create the queue
     NotARing : `path` is a file
@@ -110,11 +114,12 @@ class PersistentQueue(Closing):
         self._log_size = integer("log_size", log_size)
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
-        # Commits a transaction, together with the others that wait.
+        # Commits a transaction, together with the transactions of other threads that wait.
         self.commit = self._group.commit
-        # Held while files are written; always taken before _lock.
+        # Held while files are written. A thread that needs both locks takes this lock before _lock.
         self._commit_lock = threading.Lock()
-        # Guards the attributes below; held for moments, and while a block is read ahead.
+        # Guards _abandoned, _line, _ahead and _next_item; held for moments, and while a block is
+        # read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._was_reset = False
@@ -136,7 +141,7 @@ class PersistentQueue(Closing):
         self._delayed = durability == "delayed"
         self._unsynced: set[DataFile] = set()
         self._rewritten_size = 0
-        self._failure: BaseException | None = None  # what has stopped the queue
+        self._failure: BaseException | None = None  # error that has stopped the queue
         self.recovered = "; ".join(state.notes) or None
         self._line: Line = state.line
         self._ahead = ReadAhead()
@@ -212,13 +217,13 @@ class PersistentQueue(Closing):
                 self._take_all()
             self.files.retire_current()
             self.files.discard_drained(self.files.drained())
-            # Small items stood in the log.
+            # Rewrite the log too: small items stand in the log, not in a data file.
             self._rewrite_log()
 
     def _take_all(self) -> None:
         if self._failure is not None or not self.is_open:
             raise self._closed()
-        # No session takes items or gives them back meanwhile.
+        # The lock keeps sessions from taking items, or giving items back, meanwhile.
         with self._lock:
             self._adopt()
             gone = [*self._line, *self._line.taken]
@@ -275,7 +280,7 @@ class PersistentQueue(Closing):
             return True
 
     def _pass_over(self, span: Span) -> None:
-        """Raise for the damaged first item of a span, or note it and pass over it."""
+        """Raise Damaged for the damaged first item of a span; with damage="cut", only log it."""
         source = span.run.source
         offset, length, _ = PLACE.unpack_from(span.run.places, span.begin * PLACE.size)
         text = (
@@ -295,7 +300,11 @@ class PersistentQueue(Closing):
             self._line.put_back(spans)
 
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
-        """Leave the items of a dropped session to the next call; this takes no lock."""
+        """Keep the items of a dropped session for the next call, which returns them to the front.
+
+        A session is dropped by the garbage collector, at any point of a thread that may hold the
+        locks: so this method takes no lock.
+        """
         self._abandoned.append((spans, extents))
 
     def _adopt(self) -> None:
@@ -423,7 +432,7 @@ class PersistentQueue(Closing):
             return
         if not self.is_open:
             with self._lock:
-                self._close_files(None)  # what a call that was interrupted has left
+                self._close_files(None)  # files left open if an earlier close() was interrupted
             return
         with self._commit_lock:
             try:
@@ -433,17 +442,17 @@ class PersistentQueue(Closing):
             finally:
                 self.is_open = False
                 self._delay.stop()
-                # A session that takes an item reads it with the lock held.
+                # Sessions read items with the lock held: no file is closed under a read.
                 with self._lock:
                     live = {span.run.source for span in (*self._line, *self._line.taken)}
                     self._close_files({f.number for f in live if isinstance(f, DataFile)})
         if self._failure is not None:
             raise self._closed()
 
-    # --- the files: by one thread at a time, which has _commit_lock ------------------------------
+    # --- the files: used by one thread at a time, the holder of _commit_lock --------------------
 
     def _closed(self) -> Closed:
-        """Return the error of a queue that was closed, or has stopped."""
+        """Return the error to raise for a queue that was closed, or has stopped."""
         if self._failure is None:
             return Closed(f"the queue at {self.path} was closed; open it again")
         closed = Closed(
@@ -455,7 +464,10 @@ class PersistentQueue(Closing):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep an error of this block for :meth:`_closed`, unless nothing was written."""
+        """Stop the queue if the block raises, unless the error says that nothing was written.
+
+        :meth:`_closed` names the error afterwards.
+        """
         try:
             yield
         except (NoSpace, PermissionRefused):
@@ -466,11 +478,15 @@ class PersistentQueue(Closing):
                 raise
 
     def _check_names(self) -> None:
-        """Refuse to go on where a second owner may have come in, or what is written has no name."""
+        """Raise if the lock file or the log has lost its name.
+
+        Without the lock file's name a second owner may have opened the queue; without the log's
+        name, nobody can find the transactions that are written.
+        """
         check_names(self._owner, self._log.file)
 
     def _append(self, body: Body, files: set[DataFile], *, only_takes: bool, delayed: bool) -> int:
-        """Write one transaction, whose items are in these files; return where its body stands."""
+        """Write one transaction with items in `files`; return the offset of its body in the log."""
         self._check_names()
         if files and not delayed:
             self.files.sync(files)
@@ -483,7 +499,7 @@ class PersistentQueue(Closing):
         return base
 
     def _discard_drained(self) -> None:
-        """Delete the files of which no item is needed, unless a sync has to come first."""
+        """Delete the files without needed items, unless a delayed sync has to come first."""
         if not self._delayed and (drained := self.files.drained()):
             self.files.discard_drained(drained)
 
@@ -506,8 +522,8 @@ class PersistentQueue(Closing):
                 self._check_names()
                 drained = self.files.drained()
                 if drained or (closing and self._log.unchecked):
-                    # Without its files a transaction cannot be checked any more: first sync the
-                    # transactions, so that they need no check.
+                    # The checksums of a transaction cannot be checked once its files are deleted:
+                    # first say in the log that its items are synced, so that they need no check.
                     self._log.witness()
                     self.files.discard_drained(drained)
         except NoSpace:
@@ -522,17 +538,20 @@ class PersistentQueue(Closing):
         with self._lock:
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
-        # A queue full of holes needs more than this estimate; the last condition avoids a rewrite
-        # at every flush.
+        # Estimated size of a rewritten log: 120 bytes, and 8 for each item. A queue full of holes
+        # needs more, so the last condition avoids a rewrite at every flush.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:
-        """Shorten the log; without space the old one, which is only longer than needed, stays."""
+        """Replace the log by a shorter one.
+
+        Without disk space for the new log the old one stays: it is complete, only longer.
+        """
         if self._failure is not None:
             return
         with self._lock:
             self._adopt()
-            # Copies: sessions go on to take items, and to give them back, while the log is written.
+            # Copy the spans: sessions take items, and give items back, while the log is written.
             live = sorted(map(copy, (*self._line, *self._line.taken)), key=by_number)
         try:
             with self._writing():
@@ -551,7 +570,13 @@ class PersistentQueue(Closing):
         self._rewritten_size = self._log.end
 
     def _close_files(self, live: set[int] | None) -> None:
-        """Close the files; delete those that are not in `live`, if their items are known gone."""
+        """Close the files, and delete the data files without items.
+
+        Parameters
+        ----------
+        live : numbers of the data files that hold items; None keeps all files. All files also stay
+            if the queue has stopped, lost its lock, or has transactions that need a check
+        """
         try:
             owned = self._owner.has_name()
             known = owned and self._failure is None and not self._log.unchecked
@@ -562,7 +587,7 @@ class PersistentQueue(Closing):
 
 
 class _Delay:
-    """Syncs in a thread of its own, which begins within `seconds` of :meth:`soon`."""
+    """Runs `sync` in a thread, within `seconds` of each call of :meth:`soon`."""
 
     def __init__(self, seconds: float, sync: Callable[[], None]) -> None:
         self._seconds = seconds
@@ -590,7 +615,7 @@ class _Delay:
 
 
 def _put_inline(body: Body, put: list[Placed], number: int, items: Packing) -> int:
-    """Put small items of one or several transactions; return the number behind them."""
+    """Add small items to a transaction's body; return the number after the last item."""
     if items.count:
         put.append((number, None, body.put_inline(number, items.parts, items.table), items.table))
     return number + items.count
