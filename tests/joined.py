@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
+from importlib import import_module
 
 import cloudpickle
 import pyarrow as pa
@@ -11,17 +12,23 @@ import pyspark.worker as worker
 from pyspark.util import PythonEvalType
 
 from shmring.spark import exchange
-from shmring.spark.conversions import CONVERSIONS, free_variables, groups
+from shmring.spark.conversions import CONVERSIONS, free_variables
 from shmring.spark.exchange import Request
 
+ROWS = PythonEvalType.SQL_ARROW_BATCHED_UDF
 FRAMES = PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF
 COGROUPS = PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF
 AGGREGATES = PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF
 WINDOWS = PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF
 
+called = []  # what plain functions have been given, in order
 
-def read(kind, udfs, settings):
-    """Read functions as a worker does; each has a type, and places of arguments, and named ones."""
+
+def read(kind, udfs, settings, given=None):
+    """Read functions as a worker does; each has a type, and places of arguments, and named ones.
+
+    A plain function needs the type of what it is `given`.
+    """
     infos = [
         types.SimpleNamespace(
             udfs=[cloudpickle.dumps((function, returned))], args=args, kwargs=named, result_id=0
@@ -29,13 +36,15 @@ def read(kind, udfs, settings):
         for function, returned, args, named in udfs
     ]
     conf = worker.RunnerConf(settings)
-    return worker.read_udfs(worker.pickleSer, infos, kind, conf, worker.EvalConf({}))[0]
+    others = worker.EvalConf({"input_type": given.json()} if given is not None else {})
+    return worker.read_udfs(worker.pickleSer, infos, kind, conf, others)[0]
 
 
 def convert(kind, function):
     """Replace a function by its conversion, whatever its source is."""
-    name = CONVERSIONS[kind].replacement.partition(":")[2]
-    return getattr(groups, name)(function, free_variables(function))
+    module, _, name = CONVERSIONS[kind].replacement.partition(":")
+    replacement = getattr(import_module(f"shmring.spark.conversions.{module}"), name)
+    return replacement(function, free_variables(function))
 
 
 def places(keys, values):

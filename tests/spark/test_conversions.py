@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark
 import pyspark.worker as worker
 import pytest
-from joined import AGGREGATES, COGROUPS, FRAMES, WINDOWS, Exchange, places
+from joined import AGGREGATES, COGROUPS, FRAMES, ROWS, WINDOWS, Exchange, places
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
@@ -114,6 +114,7 @@ def test_source_is_the_one_that_python_finds(read):
 # --- functions of groups --------------------------------------------------------------------------
 
 LONG, TEXT = StructType().add("v", LongType()), StructType().add("v", StringType())
+PLAIN = {ROWS: (lambda v: v, LongType(), [0], {})}
 UDFS = {
     FRAMES: (lambda frame: frame, LONG, places([], [0]), {}),
     COGROUPS: (lambda left, right: left, LONG, places([], [0]) + places([], [0]), {}),
@@ -125,7 +126,7 @@ UNBOUNDED = {"window_bound_types": "unbounded"}
 
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_conversion_knows_the_spark_that_is_installed(kind):
-    code = joined.read(kind, [UDFS[kind]], UNBOUNDED).__code__
+    code = joined.read(kind, [{**UDFS, **PLAIN}[kind]], UNBOUNDED, LONG).__code__
     conversion = CONVERSIONS[kind]
     assert pyspark.__version__.startswith(
         conversion.digests[conversions.digest(code, conversion.relies_on)]

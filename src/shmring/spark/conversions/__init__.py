@@ -69,7 +69,21 @@ _PANDAS = (
     "pyspark.sql.pandas.types:_create_converter_to_pandas",
     "pyspark.sql.pandas.types:_create_converter_from_pandas",
 )
+_ROWS = (
+    "pyspark.util:fail_on_stopiteration",
+    "pyspark.worker:verify_result_row_count",
+    "pyspark.sql.conversion:LocalDataToArrowConversion._create_converter",
+    "pyspark.sql.conversion:ArrowTableToRowsConversion._create_converter",
+    "pyspark.sql.conversion:ArrowTableToRowsConversion._to_pylist",
+)
+# Functions that convert by pandas, as before Spark 4.2.
+_LEFT_ALONE = {"b6119f1902db059b": "4.2", "5020f843c0ed10a9": "4.3"}
 CONVERSIONS: Mapping[int, Conversion] = {
+    PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
+        "rows:plain",
+        _ROWS,
+        {"ba382a8f736d8b63": "4.2", "9490b2274ac81e4d": "4.3", **_LEFT_ALONE},
+    ),
     PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: Conversion(
         "groups:Frames", _PANDAS, {"04e393a494087aaf": "4.2", "689acd337a4394f2": "4.3"}
     ),

@@ -1,0 +1,115 @@
+"""Plain functions, which a worker calls with the values of each row.
+
+The values of a batch go through Spark's own converters, except those that a converter would not
+change, and instants and dates, of which numpy makes the same objects in a fraction of the time.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark.util
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+
+_NONE = type(None)
+# Years of which each instant is one of Python's in every time zone.
+_FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
+# Names that stubs leave out.
+_pa: Any = pa
+_util: Any = pyspark.util
+_to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
+# Types of results that a converter leaves as they are, by the converter's name.
+_UNCHANGED: Mapping[str, set[type]] = {
+    "convert_string": {str, _NONE},
+    "convert_binary": {bytes, _NONE},
+}
+
+
+class Rows:
+    """Runs udf() over batches."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self._call = _util.fail_on_stopiteration(_called)
+        self._settings = variables["runner_conf"]
+        self._converters: list[Any] = variables["arrow_to_py_converters"]
+        self._functions: list[tuple[Any, ...]] = variables["udf_infos"]
+        self._names: list[str] = variables["col_names"]
+
+    def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
+        for batch in data:
+            yield self._answer(batch)
+
+    def _answer(self, batch: Any) -> Any:
+        columns = [
+            self._values(column, converter)
+            for column, converter in zip(batch.itercolumns(), self._converters, strict=False)
+        ]
+        arrays: list[Any] = []
+        for function, places, takes_none, kind, converter in self._functions:
+            given = [] if takes_none else [columns[place] for place in places]
+            results: list[Any] = self._call(function, given, batch.num_rows)
+            if converter is not None and not _is_unchanged(results, converter):
+                results = [converter(result) for result in results]
+            arrays.append(self._array(results, kind))
+        return _pa.RecordBatch.from_arrays(arrays, self._names)
+
+    def _values(self, column: Any, converter: Any) -> list[Any]:
+        """Return the values that functions are given for a column."""
+        name = getattr(converter, "__name__", "")
+        is_instant = name in ("convert_timestamp", "convert_timestamp_ntz")
+        if is_instant or (converter is None and pa.types.is_date32(column.type)):
+            values = _by_numpy(column)
+            if values is not None:
+                return [*map(_local, values)] if name == "convert_timestamp" else values
+        values = _to_list(column)
+        if converter is None or (name == "convert_binary" and self._settings.binary_as_bytes):
+            return values
+        return [converter(value) for value in values]
+
+    def _array(self, results: list[Any], kind: Any) -> Any:
+        try:
+            return _pa.array(results, type=kind)
+        except _pa.lib.ArrowInvalid:
+            return _pa.array(results).cast(target_type=kind, safe=self._settings.safecheck)
+
+
+def plain(sparks: Any, variables: Mapping[str, Any]) -> Rows | None:
+    """Replace Spark's function, unless it converts by pandas, or calls functions in threads."""
+    if "arrow_to_py_converters" not in variables:
+        return None
+    return Rows(variables) if variables["runner_conf"].arrow_concurrency_level <= 0 else None
+
+
+def _called(function: Callable[..., Any], columns: Sequence[list[Any]], rows: int) -> list[Any]:
+    """Call a function for each row; map() would hide a StopIteration."""
+    if not columns:
+        return [function() for _ in range(rows)]
+    if len(columns) == 1:
+        return [function(value) for value in columns[0]]
+    return [function(*row) for row in zip(*columns, strict=True)]
+
+
+def _is_unchanged(results: list[Any], converter: Any) -> bool:
+    """Whether a converter would return each result as it is."""
+    unchanged = _UNCHANGED.get(converter.__name__)
+    return unchanged is not None and set(map(type, results)) <= unchanged
+
+
+def _by_numpy(column: Any) -> list[Any] | None:
+    """Return the values of dates or instants; None if Python may have no object for one of them."""
+    if pa.types.is_timestamp(column.type) and column.type.unit != "us":
+        return None
+    array = column.to_numpy(zero_copy_only=False)
+    if ((array < _FIRST) | (array >= _LAST)).any():
+        return None
+    values: list[Any] = array.tolist()
+    return values if values.count(None) == column.null_count else None
+
+
+def _local(value: Any) -> Any:
+    """Return an instant as the local time of this process, as Spark's converter makes it."""
+    return value and value.replace(tzinfo=datetime.UTC).astimezone().replace(tzinfo=None)
