@@ -352,3 +352,10 @@ def test_conversions_replace_sparks_unless_they_are_off(spark, set_option, switc
     by_conversion = ["_compute" in row["t"].split() for row in told.collect()]
     assert len(by_conversion) == 100
     assert any(by_conversion) == (switch == "on")
+
+    def calls(_: int) -> str:
+        return " ".join(each.function for each in inspect.stack())
+
+    told = rows.select(functions.udf(calls, "string", useArrow=True)("id").alias("t"))
+    by_conversion = ["_called" in row["t"].split() for row in told.collect()]
+    assert by_conversion == [switch == "on"] * 100
