@@ -1,5 +1,5 @@
-/* Waiting: spin, then sleep, and now and then look for the dead. Who waits, and how it
- * sleeps: waiter.c. docs/protocol.md, P9.
+/* Waits: spin, then sleep, and now and then look for dead participants. waiter.c describes
+ * waiters, and has the sleep. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <sched.h>
@@ -10,40 +10,45 @@
 #include "waiter.h"
 #include "wake.h"
 
-/* Of those who spin one looks this often, or so that it costs a fiftieth of its time. */
+/* How often one spinning waiter looks for dead participants: every 500 us, or less often if looks
+ * would take more than 1/50 of its time. */
 #define SPIN_LOOK_NS (500 * 1000LL)
 #define SPIN_LOOK_SHARE 50
-/* The default: a few microseconds of spinning; and up to HOPEFUL_NS, about what
- * a sleep and its wake-up cost both sides, if the wait before was no longer than
- * that. A stream of 1 MB batches runs 1.35 x as fast for it. */
+/* The default strategy spins for a few microseconds before it sleeps, or for up to HOPEFUL_NS
+ * if the wait before was shorter than HOPEFUL_NS, which is about the time that a sleep and its
+ * wake-up cost both sides. A stream of 1 MB batches runs 1.35 times as fast with it. */
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
 #define HOPEFUL_NS (50 * 1000LL)
-/* An answer that comes within a microsecond is not to wait for the clock. */
+/* Spins before the first reading of the clock: an answer that comes within a microsecond is not
+ * delayed by it. */
 #define CLOCKLESS_SPINS 32
-#define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
+#define BATCH_NS (1000 * 1000LL) /* longest wait of a producer for a batch of slots, if fewer are free */
 
 /* --- how far behind the producers a consumer waits ------------------------------------ */
 
-/* Up to two microseconds, or up to four if there are several branches, and if that pays. A consumer
- * that keeps away does not sleep. It needs no wake-up: it checks again by itself, and then waits
- * like any other.
+/* Before a wait, a consumer keeps away from the ring for up to two microseconds, or up to four if
+ * the ring has several branches, as long as keeping away pays. A consumer that keeps away does not
+ * sleep. It needs no wake-up: it checks again by itself, and then waits like any other.
  *
- * A consumer that polls close behind a producer competes with it for the lines that it
- * writes: both are slow, and the more so the more consumers poll. One that keeps away finds
- * several messages, unless the producer waits for its answer or sends seldom. How many its
- * branch has taken until its next wait shows which case it is. */
+ * A consumer that polls close behind a producer competes with the producer for the cache lines
+ * that the producer writes: both are slow, and the more consumers poll, the slower. A consumer
+ * that keeps away finds several messages, unless the producer waits for its answer or sends
+ * seldom. The number of messages that its branch takes until its next wait shows which case it is. */
 enum {
-	FEW = 3, /* fewer: it did not pay. Who answers a producer that waits for it gets one */
-	MANY = 32, /* enough to share the cost of a look; it need not be further away */
-	LEAST_NS = 250,
-	MOST_NS = 2000, /* first, too: at 1.5 M messages/s, as while all of eight poll, this brings FEW */
-	MOST_OF_SEVERAL_NS = 4000, /* eight branches get 9 M messages/s on 16 cores, by MOST_NS 6 */
-	WAITS = 16, /* near, until it is tried again: twice as many each time that it did not pay, */
-	MOST_FAILURES = 10, /* up to 2^10 times */
+	FEW = 3, /* fewer messages: keeping away did not pay. A consumer that a producer waits for gets one */
+	MANY = 32, /* messages that are enough to share the cost of a look: no need to keep away longer */
+	LEAST_NS = 250, /* shortest time to keep away */
+	MOST_NS = 2000, /* longest time, and the first tried: it brings FEW messages at 1.5 M messages/s, the
+			   rate while eight branches all poll */
+	MOST_OF_SEVERAL_NS = 4000, /* longest time with several branches: eight get 9 M messages/s on 16 cores,
+				      and 6 M with MOST_NS */
+	WAITS = 16, /* waits before the next try to keep away; doubled after each try that did not pay */
+	MOST_FAILURES = 10, /* doublings of WAITS at most */
 };
 
-/* A consumer must not keep away for so long that the producers wait for room. */
+/* Returns MANY, or a sixteenth of a small ring: a consumer must not keep away for so long that
+ * the producers wait for room. */
 static uint64_t many(const shmring *r)
 {
 	return r->capacity < 16 * MANY ? r->capacity / 16 : MANY;
@@ -65,7 +70,7 @@ static uint32_t changed(const shmring *r, uint32_t away_ns, uint64_t got)
 	return got > 4 * many(r) && away_ns > LEAST_NS ? away_ns / 2 : away_ns;
 }
 
-/* How long to keep away before this wait: 0, not at all. */
+/* Returns the nanoseconds to keep away before this wait; 0: not at all. */
 static uint32_t time_away(shmring_consumer *consumer)
 {
 	struct distance *d = &consumer->distance;
@@ -94,7 +99,7 @@ static uint32_t time_away(shmring_consumer *consumer)
 	return away_ns;
 }
 
-/* Before a wait. */
+/* Keeps a consumer away from the ring before a wait, if that pays. */
 static void keep_away(shmring_consumer *consumer)
 {
 	uint32_t away_ns = time_away(consumer);
@@ -105,9 +110,9 @@ static void keep_away(shmring_consumer *consumer)
 				spin_hint();
 }
 
-/* --- waiting for one ------------------------------------------------------------------ */
+/* --- one wait ------------------------------------------------------------------------- */
 
-/* Spins (or yields, or naps) until ready, a deadline, or `until`. */
+/* Spins (or yields, or naps) until the waiter is ready (true), is interrupted, or `until` is over. */
 static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t until)
 {
 	for (unsigned i = 1;; i++) {
@@ -127,9 +132,11 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 	}
 }
 
-/* Who answers a producer that waits for it (keep_away()) asks for a message's first line with
- * its entry's, not behind it: a round trip takes 4.1 instead of 5.4 times a line's. Others
- * would take the line from a producer that fills it. */
+/* Returns the first cache line of the next message, for a consumer that answers a waiting
+ * producer (keeping away did not pay), else NULL. This consumer prefetches the line while it
+ * waits for the message's entry, so that both lines come at once: a round trip takes 4.1 times
+ * as long as the transfer of a line, instead of 5.4. Other consumers would take the line from a
+ * producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
 	if (!w->consumer || !load_relaxed(&w->consumer->distance.failures))
@@ -151,9 +158,9 @@ static bool spin(const struct waiter *w, uint64_t slots, int times)
 	return false;
 }
 
-/* A producer that finds the ring full waits for a batch first: one that fills each slot
- * as soon as it is free fights the reader for the lines that both use, and a stream
- * through 4,096 slots is a third as fast. */
+/* Spins for a moment without reading the clock. A producer on a full ring waits for a batch of
+ * free slots first: a producer that fills each slot as soon as it is free fights the reader for
+ * the cache lines that both use, and a stream through 4,096 slots is a third as fast. */
 static bool spin_clockless(const struct waiter *w)
 {
 	if (w->consumer || w->releasing)
@@ -168,7 +175,7 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	if (ready(w, w->batch) || spin(w, w->batch, DEFAULT_SPINS))
 		return true;
 	for (int i = 0; i < DEFAULT_YIELDS || (hopeful && monotonic() - start < HOPEFUL_NS); i++) {
-		sched_yield(); /* to the other side, should there be more processes than cores */
+		sched_yield(); /* lets the other side run if there are more processes than cores */
 		if (spin(w, w->batch, 8))
 			return true;
 	}
@@ -182,8 +189,8 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 	if (look == SHMRING_LOOK_SPIN && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
 	    spin_before_sleeping(w, start))
 		return true;
-	/* A full ring and a steady reader: a producer waits for a sixteenth
-	 * of the ring, not for each slot; but it does not insist for long. */
+	/* A producer on a full ring first waits for a batch of slots, a sixteenth of the ring, so that a
+	 * steady reader need not wake it for each slot; but for BATCH_NS at most. */
 	if (!w->consumer && !w->releasing && until > start) {
 		interrupted = !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
 		if (ready(w, w->slots))
@@ -197,15 +204,16 @@ static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64
 	return ready(w, w->slots);
 }
 
-/* The answer of a wait in which nothing came. */
+/* Ends a wait in which nothing came: looks for dead participants, passes a wake-up on, and returns
+ * the status of the wait. */
 static int waited_in_vain(const struct waiter *w, int64_t deadline)
 {
 	look_for_all(w, SLICE_NS);
 	if (w->consumer)
-		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
+		pass_wake_up_on(w->consumer); /* the caller may not wait again */
 	if (w->releasing)
 		RETURN_NOT_OK(check_named(w->ring, NULL));
-	if (!w->releasing && find_lost(w)) /* the next try says so */
+	if (!w->releasing && find_lost(w)) /* the caller's next try returns the error */
 		return SHMRING_OK;
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
@@ -223,13 +231,13 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (w->consumer && how->look == SHMRING_LOOK_SPIN)
 		keep_away(w->consumer);
 	if (ready(w, w->slots) || (how->look == SHMRING_LOOK_SPIN && !how->sleeps && spin_clockless(w))) {
-		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
+		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* this wait brought something */
 			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
 		return SHMRING_OK;
 	}
 	start = monotonic();
 	until = slice_end(w, start);
-	if (!how->sleeps && start + SLICE_NS < until) /* no signal ends it */
+	if (!how->sleeps && start + SLICE_NS < until) /* signals do not end spinning, so a slice does */
 		until = start + SLICE_NS;
 	if (deadline < until)
 		until = deadline;
@@ -256,7 +264,8 @@ int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_
 	return status;
 }
 
-/* The flag, a light barrier, then who sleeps: as with any change that ends a sleep. */
+/* Sets the flag, then wakes sleepers, with a light barrier between the two: the order of every
+ * change that ends a sleep (wake.h). */
 void shmring_producer_interrupt(shmring_producer *p, bool on)
 {
 	store_relaxed(&p->interrupted, on);
@@ -269,7 +278,7 @@ void shmring_consumer_interrupt(shmring_consumer *consumer, bool on)
 	store_relaxed(&consumer->interrupted, on);
 	light_barrier(consumer->ring->asymmetric);
 	if (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))
-		wake(consumer->branch, INT_MAX); /* whoever of them did not mean it sleeps again */
+		wake(consumer->branch, INT_MAX); /* other consumers of the branch sleep again */
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)
@@ -283,8 +292,9 @@ int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_
 	if (branch < BRANCHES) {
 		w.releasing = &r->cursors->branch[branch];
 		status = wait_until(&w, deadline_ns, strategy);
-		/* What was seen as released may be another branch's by now. Its `first`
-		 * was stored before its `state`: whoever sees the one sees the other. */
+		/* The number may belong to a later branch by now, and the release that was seen to that
+		 * branch. Its `first` was stored before its `state`: a reader that sees it active
+		 * (acquire) sees its `first`. */
 		if (status || (load_acquire(&w.releasing->d.state) == BRANCH_ACTIVE &&
 			       load_relaxed(&w.releasing->d.first) < sequence))
 			return status;

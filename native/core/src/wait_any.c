@@ -1,8 +1,9 @@
-/* Waiting for any of several: consumers, producers, of one ring or of many, by one thread.
+/* Waits of one thread for any of several consumers and producers, of one ring or of many.
  *
- * Each announces itself as it would alone (waiter.c), then comes one heavy barrier for all, one more
- * look at each, and one sleep on all of their futexes. More than one of them may have been woken by
- * then: the kernel names one, and each owes the others of its branch a look. docs/protocol.md, P9.
+ * The thread announces a sleep for each of them as if it waited alone (waiter.c). Then it passes one
+ * heavy barrier for all, looks at each once more, and sleeps on all of their futexes. The kernel names
+ * one futex that was woken, but others may have been, too: so each consumer whose futex has changed
+ * passes its wake-up on if it takes nothing. docs/protocol.md, P9.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -19,14 +20,14 @@
 #endif
 
 enum {
-	WORDS = 128, /* in one sleep, says the kernel */
-	WORD_32 = 2, /* FUTEX_32; shared between processes */
-	SPINS = 256,
+	WORDS = 128, /* futexes in one sleep at most (the kernel's FUTEX_WAITV_MAX) */
+	WORD_32 = 2, /* FUTEX_32, without FUTEX_PRIVATE: shared between processes */
+	SPINS = 256, /* looks before a sleep */
 };
-/* A sleep on some of the words, while the others are only looked at. */
+/* Longest sleep on a part of the futexes, if one sleep cannot take all: then all are looked at. */
 #define TURN_NS (1000 * 1000LL)
 
-/* As the kernel reads it. */
+/* struct futex_waitv of linux/futex.h */
 struct word {
 	uint64_t value;
 	uint64_t address;
@@ -37,9 +38,9 @@ struct word {
 struct any {
 	struct shmring_wait *waits;
 	uint32_t count;
-	uint32_t turn; /* the first to sleep on, where there is no room for all */
-	const uint32_t *bell;
-	uint32_t rung; /* the bell has been heard up to here */
+	uint32_t turn; /* first of `waits` in the next sleep, if one sleep cannot take all */
+	const uint32_t *bell; /* counter whose change ends the wait; NULL: none */
+	uint32_t rung; /* value of the bell that the caller has seen */
 };
 
 static struct waiter waiter_of(const struct shmring_wait *w)
@@ -47,12 +48,13 @@ static struct waiter waiter_of(const struct shmring_wait *w)
 	return w->consumer ? message_waiter(w->consumer) : space_waiter(w->producer, w->slots, 0);
 }
 
-/* Of those that a sleep is for. */
+/* Returns the i-th wait, counted from the first of the next sleep. */
 static struct shmring_wait *in_turn(const struct any *a, uint32_t i)
 {
 	return &a->waits[(a->turn + i) % a->count];
 }
 
+/* Sets `ready` of each wait; returns true if one is ready. */
 static bool look(const struct any *a)
 {
 	bool found = false;
@@ -66,6 +68,7 @@ static bool look(const struct any *a)
 	return found;
 }
 
+/* Returns true if the bell was rung or one of the handles was interrupted. */
 static bool is_called(const struct any *a)
 {
 	if (a->bell && load_acquire(a->bell) != a->rung)
@@ -79,7 +82,8 @@ static bool is_called(const struct any *a)
 	return false;
 }
 
-/* Since Linux 5.16; and a sandbox may forbid it. */
+/* Returns true if this process can call futex_waitv(2): Linux has it since 5.16, and a sandbox may
+ * forbid it. */
 static bool has_waitv(void)
 {
 	enum { UNKNOWN, THERE, MISSING };
@@ -103,7 +107,7 @@ static bool sleep_on(const struct word *words, uint32_t n, int64_t now, int64_t 
 	return futex((uint32_t *)(uintptr_t)words[0].address, FUTEX_WAIT, (uint32_t)words[0].value, &timeout) == 0;
 }
 
-/* False if a signal ended it. */
+/* Sleeps once, until `until` at most, unless a wait is ready. Returns false if a signal ended the sleep. */
 static bool sleep_for_any(struct any *a, int64_t until)
 {
 	uint32_t room = has_waitv() ? WORDS - (a->bell != NULL) : 1;
@@ -126,7 +130,8 @@ static bool sleep_for_any(struct any *a, int64_t until)
 	}
 	if (a->bell && has_waitv())
 		words[n] = (struct word){.value = a->rung, .address = (uintptr_t)a->bell, .flags = WORD_32};
-	/* One for all: the kernel's is a fence of this thread, too, which is what rings without it want. */
+	/* One barrier for all rings: the kernel's asymmetric barrier is a fence of this thread, too, and
+	 * rings without asymmetric barriers need only that fence. */
 	heavy_barrier(asymmetric);
 	if (look(a) || is_called(a))
 		return true;
@@ -138,7 +143,7 @@ static bool sleep_for_any(struct any *a, int64_t until)
 		struct waiter w = waiter_of(in_turn(a, i));
 
 		store_relaxed(&w.seat->waits, WAIT_NONE);
-		/* Whoever wakes adds to the word first: one that stands is nobody's wake-up. */
+		/* A waker adds to the futex word first: an unchanged word was not woken. */
 		if (woken && w.consumer && load_acquire(&w.consumer->branch->futex.v) != words[i].value &&
 		    !is_alone(w.consumer))
 			store_relaxed(&w.consumer->woken, true);
@@ -147,7 +152,7 @@ static bool sleep_for_any(struct any *a, int64_t until)
 	return !interrupted;
 }
 
-/* Until one has something, the bell or an interrupt calls, or `until`. */
+/* Polls until a wait is ready (true), the bell or an interrupt calls, or `until` is over. */
 static bool poll_for_any(const struct any *a, enum shmring_look look_again, int64_t until)
 {
 	for (;;) {
@@ -168,7 +173,8 @@ static bool spin(const struct any *a)
 	return false;
 }
 
-/* After one of these the kernel starts a sleep on several words again, but not one on a single word. */
+/* Returns true if this process has a signal handler with SA_RESTART: after such a handler the kernel
+ * restarts a sleep on several futexes, but not a sleep on one. */
 static bool has_restarting_handler(void)
 {
 	struct sigaction action;
@@ -180,7 +186,7 @@ static bool has_restarting_handler(void)
 	return false;
 }
 
-/* When somebody should look again, whatever comes. */
+/* Returns when the thread has to look again, even if nothing wakes it. */
 static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline, bool sleeps)
 {
 	int64_t until = deadline;
@@ -195,12 +201,13 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 			until = end;
 	}
 	if (until > start + SLICE_NS && (!sleeps || ((a->count > 1 || a->bell) && has_restarting_handler())))
-		return start + SLICE_NS; /* no signal ends it */
+		return start + SLICE_NS; /* a signal may not end the sleep or the polling */
 	return until;
 }
 
-/* Those that have something are for the caller. The others are looked after, also if there is always
- * somebody who has something: a ring where nobody else waits may have its dead. True if one is lost. */
+/* Ends the wait. The caller tries the handles that are ready. The rings of the others are searched for
+ * dead participants, also if some handle is ready at every wait: nobody else may wait at such a ring.
+ * Returns true if nothing can come to one of them any more (find_lost()). */
 static bool leave(const struct any *a, int64_t start)
 {
 	bool lost = false;
@@ -214,7 +221,7 @@ static bool leave(const struct any *a, int64_t start)
 		look_for_all(&w, SLICE_NS);
 		if (w.consumer)
 			pass_wake_up_on(w.consumer);
-		lost |= a->waits[i].ready = find_lost(&w); /* the next try says so */
+		lost |= a->waits[i].ready = find_lost(&w); /* the caller's next try returns the error */
 	}
 	return lost;
 }

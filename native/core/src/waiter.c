@@ -1,8 +1,8 @@
-/* Who waits: what for, whether it is there, and one sleep.
+/* Waiters: the condition of a wait, one sleep, and the looks for dead participants.
  *
  * A sleeper announces itself, passes a heavy barrier, looks once more, and
- * sleeps; whoever changes something passes a light barrier and looks for
- * sleepers (wake.h). Should a waker die between its change and the wake-up, the
+ * sleeps. A process that changes something passes a light barrier and looks for
+ * sleepers (wake.h). If it dies between the change and the wake-up, the
  * sleep ends by itself after SLICE_NS. docs/protocol.md, P9.
  */
 #include <errno.h>
@@ -29,11 +29,11 @@ const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy)
 	return strategy < SHMRING_WAIT_STRATEGIES ? &wait_strategies[strategy] : NULL;
 }
 
-/* Of those who sleep one looks for the dead, at the end of each SLICE_NS; the others
- * sleep longer, SHARE_NS for each of them, so that one of them is soon there should
- * the one who looked be gone. */
+/* One sleeper of a ring looks for dead participants, at the end of each SLICE_NS. The other
+ * sleepers sleep longer: SHARE_NS times the number of sleepers, so that one of them soon takes
+ * over if the sleeper that looked is gone. */
 #define SHARE_NS (20 * 1000 * 1000LL)
-#define LONG_NS (1000 * 1000 * 1000LL)
+#define LONG_NS (1000 * 1000 * 1000LL) /* waits in vain for this long ask whether the ring is lost */
 
 bool is_interrupted(const struct waiter *w)
 {
@@ -49,7 +49,8 @@ static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 	return end > w->ring->capacity ? end - w->ring->capacity : 0;
 }
 
-/* Does a consumer have something to do besides new messages? */
+/* Returns true if a consumer has something to do besides new messages: its branch was dropped, or
+ * there are messages to deliver again. */
 static bool has_news(const shmring_consumer *consumer)
 {
 	const struct branch *b = consumer->branch;
@@ -87,8 +88,9 @@ static void lower_to(uint64_t *word, uint64_t value)
 		;
 }
 
-/* Nobody else can have slept on this branch: no other consumer, and no other thread of
- * this one. Whoever slept when this one was woken had joined, and waited, before. */
+/* Returns true if nobody else can have slept on this consumer's branch when this thread was woken:
+ * no other consumer, and no other thread of this consumer. A sleeper at that time had joined, and
+ * counted itself in `waiting`, before. */
 bool is_alone(const shmring_consumer *consumer)
 {
 	const struct branch *b = consumer->branch;
@@ -99,7 +101,8 @@ bool is_alone(const shmring_consumer *consumer)
 	return consumers == 1 && load_relaxed(&consumer->waiting) == 1;
 }
 
-/* Before a heavy barrier. The word to sleep on, and in *seen the value that it is to have still. */
+/* Announces a sleep; the caller passes a heavy barrier next. Returns the futex word to sleep on, and
+ * in *seen the value that the word must still have then. */
 uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 {
 	struct cursors *c = w->ring->cursors;
@@ -112,12 +115,12 @@ uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 	} else {
 		word = &c->producers.futex;
 		*seen = fetch_or_seq_cst(word, 1) | 1;
-		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
+		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* lowest floor that a sleeper needs */
 	}
 	return word;
 }
 
-/* False if a signal ended it. */
+/* Sleeps once, for `ns` at most, unless the waiter is ready. Returns false if a signal ended the sleep. */
 bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 {
 	struct timespec timeout = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
@@ -144,8 +147,8 @@ bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 
 /* --- one looks for all ---------------------------------------------------------- */
 
-/* Who should have been woken by somebody that died, or was stopped, before it came
- * to that. The words of sleepers may have been cleared already. */
+/* Wakes sleepers whose waker died, or was stopped, between its change and the wake-up. The waker may
+ * have cleared the sleepers' marks already, so sleepers are woken without them, too. */
 static void wake_the_forgotten(shmring *r)
 {
 	struct cursors *c = r->cursors;
@@ -177,16 +180,16 @@ static uint64_t count_sleepers(const shmring *r)
 	return n;
 }
 
-/* The time since anybody's last look; huge where the clock of a process in another
- * time namespace has been there. */
+/* Returns the nanoseconds since any process last looked for the dead; huge if that process was in
+ * another time namespace, with a later clock. */
 static uint64_t since_last_look(const shmring *r, int64_t now)
 {
 	return (uint64_t)now - LOOK_TIME(load_relaxed(&r->cursors->look.v));
 }
 
-/* Looks for the dead unless somebody else has done so. By the clock and not by the
- * slice: short time-outs, and wake-ups by messages behind a hole, must not keep a
- * waiter from ever looking. */
+/* Looks for dead participants, unless another waiter has looked within `interval` nanoseconds. The
+ * clock decides, not the end of a slice: short time-outs, and wake-ups by messages behind an open
+ * claim, must not keep a waiter from ever looking. */
 void look_for_all(const struct waiter *w, int64_t interval)
 {
 	shmring *r = w->ring;
@@ -205,7 +208,8 @@ void look_for_all(const struct waiter *w, int64_t interval)
 	store_relaxed(&w->memory->look_ns, monotonic() - now);
 }
 
-/* After a wait in vain: has it lasted for so long that it is time to see whether anything can come? */
+/* After a wait in vain: returns true if waits have brought nothing for LONG_NS and nothing can come
+ * any more (check_named()). */
 bool find_lost(const struct waiter *w)
 {
 	bool lost = monotonic() - load_relaxed(&w->memory->since_ns) >= LONG_NS &&
@@ -215,25 +219,26 @@ bool find_lost(const struct waiter *w)
 	return lost;
 }
 
-/* How long to sleep at most. A signal that comes between the caller's look for one and
- * the sleep does not end the sleep: none is longer than what has been waited so far. */
+/* Returns how long to sleep at most, in nanoseconds. A signal that comes between the caller's check
+ * for signals and the sleep does not end the sleep: so a sleep longer than SLICE_NS is not longer
+ * than the time waited so far. */
 static int64_t slice(const struct waiter *w, int64_t now)
 {
 	uint64_t age = since_last_look(w->ring, now);
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
 	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
-	if (age >= SLICE_NS || w->releasing) /* the forgotten among the latter nobody finds */
+	if (age >= SLICE_NS || w->releasing) /* wake_the_forgotten() misses some release waits */
 		return SLICE_NS;
 	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))
 		return SLICE_NS - (int64_t)age;
-	/* Apart from each other, by the seat: three quarters to five quarters of it. */
+	/* The seat's address spreads sleepers over 3/4 to 5/4 of the share, so that they wake one by one. */
 	share =
 	    share * 3 / 4 + (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
 	return share < waited ? share : waited;
 }
 
-/* When a wait that begins at `start` has to look again, whatever comes. */
+/* Returns when a wait that begins at `start` has to look again, even if nothing wakes it. */
 int64_t slice_end(const struct waiter *w, int64_t start)
 {
 	int64_t end;

@@ -1,4 +1,4 @@
-/* Who waits, and for what. */
+/* Waiters: each describes one wait of a producer, of a consumer, or for a branch's releases. */
 #ifndef SHMRING_WAITER_H
 #define SHMRING_WAITER_H
 
@@ -7,21 +7,22 @@
 
 #include "core.h"
 
-/* Half of the promised 100 ms. */
+/* Longest time in which nobody looks for dead participants: half of the promised 100 ms. */
 #define SLICE_NS (50 * 1000 * 1000LL)
-/* Where no branch gates, nobody tells a producer that another's claim, which
- * is in its way, has been published. */
+/* Longest sleep of a producer on a ring where no branch gates: nobody wakes it when the claim of
+ * another producer, which is in its way, is published. */
 #define UNTOLD_NS (1000 * 1000LL)
-/* What a wait remembers of one before that brought nothing. */
+/* wait_memory.took_ns after a wait in which nothing came */
 #define IN_VAIN INT64_MAX
 
 struct waiter {
 	shmring *ring;
-	struct seat *seat; /* whose owner waits; NULL: a handle */
-	struct shmring_consumer *consumer; /* who waits for a message */
-	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
-	uint64_t slots; /* that a producer needs; what is to be released */
-	uint64_t batch; /* what a producer would rather have, see below */
+	struct seat *seat; /* seat of the waiting participant; NULL: a ring's handle waits */
+	struct shmring_consumer *consumer; /* consumer that waits for a message; else NULL */
+	const struct branch *releasing; /* branch whose releases are waited for; NULL without a consumer: a
+					   producer waits for free slots */
+	uint64_t slots; /* slots the producer needs; for a release wait, the target sequence */
+	uint64_t batch; /* slots the producer waits for first; at least `slots` */
 	const bool *interrupted;
 	struct wait_memory *memory;
 };
