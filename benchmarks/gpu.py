@@ -76,8 +76,9 @@ class _Bench:
             for _ in range(count):
                 out.push(bytes(range(256)) * (nbytes // 256))
             if way == "helped":
-                leases = [inp.lease() for _ in range(min(count, LEASES))]
-                return self._measure(way, nbytes, leases, seconds)
+                with contextlib.ExitStack() as held:
+                    leases = [held.enter_context(inp.lease()) for _ in range(min(count, LEASES))]
+                    return self._measure(way, nbytes, leases, seconds)
             with inp.lease_many(count) as batch:
                 return self._measure(way, nbytes, list(batch), seconds)
 

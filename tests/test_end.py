@@ -31,7 +31,8 @@ def test_marker_as_a_message_is_handed_back_by_who_abandons_it(ring):
         first = ring.consumer("a")
         first.end_markers = True
         out.push_end()
-        assert first.lease(timeout=0).kind == 2
+        marker = first.lease(timeout=0)
+        assert marker.kind == 2
         first.abandon()
         with pytest.raises(shmring.EndOfStream):
             other.pop(timeout=0)

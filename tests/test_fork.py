@@ -132,6 +132,7 @@ def test_views_of_the_parent_can_be_read_in_the_child(ring, in_child):
 
     in_child(child)
     assert inp.hold == 0
+    lease.release()
 
 
 def test_child_that_ends_normally_disturbs_nobody(name, child):

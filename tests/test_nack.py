@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 import uuid
+import warnings
 
 import pytest
 
@@ -102,12 +106,93 @@ def test_a_lease_that_is_collected_or_left_open_goes_back(ring, out):
             out.push(b"%d" % i)
         with ring.consumer("a") as inp:
             lease = inp.lease()
-            del lease
+            with pytest.warns(ResourceWarning, match="message 0 was dropped"):
+                del lease
             assert pop_all(other)[0] == (b"0", True)
             out.push(b"4")
             kept = inp.lease()
-        del kept, inp
+        with pytest.warns(ResourceWarning, match="message 4 was dropped"):
+            del kept, inp
         assert pop_all(other) == [(b"4", True)]
+
+
+DROPS = {
+    "lease": (lambda inp: inp.lease(), 'of message 0 was .* branch "a" delivers it again'),
+    "batch": (lambda inp: inp.lease_many(3), "3 messages from 0 on was .* delivers it again"),
+    "view": (lambda inp: inp.lease().data, "message 0 was dropped"),
+    "array": (lambda inp: inp.lease_many(3).array, "3 messages from 0 on was dropped"),
+}
+
+
+@pytest.mark.parametrize(("take", "words"), DROPS.values(), ids=DROPS)
+def test_a_lease_that_is_dropped_says_which_messages_come_again(ring, inp, out, take, words):
+    out.push_many([b"0", b"1", b"2"])
+    with pytest.warns(ResourceWarning, match=f'^ring "{ring.name}": .*{words}') as caught:
+        take(inp)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert pop_all(inp)[0] == (b"0", True)
+
+
+def test_leases_that_were_released_handed_back_or_abandoned_are_dropped_without_a_word(ring, out):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out.push_many([b"%d" % i for i in range(6)])
+        inp = ring.consumer("a")
+        inp.lease().release()
+        inp.lease().nack()
+        with inp.lease() as one, inp.lease_many(2) as batch:
+            views = [one.data, batch[0], batch.array]
+        del one, batch, views
+        left = [inp.lease(), inp.lease_many(9)]
+        inp.abandon()
+        left.clear()
+
+
+def test_a_warning_that_is_an_error_neither_loses_the_message_nor_replaces_an_exception(
+    inp, out, monkeypatch
+):
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda hook: ignored.append(hook.exc_value))
+
+    def fail():
+        lease = inp.lease()
+        raise Boom(lease.message_id)
+
+    out.push(b"0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with pytest.raises(Boom):
+            fail()
+        gc.collect()
+    assert [type(error) for error in ignored] == [ResourceWarning]
+    assert pop_all(inp) == [(b"0", True)]
+
+
+LEFT_AT_THE_END = """
+    import os, sys
+    import shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("a")
+    left = inp.lease()
+    if sys.argv[2] == "fork":
+        if os.fork() == 0:
+            del left
+            sys.exit()
+        os.wait()
+        left.release()
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "fork"])
+def test_a_lease_that_is_left_to_the_end_of_the_program_warns_its_owner_alone(ring, out, how):
+    out.push(b"0")
+    program = [sys.executable, "-W", "always", "-c", textwrap.dedent(LEFT_AT_THE_END)]
+    ended = subprocess.run([*program, ring.name, how], capture_output=True, text=True, check=True)
+    assert ended.stderr.count("ResourceWarning") == (how == "end"), ended.stderr
+    with ring.consumer("a") as again:
+        assert pop_all(again) == ([(b"0", True)] if how == "end" else [])
 
 
 def test_what_next_took_and_was_not_done_goes_back(ring, out):
@@ -188,7 +273,8 @@ def test_what_a_cancelled_task_of_asyncio_does_not_get_is_delivered_again(ring, 
                 assert bytes(again.data) == b"x"
                 assert again.redelivered
 
-    asyncio.run(main())
+    with pytest.warns(ResourceWarning, match="message 0 was dropped"):
+        asyncio.run(main())
 
 
 def test_deliveries_are_counted(ring, out):
@@ -218,10 +304,18 @@ def each_way(inp, dead):
     async def later():
         return await anext(aiter(inp))
 
+    def lease():
+        with inp.lease(timeout=0) as message:
+            return bytes(message.data)
+
+    def many():
+        with inp.lease_many(9, timeout=0) as batch:
+            return bytes(batch.array[0, :4])
+
     return {
         "pop": lambda: inp.pop(timeout=0),
-        "lease": lambda: bytes(inp.lease(timeout=0).data),
-        "many": lambda: bytes(inp.lease_many(9, timeout=0).array[0, :4]),
+        "lease": lease,
+        "many": many,
         "next": lambda: bytes(inp.slot(inp.next())[:4]),
         "iterate": lambda: next(iter(inp)),
         "asyncio": lambda: asyncio.run(later()),
@@ -346,6 +440,7 @@ def test_a_consumer_that_crashes_again_and_again_leaves_room_for_its_successor(
             (44, False),
         ]
         assert max(p["deliveries"] for p in ring.participants()) == 31
+        inp.abandon()
 
 
 def test_nack_beside_a_stopped_lock_holder_says_who_stops_it_and_loses_nothing(ring, out, child):

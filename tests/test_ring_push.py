@@ -65,7 +65,8 @@ def test_time_is_wall_clock_time_of_publication(out, inp):
     before = time.time_ns()
     out.push(b"x")
     after = time.time_ns()
-    assert before <= inp.lease().time <= after
+    with inp.lease() as message:
+        assert before <= message.time <= after
 
 
 # --- a full ring ------------------------------------------------------------------------------
@@ -156,7 +157,8 @@ def test_push_many_of_megabytes_by_several_threads_of_one_producer(out, inp, thr
     rows = np.zeros((8000, 300), np.uint8)  # over the limit beyond which the GIL is given up
     threads = [thread(out.push_many, rows) for _ in range(4)]
     assert sorted(t.outcome() for t in threads) == [0, 8000, 16_000, 24_000]
-    assert len(inp.lease_many(100_000)) == 32_000
+    with inp.lease_many(100_000) as batch:
+        assert len(batch) == 32_000
 
 
 # --- claim ------------------------------------------------------------------------------------
@@ -183,8 +185,8 @@ def test_claim_is_aborted_by_an_exception_and_readers_step_over_it(out, inp):
 
 
 def test_claim_that_is_dropped_is_aborted(out, inp):
-    out.claim(10)
-    gc.collect()
+    with pytest.warns(ResourceWarning, match="the claim of message 0 was dropped"):
+        out.claim(10)
     out.push(b"after")
     assert inp.pop(timeout=0) == b"after"
 
@@ -268,6 +270,8 @@ def test_closed_producer_aborts_its_claim(ring, inp):
     with ring.producer() as other:
         other.push(b"next")
     assert inp.pop(timeout=0) == b"next"
+    with pytest.warns(ResourceWarning, match=f'"{ring.name}": the claim of message 0 was dropped'):
+        del slot
 
 
 # --- the end ----------------------------------------------------------------------------------
@@ -300,4 +304,5 @@ def test_end_marker_is_seen_by_lease_and_lease_many(ring):
         popped(b, 2)
         with pytest.raises(shmring.EndOfStream):
             b.lease()
-        assert bytes(b.lease().data) == b"3"
+        with b.lease() as message:
+            assert bytes(message.data) == b"3"

@@ -129,6 +129,7 @@ def test_too_many_separate_leases_are_refused_and_lose_nothing(ring, out, inp):
         inp.lease(timeout=0)
     held.pop(0).release()
     assert inp.pop(timeout=0) == b"96"
+    inp.abandon()
 
 
 # --- lease_many -------------------------------------------------------------------------------
@@ -167,7 +168,9 @@ def test_batch_takes_no_more_slots_than_its_consumer_is_to(out, inp):
         inp.max_slots = -1
     inp.max_slots = 0
     out.push_many([b"x"] * 25)
-    assert len(inp.lease_many(100)) == 25
+    taken.append(inp.lease_many(100))
+    assert len(taken[-1]) == 25
+    inp.abandon()
 
 
 def test_batch_of_different_lengths_says_them(out, inp):

@@ -20,8 +20,8 @@ PUSHES = {
 }
 POPS = {
     "pop": lambda inp, **t: inp.pop(**t),
-    "lease": lambda inp, **t: inp.lease(**t),
-    "lease_many": lambda inp, **t: inp.lease_many(10, **t),
+    "lease": lambda inp, **t: inp.lease(**t).release(),
+    "lease_many": lambda inp, **t: inp.lease_many(10, **t).release(),
 }
 
 

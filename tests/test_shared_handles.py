@@ -141,9 +141,9 @@ def everything(ring, out, inp):
             bytes(one.data)
 
     def lease_many():
-        batch = inp.lease_many(4, timeout=0)
-        if batch.lengths.max() <= 300:
-            batch.array.sum()
+        with inp.lease_many(4, timeout=0) as batch:
+            if batch.lengths.max() <= 300:
+                batch.array.sum()
 
     return [
         lambda: out.push(b"x" * 1000, timeout=0),
@@ -213,4 +213,5 @@ def test_views_that_die_while_everything_is_closed(name, thread):
                 boxes = [[batch[0]], [batch.array], [batch.slots], [one.data], [claim.buffer]]
             assert boxes[1][0][1, 0] == ord("1")
             together(thread, [inp.close, ring.close, batch.release, *(box.clear for box in boxes)])
-            del batch, one, claim
+            with pytest.warns(ResourceWarning, match="was dropped"):
+                del batch, one, claim

@@ -272,8 +272,8 @@ static PyMethodDef methods[] = {
     {"nack", lease_nack, METH_NOARGS,
      "nack($self, /)\n--\n\n"
      "Hand all messages back, now or when the last view of them is gone: the branch delivers them again,\n"
-     "marked as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a\n"
-     "batch without release().\n\n"
+     "marked as redelivered. An exception that leaves the ``with`` does the same, and so does dropping a\n"
+     "batch without release(), with a ResourceWarning.\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : as of Lease.nack()"},
     DEVICE_METHODS,

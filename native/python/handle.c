@@ -130,6 +130,24 @@ void handle_dealloc(PyObject *self)
 	handle_free((struct handle *)self);
 }
 
+/* Warns that the program dropped an object that it had to close. An exception that is on its way stays. The object
+ * is being freed, so the warning cannot refer to it, and an exception that a filter makes of the warning cannot be
+ * raised. */
+void warn_dropped(const PyObject *dropped, const char *format, ...)
+{
+	PyObject *type, *value, *traceback, *text;
+	va_list arguments;
+
+	PyErr_Fetch(&type, &value, &traceback);
+	va_start(arguments, format);
+	text = PyUnicode_FromFormatV(format, arguments);
+	va_end(arguments);
+	if (!text || PyErr_WarnFormat(PyExc_ResourceWarning, 1, "%U", text))
+		PyErr_WriteUnraisable((PyObject *)Py_TYPE(dropped));
+	Py_XDECREF(text);
+	PyErr_Restore(type, value, traceback);
+}
+
 PyObject *handle_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
 	return Py_NewRef(self);

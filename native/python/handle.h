@@ -100,6 +100,7 @@ int handle_shut(struct handle *handle);
 int handle_finish(struct handle *handle);
 void handle_free(struct handle *handle);
 void handle_dealloc(PyObject *self);
+void warn_dropped(const PyObject *dropped, const char *format, ...);
 PyObject *handle_enter(PyObject *self, PyObject *ignored);
 PyObject *handle_close_method(PyObject *self, PyObject *ignored);
 PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
@@ -196,6 +197,7 @@ struct producer {
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool drop; /* full: count the message and return -1 */
 	bool claimed; /* a Claim is open */
+	int aborted; /* the core's answer when the producer, as it closed, aborted its claim */
 	pid_t busy; /* the process in which a thread copies without the GIL; 0: none */
 };
 

@@ -1,5 +1,7 @@
 /* _shmring.Lease: one message that is read in place. The code that it shares with
  * Batch is here too: how long the core's hold lasts. */
+#include <stdio.h>
+
 #include "device.h"
 
 /* Tries while others may still be busy; closing hands back the messages that stay held then. */
@@ -88,12 +90,34 @@ static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 	return result;
 }
 
-/* A lease that is not closed yet is handed back: nobody has released it. */
+/* A loop that drops its leases reads the same messages for ever. */
+static void warn_of_dropped(const struct lease *self)
+{
+	const struct consumer *consumer = (const struct consumer *)self->handle.below;
+	unsigned long long first = self->range.first;
+	char messages[64];
+
+	if (self->range.messages == 1)
+		(void)snprintf(messages, sizeof messages, "message %llu", first);
+	else
+		(void)snprintf(messages, sizeof messages, "%u messages from %llu on", self->range.messages, first);
+	warn_dropped(
+	    (const PyObject *)self,
+	    "ring \"%U\": the lease of %s was dropped without release(): branch \"%U\" delivers it again; "
+	    "use a `with` block, or call release() or nack()",
+	    lease_ring(self)->label, messages, consumer->branch);
+}
+
+/* Hands back a lease that is still open. There is no warning if the consumer was abandoned, if the message was
+ * copied out of the ring, or in a forked child, whose parent has the lease. */
 void lease_dealloc(PyObject *op)
 {
 	struct lease *self = (struct lease *)op;
+	bool is_held =
+	    !self->handle.closed && !self->copy.at && !((struct consumer *)self->handle.below)->abandoned;
 
-	(void)close_nacked(self);
+	if (close_nacked(self) != SHMRING_E_FORKED && is_held)
+		warn_of_dropped(self);
 	PyMem_Free(self->messages);
 	handle_free(&self->handle);
 }
@@ -208,8 +232,8 @@ static PyMethodDef methods[] = {
     {"nack", lease_nack, METH_NOARGS,
      "nack($self, /)\n--\n\n"
      "Hand the message back, now or when the last view of it is gone: the branch delivers it again, marked\n"
-     "as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a lease\n"
-     "without release().\n\n"
+     "as redelivered. An exception that leaves the ``with`` does the same, and so does dropping a lease\n"
+     "without release(), with a ResourceWarning.\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : it cannot be handed back now; closing the consumer does it"},
     DEVICE_METHODS,

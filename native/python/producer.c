@@ -16,7 +16,7 @@ struct claim {
 /* A closed producer has aborted its claim, or will do so. */
 static int abort_if_open(struct producer *producer)
 {
-	return producer->handle.closed ? SHMRING_OK : shmring_abort(producer->core);
+	return producer->handle.closed ? producer->aborted : shmring_abort(producer->core);
 }
 
 static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
@@ -98,8 +98,12 @@ static void claim_dealloc(PyObject *op)
 {
 	struct claim *self = (struct claim *)op;
 
-	if (self->open)
-		(void)claim_abort(self);
+	if (self->open && claim_abort(self) != SHMRING_E_FORKED)
+		warn_dropped(
+		    op,
+		    "ring \"%U\": the claim of message %llu was dropped without commit() or abort(), so no "
+		    "consumer gets the message; use a `with` block, or call commit()",
+		    ring_of(&self->producer->handle)->label, (unsigned long long)self->message_id);
 	Py_DECREF((PyObject *)self->producer);
 	object_free(op);
 }
@@ -202,7 +206,8 @@ static PyType_Slot claim_slots[] = {
     {Py_bf_getbuffer, claim_getbuffer},
     {Py_bf_releasebuffer, claim_releasebuffer},
     {Py_tp_doc,
-     "Room for one message; made by Producer.claim(). A claim that is dropped without commit() is aborted."},
+     "Room for one message; made by Producer.claim(). A claim that is dropped without commit() is aborted,\n"
+     "with a ResourceWarning."},
     {0, NULL},
 };
 
@@ -216,6 +221,8 @@ static int producer_finish(struct handle *handle)
 	shmring_producer *core = self->core;
 
 	self->core = NULL;
+	if (self->claimed)
+		self->aborted = shmring_abort(core);
 	Py_BEGIN_ALLOW_THREADS shmring_producer_close(core);
 	Py_END_ALLOW_THREADS return SHMRING_OK;
 }

@@ -74,6 +74,7 @@ class _Parked:
             ends.callback(ring.close)
             ring.recover()
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
+            ends.callback(inbox.abandon)  # the sidecar's ring delivers the request again
             try:
                 lease = inbox.lease(timeout=_ADOPTION)
             except Empty:
@@ -83,7 +84,6 @@ class _Parked:
             if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):
                 ends.pop_all()
                 return cls(ring, inbox, lease)
-            inbox.abandon()  # the sidecar's ring delivers the request again
         return None
 
     def announce(self, ring: Ring, words: str) -> None:
@@ -99,6 +99,7 @@ class _Parked:
     def close(self) -> None:
         """Remove the ring: the request was answered, or stays where it was."""
         self._close_entry()
+        self._inbox.abandon()
         _remove(self._ring)
 
     def leave(self) -> None:

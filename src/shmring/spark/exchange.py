@@ -246,23 +246,21 @@ class _Exchange:
         end = 0  # of those that came
         while True:
             lease, total, flags, rows = self._lease()
-            if flags & _END:
-                lease.release()
-                return None
-            begins = _head.size + _rows_bytes(len(rows))
-            if not flags & _PART and whole is None:
-                batch = self._decoded(lease, begins, flags & _RIGHT)
-                if len(lease) >= WORTH and len(rows) < 2:
-                    self._request = batch
-                lease.release()
-                break
-            if whole is None:
-                whole = _pa.allocate_buffer(total)
-            begin, end = end, end + len(lease) - begins
-            if end > total or (end < total) != bool(flags & _PART):
-                raise ShmringError(f"a batch in parts has {end} bytes, not {total}")
-            memoryview(whole).cast("B")[begin:end] = memoryview(lease)[begins:]
-            lease.release()
+            with lease:
+                if flags & _END:
+                    return None
+                begins = _head.size + _rows_bytes(len(rows))
+                if not flags & _PART and whole is None:
+                    batch = self._decoded(lease, begins, flags & _RIGHT)
+                    if len(lease) >= WORTH and len(rows) < 2:
+                        self._request = batch
+                    break
+                if whole is None:
+                    whole = _pa.allocate_buffer(total)
+                begin, end = end, end + len(lease) - begins
+                if end > total or (end < total) != bool(flags & _PART):
+                    raise ShmringError(f"a batch in parts has {end} bytes, not {total}")
+                memoryview(whole).cast("B")[begin:end] = memoryview(lease)[begins:]
             if not flags & _PART:
                 batch = _decoded(whole)
                 self._request = batch if len(rows) < 2 else None
