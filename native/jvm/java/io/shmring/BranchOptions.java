@@ -3,23 +3,23 @@ package io.shmring;
 /**
  * The options of a new branch; an existing branch does not change.
  *
- * @param start where it begins
- * @param sequence for {@link Start#SEQUENCE}; ignored otherwise
- * @param exclusive it has one consumer at a time
- * @param ephemeral it is dropped with its last consumer
- * @param dropOldest it loses the oldest messages instead of holding producers back; only its leases
- *     hold them
+ * @param start place where the branch begins
+ * @param sequence first sequence for {@link Start#SEQUENCE}; ignored otherwise
+ * @param exclusive whether the branch has one consumer at a time
+ * @param ephemeral whether the branch is dropped with its last consumer
+ * @param dropOldest whether the branch loses its oldest messages instead of holding producers back;
+ *     only its open leases hold producers back
  */
 public record BranchOptions(
     Start start, long sequence, boolean exclusive, boolean ephemeral, boolean dropOldest) {
 
   /** The place where a new branch begins. */
   public enum Start {
-    /** At the oldest message that is still held. */
+    /** Begins at the oldest message that is still held. */
     EARLIEST,
-    /** At the next message. */
+    /** Begins at the next message to be published. */
     LATEST,
-    /** At the first message at or after a sequence. */
+    /** Begins at the first message at or after a sequence. */
     SEQUENCE
   }
 

@@ -6,23 +6,25 @@ import java.util.Objects;
 import java.util.concurrent.locks.StampedLock;
 
 /**
- * Room for one message, or for several that become readable by one store: all of them or none, also
- * if this process is killed. Closing it without a commit aborts it.
+ * Room for one message, or for several messages that become readable by one store: all of them or
+ * none, also if this process is killed. Closing a claim without a commit aborts it.
  */
 public final class Claim implements AutoCloseable {
   private final Producer producer;
-  private final long handle; // the producer's, which stays for as long as this is open
+  private final long handle; // the producer's handle, which stays valid while the claim is open
   private final long id;
-  private final int[] parts; // each message's slots, length (unsigned), and shift within its slots
-  private final long[] offsets; // of the messages, from the claim's first slot on
-  private final long place; // of that slot, from the ring's first slot on
-  // Filling shares it, ending the claim holds it alone; the producer's lock is taken before it.
+  // Three numbers for each message: slots, length (unsigned), shift within its slots.
+  private final int[] parts;
+  private final long[] offsets; // bytes from the claim's first slot to each message
+  private final long place; // bytes from the ring's first slot to the claim's first slot
+  // Calls that fill the claim hold the lock shared; commit and abort hold it alone. Take the
+  // producer's monitor before this lock.
   private final StampedLock lock = new StampedLock();
   private boolean open = true;
 
   /**
-   * @param parts with shifts of 0 still
-   * @param aligns for each message the byte that lies on a 64-byte boundary, or -1
+   * @param parts slots and length of each message; the constructor sets the shifts
+   * @param aligns for each message, the byte that must lie on a 64-byte boundary; -1 for none
    */
   Claim(Producer producer, long handle, long id, int[] parts, long[] aligns) {
     Ring ring = producer.ring;
@@ -42,32 +44,37 @@ public final class Claim implements AutoCloseable {
     }
   }
 
-  /** The id that the first message will have. */
+  /** Returns the id that the first message will have. */
   public long id() {
     return id;
   }
 
-  /** Number of bytes that were claimed for the first message. */
+  /** Returns the number of bytes that were claimed for the first message. */
   public long length() {
     return length(0);
   }
 
-  /** Number of bytes that were claimed for message `i`. */
+  /** Returns the number of bytes that were claimed for message `i`. */
   public long length(int i) {
     return Integer.toUnsignedLong(parts[3 * i + 1]);
   }
 
-  /** Copies bytes to the first message; returns the offset behind them. */
+  /** Copies bytes to the first message; returns the offset after the copied bytes. */
   public long put(long offset, byte[] from, int first, int count) {
     return put(offset, ByteBuffer.wrap(from, first, count));
   }
 
-  /** Copies the remaining bytes of `from` to the first message; returns the offset behind them. */
+  /**
+   * Copies the remaining bytes of `from` to the first message; returns the offset after the copied
+   * bytes.
+   */
   public long put(long offset, ByteBuffer from) {
     return put(0, offset, from);
   }
 
-  /** Copies the remaining bytes of `from` to message `i`; returns the offset behind them. */
+  /**
+   * Copies the remaining bytes of `from` to message `i`; returns the offset after the copied bytes.
+   */
   public long put(int i, long offset, ByteBuffer from) {
     int count = from.remaining();
     Objects.checkFromIndexSize(offset, count, length(i));
@@ -76,7 +83,7 @@ public final class Claim implements AutoCloseable {
   }
 
   /**
-   * Fills message `i` with the bytes of a file from `position` on. Several threads may do so at
+   * Fills message `i` with the bytes of a file from `position` on. Several threads may call this at
    * the same time.
    */
   public void fill(int i, Path file, long position) {
@@ -94,17 +101,17 @@ public final class Claim implements AutoCloseable {
     }
   }
 
-  /** Publishes the whole claim, as messages of bytes. */
+  /** Publishes all messages of the claim, with the kind BYTES. */
   public void commit() {
     commit(Kind.BYTES);
   }
 
-  /** Publishes all messages, of one {@linkplain Kind kind}. */
+  /** Publishes all messages of the claim, with the same {@linkplain Kind kind}. */
   public void commit(int kind) {
     commit(length(0), kind);
   }
 
-  /** Publishes all messages, of the first one no more than the first `used` bytes. */
+  /** Publishes all messages of the claim. The first message is cut to its first `used` bytes. */
   public void commit(long used, int kind) {
     Objects.checkFromToIndex(0, used, length(0));
     Objects.checkFromToIndex(0, kind, 255);
@@ -131,7 +138,10 @@ public final class Claim implements AutoCloseable {
     }
   }
 
-  /** Ends the claim without a word to the ring: the producer is being closed, which aborts it. */
+  /**
+   * Marks the claim as ended without a call to the ring, because the producer is being closed,
+   * which aborts the claim.
+   */
   void end() {
     long stamp = lock.writeLock();
     open = false;

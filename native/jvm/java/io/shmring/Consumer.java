@@ -7,15 +7,15 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.function.LongConsumer;
 
-/** A consumer of a branch: takes messages, which stay in place until their lease is closed. */
+/** Takes messages from a branch. A message stays in place until its lease is closed. */
 public final class Consumer extends Handle implements AutoCloseable {
   final String branch;
-  private final LongBuffer taken; // by the last poll
+  private final LongBuffer taken; // words that describe the messages taken by the last poll
   private final long takenAddress;
-  private volatile long ends; // of the stream, so far
-  private Drain drain; // made by the first drain()
+  private volatile long ends; // number of end markers that this consumer has been told of
+  private Drain drain; // null before the first drain()
   private Optional<Producer> deadLetters = Optional.empty();
-  private boolean kept; // it holds messages that it could not hand back: closing does it
+  private boolean kept; // whether messages could not be handed back; close() hands them back
 
   Consumer(Ring ring, String branch, LongBuffer taken, long handle, WaitStrategy wait) {
     super("consumer", ring, wait, handle, Native::interruptConsumer);
@@ -25,20 +25,22 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Delivers a message 1 to 255 times at most: one that was delivered so often, to consumers that died
-   * or handed it back, is pushed into another ring instead, and released. Messages that were delivered
-   * before come one at a time then. Call it before the first take.
+   * Limits the deliveries of a message to `maxDeliveries` (1 to 255). A message that consumers have
+   * died over or handed back so often is pushed into the dead-letter ring instead, and released.
+   * Messages that were delivered before then come one at a time. Call this before the first take.
    *
-   * <p>If that ring has no room, the take throws ({@link Status#NO_SPACE}), and so it does if its file was
-   * removed ({@link Status#NOT_FOUND}); the message stays, and the next take tries again. A consumer that is killed in between pushes a message twice, and loses none.
+   * <p>If the dead-letter ring has no room ({@link Status#NO_SPACE}) or its file was removed
+   * ({@link Status#NOT_FOUND}), the take throws; the message stays, and the next take tries again.
+   * A consumer that is killed between the push and the release leaves the message to be pushed
+   * twice; no message is lost.
    *
-   * @param deadLetter a ring that is there, with this ring's schema and at least as many slots; a name with a
-   *     slash is a path
-   * @return this
+   * @param deadLetter an existing ring with this ring's schema and at least as many slots; a name
+   *     with a slash is a path
+   * @return this consumer
    */
   public synchronized Consumer setAside(int maxDeliveries, String deadLetter) {
     long consumer = handle();
-    try (Ring letters = Ring.attach(deadLetter)) { // the producer keeps it
+    try (Ring letters = Ring.attach(deadLetter)) { // the producer keeps the ring open
       Producer producer = letters.producer("dead letters of " + ring.name());
       boolean done = false;
       try {
@@ -65,7 +67,8 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Takes the next message; returns empty if none came in time. Zero does not wait.
+   * Takes the next message; returns empty if no message came in time. A timeout of zero does not
+   * wait.
    *
    * @throws EndOfStreamException if the stream has ended
    */
@@ -74,10 +77,10 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Takes the consecutive messages that are there; returns empty if none came in time.
+   * Takes the consecutive messages that can be read now; returns empty if no message came in time.
    *
    * @param maxMessages the most messages to take
-   * @param maxSlots the most slots to take; one message of any size is always taken
+   * @param maxSlots the most slots to take; one message is always taken, whatever its size
    * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended
    */
@@ -96,7 +99,8 @@ public final class Consumer extends Handle implements AutoCloseable {
           throw new EndOfStreamException(ring.name());
         }
         int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress, 1);
-        Reference.reachabilityFence(taken); // of which the call has the address only
+        // Keeps the buffer alive: the native call knows only its address.
+        Reference.reachabilityFence(taken);
         if (answer >= 0) {
           return leaseOfTaken(answer > 0);
         }
@@ -108,14 +112,14 @@ public final class Consumer extends Handle implements AutoCloseable {
     }
   }
 
-  /** Makes the lease; if there is no memory for it, the messages are handed back at once. */
+  /** Makes the lease. If there is no memory for the lease, hands the messages back at once. */
   private Optional<Lease> leaseOfTaken(boolean described) {
     boolean made = false;
     try {
       Optional<Lease> lease = Optional.of(new Lease(this, taken, described));
       made = true;
       return lease;
-    } finally { // a catch could have to load a class
+    } finally { // a catch block could fail because it has to load a class
       if (!made) {
         handBack(taken.get(0), taken.get(1));
       }
@@ -141,21 +145,22 @@ public final class Consumer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Passes the messages that are there to the handler, one after the other, in place, and releases
-   * all of them after the last one; does not wait. Other threads that use or close this consumer wait
-   * meanwhile; the handler itself may neither close nor drain it.
+   * Passes the messages that can be read now to the handler, one after the other, in place, and
+   * releases all of them after the last one. Does not wait. Other threads that use or close this
+   * consumer wait until the call returns; the handler itself must neither close nor drain this
+   * consumer.
    *
-   * <p>If the handler throws, its message and those behind it are handed back, as by {@link
-   * Lease#nack}: they are delivered again. The messages before it are released. The caller gets the
-   * exception. If the messages cannot be handed back, a suppressed exception says so, and {@link
-   * #close} hands them back.
+   * <p>If the handler throws, its message and the messages after it are handed back, as by
+   * {@link Lease#nack}, and delivered again. The messages before it are released. The caller gets
+   * the exception. If the messages cannot be handed back, a suppressed exception says so, and
+   * {@link #close} hands them back.
    *
-   * @param limit the most messages to take; 1,024 at a time at most
-   * @return the number of messages
+   * @param limit the most messages to take; a call takes at most 1,024
+   * @return the number of messages passed to the handler
    * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended
-   * @throws RingException if a message is damaged; it is released, and the handler has had the
-   *     messages before it
+   * @throws RingException if a message is damaged; the damaged message is released, and the handler
+   *     has had the messages before it
    */
   public int drain(MessageHandler handler, int limit) {
     while (true) {
@@ -169,7 +174,10 @@ public final class Consumer extends Handle implements AutoCloseable {
     }
   }
 
-  /** Drains, too, but waits for the first message; returns zero if none came in time. */
+  /**
+   * Drains the branch like {@link #drain(MessageHandler, int)}, but waits for the first message;
+   * returns zero if no message came in time.
+   */
   public int drain(MessageHandler handler, int limit, Duration timeout)
       throws InterruptedException {
     long deadline = deadline(timeout);
@@ -209,19 +217,22 @@ public final class Consumer extends Handle implements AutoCloseable {
     refuseInside(drain != null && drain.view.isOpen(), done, "handler");
   }
 
-  /** A sentence about why there is no message: whom this consumer waits for, and since when. */
+  /**
+   * Explains in one sentence why there is no message: which process this consumer waits for, and
+   * since when.
+   */
   public synchronized String whyEmpty() {
     return new String(Native.explainEmpty(handle()), StandardCharsets.UTF_8);
   }
 
-  /** The sequence behind the last message that can be read without waiting. */
+  /** Returns the sequence after the last message that can be read without waiting. */
   public synchronized long available() {
     return Native.available(handle());
   }
 
   /**
-   * Releases everything that is still held and leaves the branch; ends the waits of other threads. If
-   * a {@link #drain} could not hand messages back, all held messages are delivered again instead.
+   * Releases all held messages and leaves the branch; ends the waits of other threads. If a
+   * {@link #drain} could not hand messages back, all held messages are delivered again instead.
    */
   @Override
   public void close() {
@@ -235,13 +246,13 @@ public final class Consumer extends Handle implements AutoCloseable {
         });
   }
 
-  /** Leaves as if this process had died: the branch delivers the held messages again. */
+  /** Leaves the branch as if this process had died: the branch delivers the held messages again. */
   public void abandon() {
     leaveBranch(Native::abandonConsumer);
   }
 
   private void leaveBranch(LongConsumer how) {
-    refuseInHandler("closed"); // without the lock, which a thread that waits has
+    refuseInHandler("closed"); // without the monitor, which a waiting thread holds
     leave(
         consumer -> {
           how.accept(consumer);
@@ -272,7 +283,10 @@ public final class Consumer extends Handle implements AutoCloseable {
     }
   }
 
-  /** Hands back messages of which the caller keeps no lease, so that it cannot try again. */
+  /**
+   * Hands back messages for which the caller keeps no lease. If that fails, close() tries again,
+   * because the caller cannot.
+   */
   synchronized void handBack(long first, long end) {
     boolean done = false;
     try {

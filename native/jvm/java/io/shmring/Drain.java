@@ -2,12 +2,15 @@ package io.shmring;
 
 import java.nio.LongBuffer;
 
-/** A consumer's buffer for drain(): the native side writes the places of messages, a view shows them. */
+/**
+ * A consumer's buffer for drain(): native code writes where the messages lie, and a view shows one
+ * message after the other.
+ */
 final class Drain {
-  /** The most messages of a call. */
+  /** The most messages that one call takes. */
   static final int MOST = 1024;
 
-  private final long ring; // its handle stays for as long as the consumer is open
+  private final long ring; // handle of the ring, valid while the consumer is open
   private final Slots slots;
   final MessageView view = new MessageView();
   private final LongBuffer words = Lease.words(MOST);
@@ -18,23 +21,30 @@ final class Drain {
     this.slots = ring.slots();
   }
 
-  /** Takes up to `limit` messages; returns their number, or an {@link Outcome}. Skips a damaged one. */
+  /**
+   * Takes up to `limit` messages. Returns their number, or an {@link Outcome}. Skips a damaged
+   * message and throws.
+   */
   int take(long handle, int limit, Consumer consumer) {
     int count = Native.take(ring, handle, Math.min(limit, MOST), Long.MAX_VALUE, address, MOST);
     if (count == 0) {
       try {
         Native.read(ring, words.get(0), words.get(1), new long[Message.WORDS]);
-      } catch (Throwable error) { // also where there was no memory to say what is damaged
+      } catch (Throwable error) { // includes errors for lack of memory to describe the damage
         settle(consumer, words.get(4), error);
         throw error;
       }
-      settle(consumer, words.get(0), null); // it is whole after all
+      // The message is not damaged: hand it back and try again.
+      settle(consumer, words.get(0), null);
       return Outcome.CONTENDED;
     }
     return count;
   }
 
-  /** Passes the messages of take() to the handler; the consumer releases them, or hands some back. */
+  /**
+   * Passes the messages of take() to the handler. Then the consumer releases them, or hands some
+   * back.
+   */
   int deliver(MessageHandler handler, int count, Consumer consumer) {
     long done = words.get(0);
     Throwable failure = null;
@@ -53,7 +63,7 @@ final class Drain {
         done = behind;
       }
       done = words.get(4);
-    } catch (Throwable error) { // rethrown: only here it is known how far the handler came
+    } catch (Throwable error) { // caught and rethrown to record it for settle()
       failure = error;
       throw error;
     } finally {
@@ -63,7 +73,10 @@ final class Drain {
     return count;
   }
 
-  /** Releases the messages before `done`, and hands the rest back; closing does so at the latest. */
+  /**
+   * Releases the messages before `done` and hands the rest back. If that fails, close() hands them
+   * back.
+   */
   private void settle(Consumer consumer, long done, Throwable failure) {
     long first = words.get(0);
     long end = words.get(1);

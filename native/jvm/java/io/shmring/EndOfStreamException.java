@@ -1,8 +1,9 @@
 package io.shmring;
 
 /**
- * The stream has ended: the branch has reached an end marker. Each consumer that had joined by then
- * gets this once, after the messages that it took before; its next call continues after the end.
+ * Thrown when the branch has reached an end marker. Each consumer that had joined before gets this
+ * exception once, after the messages that it took before the marker; its next call continues after
+ * the marker.
  */
 public final class EndOfStreamException extends RuntimeException {
   EndOfStreamException(String ring) {

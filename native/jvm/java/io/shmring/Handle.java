@@ -5,27 +5,28 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
 
 /**
- * A producer or a consumer: a handle of the C library that one thread may close while another waits in
- * it. A thread that uses it holds this object's monitor, also while it waits.
+ * A producer or a consumer: a handle of the C library. One thread may close it while another thread
+ * waits in it. A thread that uses the handle holds this object's monitor, also while it waits.
  *
  * <p>The monitor also keeps the ring mapped while Java reads or writes there: handlers, writers and
- * copies run with the monitor held, after a check that this is open, and closing takes the monitor
- * before the ring can be unmapped.
+ * copies run with the monitor held, after a check that the handle is open, and closing takes the
+ * monitor before the ring can be unmapped.
  */
 abstract class Handle {
   static final long NEVER = Long.MAX_VALUE;
 
   final Ring ring;
-  final long ringHandle; // stays for as long as this is open
+  final long ringHandle; // handle of the ring, valid while this handle is open
   final WaitStrategy wait;
   private final String what;
   private final LongConsumer interrupt;
-  private final Object free = new Object(); // its monitor is held for moments only
+  // Guards `address` against close(); held only for moments, never during a wait.
+  private final Object free = new Object();
   private volatile boolean closing;
-  private long address; // changed only with both monitors held
+  private long address; // the native handle, 0 after close(); changed only with both monitors held
 
   /**
-   * @param what names it in errors
+   * @param what word for this object in errors: "producer" or "consumer"
    */
   Handle(String what, Ring ring, WaitStrategy wait, long address, LongConsumer interrupt) {
     this.what = what;
@@ -36,7 +37,9 @@ abstract class Handle {
     this.interrupt = interrupt;
   }
 
-  /** For who holds the monitor: for more than giving messages back. */
+  /**
+   * Returns the native handle, or throws if this object was closed. The caller holds the monitor.
+   */
   final long handle() {
     if (!isOpen()) {
       throw ring.closed(what);
@@ -48,16 +51,19 @@ abstract class Handle {
     return !closing && address != 0;
   }
 
-  /** For who holds the monitor: 0 when it has been freed. */
+  /**
+   * Returns the native handle also while this object is being closed, so that messages can be given
+   * back; 0 after it was freed. The caller holds the monitor.
+   */
   final long address() {
     return address;
   }
 
   /**
-   * Ends the waits in it, and lets none begin, so that its monitor becomes free; then leaves the ring.
-   * The second call does nothing.
+   * Ends the waits of other threads, lets none begin, and so gets the monitor; then leaves the
+   * ring. The second call does nothing.
    *
-   * @param how frees the handle
+   * @param how a call that frees the native handle
    */
   final void leave(LongConsumer how) {
     synchronized (free) {
@@ -77,21 +83,30 @@ abstract class Handle {
     }
   }
 
-  /** A moment on CLOCK_MONOTONIC, which System.nanoTime() reads on Linux. */
+  /**
+   * Returns the moment when a timeout ends, on CLOCK_MONOTONIC, which System.nanoTime() reads on
+   * Linux.
+   */
   static long deadline(Duration timeout) {
     long now = System.nanoTime();
-    long nanos = TimeUnit.NANOSECONDS.convert(timeout); // NEVER if it does not fit
+    long nanos = TimeUnit.NANOSECONDS.convert(timeout); // NEVER if the timeout does not fit a long
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
   }
 
-  /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so this is called often enough. */
+  /**
+   * Throws if this thread was interrupted. A native wait returns after 50 ms, or 20 ms for each
+   * sleeper of the ring, so the check comes often enough.
+   */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {
       throw new InterruptedException("interrupted while waiting for a ring");
     }
   }
 
-  /** Refuses what only others may do with it while a callback has its messages. */
+  /**
+   * Throws if a handler or writer calls a method that its own producer or consumer forbids
+   * meanwhile.
+   */
   final void refuseInside(boolean isInside, String done, String callback) {
     if (isInside) {
       throw new RingException(

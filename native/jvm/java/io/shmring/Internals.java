@@ -2,26 +2,26 @@ package io.shmring;
 
 import java.time.Duration;
 
-/** Calls that shmring's own packages need beyond the API; they may change in any version. */
+/** Calls that shmring's own packages need beyond the API. They may change in any version. */
 public final class Internals {
   private Internals() {}
 
-  /** The end of a take of messages, and their number. */
+  /** The sequence where a take would end, and the number of its messages. */
   public record Reach(long end, int messages) {}
 
-  /** The fate of a claim, by the sequence at which it began. */
+  /** The fate of a claim, found by the sequence where the claim began. */
   public enum Fate {
-    /** A message begins there. */
+    /** A message begins at the sequence. */
     PUBLISHED,
-    /** It was not published, and will not be unless its producer lives. */
+    /** The claim was not published, and only a producer that still lives may publish it. */
     NOT_PUBLISHED,
-    /** Its slot may have been used again since. */
+    /** The slot may have been used again since the claim. */
     UNKNOWN
   }
 
   /**
-   * Delivers an end marker that a consumer reaches first as a message ({@link Message#isEnd}), for
-   * programs that pass messages on or hand them back. Other ends throw as before.
+   * Lets a consumer deliver end markers as messages ({@link Message#isEnd}) if it reaches them
+   * first, for programs that pass messages on or hand them back. Other end markers throw as before.
    */
   public static void takeEnds(Consumer consumer) {
     synchronized (consumer) {
@@ -30,8 +30,8 @@ public final class Internals {
   }
 
   /**
-   * Reports to a consumer the ends of the stream since the branch had reached `since` of them ({@link
-   * BranchInfo#ends}), as if it had joined then. Call it before the first take.
+   * Reports to a consumer all end markers after the first `since` of its branch
+   * ({@link BranchInfo#ends}), as if the consumer had joined then. Call this before the first take.
    */
   public static void hearEnds(Consumer consumer, long since) {
     synchronized (consumer) {
@@ -39,14 +39,15 @@ public final class Internals {
     }
   }
 
-  /** Where a consumer's branch stands. */
+  /** Returns the next sequence that a consumer's branch will take. */
   public static long position(Consumer consumer) {
     return consumer.ring().branch(consumer.branch).map(BranchInfo::position).orElseThrow();
   }
 
   /**
-   * Moves a consumer's branch to `sequence`, which is the end of a message, and releases the messages
-   * before it unread. A branch with dropOldest may have lost these, and more.
+   * Moves a consumer's branch to `sequence`, which is the end of a message, and releases the
+   * messages before it unread. A branch with dropOldest may already have lost them, and later ones
+   * too.
    */
   public static void advance(Consumer consumer, long sequence) throws InterruptedException {
     Ring ring = consumer.ring();
@@ -59,7 +60,7 @@ public final class Internals {
         try {
           int messages = messages(ring, position, sequence);
           if (messages == 0) {
-            return; // nothing but aborted claims
+            return; // only aborted claims lie between
           }
           consumer.poll(messages, sequence - position, Duration.ZERO).ifPresent(Lease::close);
         } catch (OverrunException moved) {
@@ -74,17 +75,18 @@ public final class Internals {
       return measure(ring, from, end, Integer.MAX_VALUE, end - from).messages();
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return 1; // overwritten while it was looked at: the take will be overrun
+        return 1; // overwritten while it was measured: the take will report an overrun
       }
       throw error;
     }
   }
 
   /**
-   * Measures how far a take would reach, without taking anything.
+   * Measures how far a take would reach, without taking messages.
    *
-   * @param from where it would begin; a branch must stand there or before
-   * @param limit where it would end at the latest, at most {@link Consumer#available()}
+   * @param from sequence where the take would begin; a branch must stand there or before
+   * @param limit sequence where the take would end at the latest; at most
+   *     {@link Consumer#available()}
    */
   public static Reach measure(Ring ring, long from, long limit, int maxMessages, long maxSlots) {
     long[] words = new long[2];
@@ -94,7 +96,7 @@ public final class Internals {
     return new Reach(words[0], (int) words[1]);
   }
 
-  /** What became of the claim that began at a sequence. */
+  /** Returns what became of the claim that began at a sequence. */
   public static Fate fate(Ring ring, long sequence) {
     synchronized (ring) {
       ring.recover();
@@ -106,8 +108,8 @@ public final class Internals {
   }
 
   /**
-   * The slot number of a held message, the number of branches that still have to release it, and
-   * whether there is one: 1 or 0.
+   * Returns three numbers for a held message: its slot number, the number of branches that still
+   * have to release it, and 1 if a message begins at `id`, else 0.
    */
   public static long[] slotAndReferences(Ring ring, long id) {
     long[] words = new long[3];

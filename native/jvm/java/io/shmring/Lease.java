@@ -5,21 +5,25 @@ import java.nio.ByteOrder;
 import java.nio.LongBuffer;
 import java.util.Optional;
 
-/** Messages that were taken: producers do not overwrite them until this or its consumer is closed. */
+/**
+ * Messages that a consumer has taken. Producers do not overwrite them until the lease or its
+ * consumer is closed.
+ */
 public final class Lease extends Messages {
-  /** Words in front of the messages that Native.take() describes. */
+  /** Number of words that Native.take() writes before the words of the messages. */
   static final int WORDS = 5;
 
   private final Consumer consumer;
   private final int count;
   private final int deliveries;
-  private final Optional<Message> head; // empty: reading it throws what is wrong
+  // The first message; empty if it is damaged, and reading it throws the reason.
+  private final Optional<Message> head;
   private boolean open = true;
 
   /**
-   * Reads the words that Native.take() wrote.
+   * Makes a lease from the words that Native.take() wrote.
    *
-   * @param described whether a message is among them
+   * @param described whether the words describe the first message
    */
   Lease(Consumer consumer, LongBuffer words, boolean described) {
     super(consumer.ring(), words.get(0), words.get(1));
@@ -29,39 +33,48 @@ public final class Lease extends Messages {
     this.head = described ? Optional.of(new Message(this, words, WORDS)) : Optional.empty();
   }
 
-  /** Room for Native.take(), which describes so many messages. */
+  /** Returns a buffer into which Native.take() can describe `messages` messages. */
   static LongBuffer words(int messages) {
     return ByteBuffer.allocateDirect((WORDS + messages * Message.WORDS) * Long.BYTES)
         .order(ByteOrder.nativeOrder())
         .asLongBuffer();
   }
 
-  /** The first sequence that is held. */
+  /** Returns the first held sequence. */
   public long first() {
     return first;
   }
 
-  /** The sequence behind the last one that is held. */
+  /** Returns the sequence after the last held sequence. */
   public long end() {
     return end;
   }
 
-  /** Number of messages that are held. */
+  /** Returns the number of held messages. */
   public int count() {
     return count;
   }
 
-  /** Whether an earlier consumer held these messages, and died or handed them back. */
+  /**
+   * Returns whether the messages were delivered before, to a consumer that died or handed them
+   * back.
+   */
   public boolean redelivered() {
     return deliveries > 1;
   }
 
-  /** Number of deliveries of these messages, this one included; 256 for more than 255. */
+  /**
+   * Returns how many times the messages have been delivered, including this delivery; 256 means
+   * more than 255.
+   */
   public int deliveries() {
     return deliveries;
   }
 
-  /** The only message of a lease of one. */
+  /**
+   * Returns the first message: the only one if the lease was taken with {@link Consumer#take} or
+   * {@link Consumer#poll(java.time.Duration)}.
+   */
   public Message message() {
     synchronized (consumer) {
       check();
@@ -74,12 +87,12 @@ public final class Lease extends Messages {
 
   /**
    * Hands the messages back: the branch delivers them again, marked as redelivered. {@link #close}
-   * does nothing then. Call this if the messages could not be processed: a try-with-resources block
-   * that ends with an exception closes the lease, and so releases the messages, because close() does
-   * not know of the exception.
+   * then does nothing. Call this if the messages could not be processed: a try-with-resources block
+   * that ends with an exception closes the lease, and so releases the messages, because close()
+   * does not know of the exception.
    *
-   * @throws RingException if they could not be handed back; they are still held, and {@link
-   *     Consumer#abandon} hands back all at once
+   * @throws RingException if the messages could not be handed back; they are still held, and
+   *     {@link Consumer#abandon} hands back all held messages at once
    */
   public void nack() {
     synchronized (consumer) {

@@ -4,8 +4,8 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * The bytes of a message, in place. They stay mapped until this is closed; a use of {@link
- * #address()} or {@link #buffer()} afterwards may crash the process or read anything.
+ * The bytes of a message, in place. They stay mapped until this object is closed. A later use of
+ * {@link #address()} or {@link #buffer()} may crash the process or read anything.
  */
 public final class MappedMessage implements AutoCloseable {
   private final long address;
@@ -28,7 +28,7 @@ public final class MappedMessage implements AutoCloseable {
     return length;
   }
 
-  /** A read-only buffer over the message, which must have at most 2 GiB. */
+  /** Returns a read-only buffer over the message, which must have at most 2 GiB. */
   public ByteBuffer buffer() {
     return Native.wrap(address, Math.toIntExact(length)).asReadOnlyBuffer();
   }

@@ -4,12 +4,12 @@ import java.nio.ByteBuffer;
 import java.nio.LongBuffer;
 import java.util.Objects;
 
-/** A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it. */
+/** A message of a ring, readable while a {@link Lease} or a {@link Range} gives access to it. */
 public final class Message {
   static final int WORDS = 7;
 
   private final Messages held;
-  final long behind; // the sequence behind it
+  final long behind; // the sequence after the message
   private final long id;
   private final long time;
   private final long offset;
@@ -17,7 +17,10 @@ public final class Message {
   private final int kind;
   private final int slots;
 
-  /** Reads the words that Native.read() or Native.take() wrote, which begin at `at`. */
+  /**
+   * Makes a message from the words that Native.read() or Native.take() wrote, beginning with word
+   * `at`.
+   */
   Message(Messages held, LongBuffer words, int at) {
     this.held = held;
     this.behind = words.get(at);
@@ -33,7 +36,7 @@ public final class Message {
     return id;
   }
 
-  /** The time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
+  /** Returns the time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     return time;
   }
@@ -42,7 +45,7 @@ public final class Message {
     return length;
   }
 
-  /** The number of the message's {@link Kind}. */
+  /** Returns the number of the message's {@link Kind}. */
   public int kind() {
     return kind;
   }
@@ -55,7 +58,7 @@ public final class Message {
     return kind == Kind.END;
   }
 
-  /** A copy of the message. */
+  /** Returns a copy of the message's bytes. */
   public byte[] bytes() {
     byte[] bytes = new byte[Math.toIntExact(length)];
     copyTo(0, ByteBuffer.wrap(bytes));
@@ -73,8 +76,8 @@ public final class Message {
   }
 
   /**
-   * The message in place, for libraries that count references. Its memory stays mapped until the
-   * result is closed; only the lease keeps producers from overwriting it.
+   * Returns the message in place, for libraries that count references. The memory stays mapped
+   * until the result is closed; only the lease keeps producers from overwriting it.
    */
   public MappedMessage mapped() {
     synchronized (held.lock()) {

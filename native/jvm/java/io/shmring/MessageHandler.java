@@ -6,7 +6,8 @@ public interface MessageHandler {
   /**
    * Processes a message.
    *
-   * @param message the same object each time; it can be used until this returns, in this thread only
+   * @param message the same object for every message; it can be used until the method returns, in
+   *     this thread only
    */
   void onMessage(MessageView message);
 }

@@ -3,14 +3,14 @@ package io.shmring;
 import java.nio.ByteBuffer;
 
 /**
- * A slot that a {@link MessageWriter} fills while it runs. Afterwards, and in other threads, every
+ * A slot that a {@link MessageWriter} fills. After the writer returns, and in other threads, every
  * use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
  * order. The slot still holds the bytes of an earlier message.
  */
 public final class MessageRoom extends Slots.Place {
   MessageRoom() {}
 
-  /** The most bytes of a message in one slot. */
+  /** Returns the most bytes of a message in one slot. */
   public int capacity() {
     return Ring.SLOT_BYTES;
   }
@@ -39,12 +39,14 @@ public final class MessageRoom extends Slots.Place {
     DOUBLE.set(memory(), atNumber(offset, Double.BYTES), value);
   }
 
-  /** Copies `count` bytes of `from`, from `first` on, to `offset`. */
+  /** Copies `count` bytes from index `first` of `from` to `offset`. */
   public void put(int offset, byte[] from, int first, int count) {
     memory().put(at(offset, count), from, first, count);
   }
 
-  /** Copies the remaining bytes of `from` to `offset`; returns the offset behind them. */
+  /**
+   * Copies the remaining bytes of `from` to `offset`; returns the offset after the copied bytes.
+   */
   public int put(int offset, ByteBuffer from) {
     int count = from.remaining();
     memory().put(at(offset, count), from, from.position(), count);

@@ -3,9 +3,10 @@ package io.shmring;
 import java.nio.ByteBuffer;
 
 /**
- * A message in place, while a {@link MessageHandler} runs. Afterwards, and in other threads, every
- * use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
- * order. A view may reach only the first GiB of a message: take a larger one as a {@link Lease}.
+ * A message in place, readable while a {@link MessageHandler} runs. After the handler returns, and
+ * in other threads, every use throws a {@link RingException} with {@link Status#CLOSED}. Numbers
+ * have the machine's byte order. A view may reach only the first GiB of a message: take a larger
+ * message as a {@link Lease}.
  */
 public final class MessageView extends Slots.Place {
   private long id;
@@ -28,7 +29,7 @@ public final class MessageView extends Slots.Place {
     return id;
   }
 
-  /** The time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
+  /** Returns the time of publication, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     check();
     return time;
@@ -39,7 +40,7 @@ public final class MessageView extends Slots.Place {
     return length;
   }
 
-  /** The number of the message's {@link Kind}. */
+  /** Returns the number of the message's {@link Kind}. */
   public int kind() {
     check();
     return kind;
@@ -50,10 +51,10 @@ public final class MessageView extends Slots.Place {
   }
 
   /**
-   * The address of the whole message, for code that reads by address, such as buffers that wrap an
-   * address: without the checks of bounds and thread that the methods below make. When the handler
-   * has returned, others may write there; when the last user of the ring is closed, a use of the
-   * address may crash the process or read anything.
+   * Returns the address of the whole message, for code that reads by address, without the checks of
+   * bounds and thread that the methods below make. After the handler has returned, producers may
+   * write there; after the last user of the ring was closed, a use of the address may crash the
+   * process or read anything.
    */
   public long address() {
     return place();
@@ -83,7 +84,7 @@ public final class MessageView extends Slots.Place {
     return (double) DOUBLE.get(memory(), atNumber(offset, Double.BYTES));
   }
 
-  /** Copies `count` bytes from `offset` on to `to`, from `first` on. */
+  /** Copies `count` bytes from `offset` on to `to`, beginning at index `first`. */
   public void copyTo(int offset, byte[] to, int first, int count) {
     copy(offset, count, ByteBuffer.wrap(to, first, count));
   }
@@ -93,7 +94,7 @@ public final class MessageView extends Slots.Place {
     copy(offset, to.remaining(), to);
   }
 
-  /** A copy of the message. */
+  /** Returns a copy of the message's bytes. */
   public byte[] bytes() {
     byte[] bytes = new byte[Math.toIntExact(length())];
     copyTo(0, bytes, 0, bytes.length);

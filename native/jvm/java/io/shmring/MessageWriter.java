@@ -6,8 +6,9 @@ public interface MessageWriter {
   /**
    * Writes a message.
    *
-   * @param index of the message, from zero
-   * @param room the same object each time; it can be used until this returns, in this thread only
+   * @param index number of the message in the call, from zero
+   * @param room the same object for every message; it can be used until the method returns, in this
+   *     thread only
    * @return the length of the message in bytes, from the beginning of the room
    */
   int write(int index, MessageRoom room);

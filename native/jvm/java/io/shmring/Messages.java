@@ -5,7 +5,7 @@ import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Optional;
 
-/** The messages between two sequences, which can be read for as long as this is open. */
+/** The messages between two sequences, readable while this object is open. */
 abstract class Messages implements AutoCloseable, Iterable<Message> {
   final Ring ring;
   final long first;
@@ -17,15 +17,15 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
     this.end = end;
   }
 
-  /** Locked while messages are read, after a call of check(). */
+  /** Returns the object to lock while messages are read; call check() after locking. */
   abstract Object lock();
 
   /**
-   * @throws RingException if it was closed
+   * @throws RingException if this object was closed
    */
   abstract void check();
 
-  /** The first message, if it has been read. */
+  /** Returns the first message, if it was read when the messages were taken. */
   Optional<Message> head() {
     return Optional.empty();
   }
@@ -42,7 +42,7 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
     private Optional<Message> next = Optional.empty();
     private long position = first;
 
-    /** Reads ahead, because aborted runs may lie between messages. */
+    /** Reads one message ahead, because aborted claims may lie between messages. */
     @Override
     public boolean hasNext() {
       if (next.isEmpty()) {

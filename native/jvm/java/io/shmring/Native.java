@@ -9,11 +9,14 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * The C library. Numbers stand for its handles and for addresses: the callers check that they are
- * open, and that copies stay inside of them.
+ * The functions of the C library. Numbers stand for its handles and for addresses: callers check
+ * that handles are open and that copies stay inside the memory.
  */
 final class Native {
-  /** Names a library to load instead of the jar's, for a temporary folder that is mounted noexec. */
+  /**
+   * System property that names a library to load instead of the jar's, for a temporary folder that
+   * is mounted noexec.
+   */
   private static final String PROPERTY = "shmring.library";
 
   static {
@@ -124,7 +127,10 @@ final class Native {
 
   static native ByteBuffer wrap(long address, long length);
 
-  /** The address of a direct buffer, which must be kept while the address is used. */
+  /**
+   * Returns the address of a direct buffer. The caller keeps the buffer alive while the address is
+   * used.
+   */
   static native long address(Buffer buffer);
 
   static native long claimMany(long ring, long producer, int count, long offsets);
@@ -156,7 +162,7 @@ final class Native {
     }
   }
 
-  /** Loads a copy in a new folder: each class loader needs its own copy. */
+  /** Loads a copy of the library from a new folder: each class loader needs its own copy. */
   private static void loadCopy(InputStream library) throws IOException {
     Path folder = Files.createTempDirectory("shmring-");
     Path copy = folder.resolve("libshmring_jni.so");

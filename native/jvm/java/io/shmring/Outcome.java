@@ -1,11 +1,11 @@
 package io.shmring;
 
-/** Answers of the C library that are not errors; the names are those of shmring.h. */
+/** Results of the C library that are not errors. The names are those of shmring.h. */
 final class Outcome {
-  /** Full, or empty. */
+  /** The ring is full (for a producer), or the branch is empty (for a consumer). */
   static final int UNAVAILABLE = -1;
 
-  /** Another process was faster: try again. */
+  /** Another process was faster: the caller tries again. */
   static final int CONTENDED = -2;
 
   static final int TIMEOUT = -4;

@@ -1,6 +1,9 @@
 package io.shmring;
 
-/** A branch with dropOldest fell behind and lost messages; the next take continues after them. */
+/**
+ * Thrown when a branch with dropOldest fell behind and lost messages; the next take continues after
+ * the lost messages.
+ */
 public final class OverrunException extends RingException {
   private final long first;
   private final long end;
@@ -15,12 +18,12 @@ public final class OverrunException extends RingException {
     this.end = end;
   }
 
-  /** The first sequence that was lost. */
+  /** Returns the first lost sequence. */
   public long first() {
     return first;
   }
 
-  /** The sequence behind the last one that was lost. */
+  /** Returns the sequence after the last lost sequence. */
   public long end() {
     return end;
   }

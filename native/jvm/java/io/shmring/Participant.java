@@ -3,14 +3,14 @@ package io.shmring;
 import java.util.OptionalLong;
 
 /**
- * A participant of a ring.
+ * The state of a participant of a ring at one moment.
  *
- * @param index its place in the ring
- * @param joinedNanos when it joined, in nanoseconds since 1970
- * @param hold the lowest sequence that a consumer holds
- * @param messages that it has published or taken
- * @param bytes of the messages that it has published
- * @param fullWaits how often it found no room
+ * @param index number of the participant's place in the ring
+ * @param joinedNanos time when the participant joined, in nanoseconds since 1970
+ * @param hold the lowest sequence that the participant holds, if it is a consumer that holds any
+ * @param messages number of messages that the participant has published or taken
+ * @param bytes number of bytes that the participant has published
+ * @param fullWaits number of times that the participant found no room
  */
 public record Participant(
     int index,
@@ -24,7 +24,7 @@ public record Participant(
     long fullWaits,
     String name) {
 
-  /** The use of a participant; an unknown number in the ring's file counts as the first. */
+  /** The role of a participant. An unknown number in the ring's file counts as ATTACHED. */
   public enum Role {
     ATTACHED,
     PRODUCER,

@@ -8,15 +8,19 @@ import java.util.Arrays;
 import java.util.Optional;
 import java.util.OptionalLong;
 
-/** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next one. */
+/**
+ * Publishes messages in a ring. An open {@link Claim} must be committed or aborted before the next
+ * one.
+ */
 public final class Producer extends Handle implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
   private final MessageRoom room = new MessageRoom();
-  private final ByteBuffer slot; // of push(): outside of the heap
+  private final ByteBuffer slot; // direct buffer through which push() passes a message of one slot
   private final long slotAddress;
   private Optional<Claim> open = Optional.empty();
-  private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
+  // Direct buffer of pushMany(): offsets, then lengths.
+  private ByteBuffer words = ByteBuffer.allocateDirect(0);
 
   Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
     super("producer", ring, wait, handle, Native::interruptProducer);
@@ -29,7 +33,10 @@ public final class Producer extends Handle implements AutoCloseable {
     return push(data, Kind.BYTES, NEVER);
   }
 
-  /** Publishes a message; returns empty if there was no room in time. Zero does not wait. */
+  /**
+   * Publishes a message; returns empty if there was no room in time. A timeout of zero does not
+   * wait.
+   */
   public OptionalLong push(byte[] data, Duration timeout) throws InterruptedException {
     long sequence = push(data, Kind.BYTES, deadline(timeout));
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
@@ -54,7 +61,8 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Copies twice: passing the array to the native call takes longer than another copy of a slot.
+   * Publishes a message. A message of one slot is copied twice, because passing the array to the
+   * native call takes longer than one more copy of a slot.
    */
   private long pushNow(byte[] data, int kind) {
     long producer = handle();
@@ -69,17 +77,20 @@ public final class Producer extends Handle implements AutoCloseable {
 
   /**
    * Waits for room and publishes `count` messages of one slot each by one store: all of them or
-   * none. The writer fills each message in place. If the writer throws, nothing is published, and
-   * the caller gets the exception. Other threads that use this producer wait meanwhile; the writer
-   * itself may neither close it nor push with it.
+   * none. The writer fills each message in place. If the writer throws, no message is published,
+   * and the caller gets the exception. Other threads that use this producer wait until the call
+   * returns; the writer itself must neither close this producer nor push with it.
    *
-   * @return the first message's id; the others follow it one by one
+   * @return the id of the first message; the ids of the others follow it one by one
    */
   public long pushMany(int count, MessageWriter writer) throws InterruptedException {
     return pushMany(count, writer, NEVER);
   }
 
-  /** Pushes as many, too; returns empty, and publishes nothing, if there was no room in time. */
+  /**
+   * Publishes messages like {@link #pushMany(int, MessageWriter)}; returns empty, and publishes
+   * none, if there was no room in time.
+   */
   public OptionalLong pushMany(int count, MessageWriter writer, Duration timeout)
       throws InterruptedException {
     long sequence = pushMany(count, writer, deadline(timeout));
@@ -95,10 +106,11 @@ public final class Producer extends Handle implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        long producer = handle(); // also for publishing: closing waits for this thread
+        // Stays valid until the messages are published: closing waits for this thread.
+        long producer = handle();
         ByteBuffer words = wordsFor(count);
         long address = Native.address(words);
-        Slots slots = ring.slots(); // before there is a claim that a failure could leave open
+        Slots slots = ring.slots(); // made before the claim, which a failure here would leave open
         sequence = Native.claimMany(ringHandle, producer, count, address);
         if (sequence >= 0) {
           writeAll(producer, sequence, count, writer, words, slots);
@@ -164,8 +176,8 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   /**
-   * Claims room, too, for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte
-   * boundary, as the body of an Arrow message does.
+   * Claims room for a message whose byte `align` (a multiple of 4) will lie on a 64-byte boundary,
+   * as the body of an Arrow message must.
    */
   public Optional<Claim> claim(long length, long align, Duration timeout)
       throws InterruptedException {
@@ -177,15 +189,15 @@ public final class Producer extends Handle implements AutoCloseable {
 
   private Optional<Claim> claim(long length, long align, long deadline)
       throws InterruptedException {
-    checkedSlots(length, align >= 0); // it may be no int
+    checkedSlots(length, align >= 0); // checked before the cast to int
     return claim(new int[] {(int) length}, new long[] {align}, deadline);
   }
 
   /**
    * Claims room for several messages that become readable at once.
    *
-   * @param lengths of the messages
-   * @param aligns for each message the byte that shall lie on a 64-byte boundary, or -1
+   * @param lengths length of each message in bytes
+   * @param aligns for each message, the byte that will lie on a 64-byte boundary; -1 for none
    */
   public Optional<Claim> claimAll(int[] lengths, int[] aligns, Duration timeout)
       throws InterruptedException {
@@ -194,7 +206,7 @@ public final class Producer extends Handle implements AutoCloseable {
   }
 
   /**
-   * @param lengths are unsigned
+   * @param lengths length of each message in bytes, as unsigned ints
    */
   private Optional<Claim> claim(int[] lengths, long[] aligns, long deadline)
       throws InterruptedException {
@@ -221,14 +233,14 @@ public final class Producer extends Handle implements AutoCloseable {
     }
   }
 
-  /** Makes the claim's object; if there is no memory for it, the claim is aborted at once. */
+  /** Makes the claim's object. If there is no memory for the object, aborts the claim at once. */
   private Optional<Claim> claimOf(long sequence, int[] parts, long[] aligns) {
     boolean made = false;
     try {
       open = Optional.of(new Claim(this, handle(), sequence, parts, aligns));
       made = true;
       return open;
-    } finally { // a catch could have to load a class
+    } finally { // a catch block could fail because it has to load a class
       if (!made) {
         Native.abort(handle());
       }
@@ -243,7 +255,10 @@ public final class Producer extends Handle implements AutoCloseable {
     }
   }
 
-  /** Number of slots that a message takes, with a byte on a 64-byte boundary or not. */
+  /**
+   * Returns the number of slots that a message takes, with or without a byte that must lie on a
+   * 64-byte boundary.
+   */
   public static long slotsFor(long length, boolean aligned) {
     return Native.slotsFor(length, aligned);
   }
@@ -280,7 +295,8 @@ public final class Producer extends Handle implements AutoCloseable {
   /** Aborts an open claim and leaves the ring; ends the waits of other threads. */
   @Override
   public void close() {
-    refuseInside(room.isOpen(), "closed", "writer"); // without the lock, which a thread that waits has
+    // Without the monitor, which a waiting thread holds.
+    refuseInside(room.isOpen(), "closed", "writer");
     leave(
         producer -> {
           open.ifPresent(Claim::end);

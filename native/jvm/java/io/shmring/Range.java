@@ -3,8 +3,8 @@ package io.shmring;
 import java.util.Iterator;
 
 /**
- * Messages that were not taken, and that something else holds, such as a branch that stands before
- * them. A reader calls {@link #confirm} afterwards to check that a message was still there.
+ * Messages that were not taken, and that another branch or lease holds. A reader calls
+ * {@link #confirm} afterwards to check that a message was still there.
  */
 public final class Range extends Messages {
   private boolean closed;

@@ -14,17 +14,18 @@ import java.util.UUID;
 import java.util.function.Supplier;
 
 /**
- * A ring of this host. Threads may share it; a {@link Producer} or {@link Consumer} serves one
- * thread at a time, and locks itself to make sure.
+ * A ring on this host. Threads may share a ring. A {@link Producer} or {@link Consumer} serves one
+ * thread at a time, which its lock ensures.
  *
- * <p>Closing gives up the handle. Producers, consumers and {@linkplain MappedMessage mapped
- * messages} that are still open keep the memory mapped until they are closed too.
+ * <p>Closing a ring gives up its handle. Producers, consumers and
+ * {@linkplain MappedMessage mapped messages} that are still open keep the memory mapped until they
+ * are closed too.
  */
 public final class Ring implements AutoCloseable {
   /** Bytes of a slot. */
   public static final int SLOT_BYTES = 300;
 
-  /** The path of a ring's file, up to the ring's name. */
+  /** The beginning of the path of a ring's file; the ring's name follows. */
   public static final String PREFIX = "/dev/shm/shmring.";
 
   private static final int READ_ONLY = 1;
@@ -33,8 +34,10 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
-  private volatile Slots slots; // made when they are first asked for
-  private int users = 1; // this object, and each producer, consumer, range and mapped message
+  private volatile Slots slots; // null before the first call of slots()
+  // Number of open objects that use the handle: this ring, its producers, consumers, ranges and
+  // mapped messages.
+  private int users = 1;
   private final boolean temporary;
   private boolean closed;
 
@@ -100,18 +103,18 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Makes a ring, as {@link #create} does, for one producer at a time: a second one is refused while
-   * the first lives ({@link Status#SECOND_PRODUCER}).
+   * Makes a ring, like {@link #create}, for one producer at a time: a second producer is refused
+   * while the first one lives ({@link Status#SECOND_PRODUCER}).
    */
   public static void createSingleProducer(String name, long slots, byte[] schema) {
     Native.create(utf8(path(name).toString()), slots, schema, true, false);
   }
 
   /**
-   * Attaches to the ring, or makes a ring of bytes if there is none; several processes may call this
-   * at once.
+   * Attaches to the ring, or makes a ring of bytes if there is none; several processes may call
+   * this at once.
    *
-   * @param slots as for create; an existing ring does not change
+   * @param slots a power of two, at least 1,024; ignored if the ring exists
    */
   public static Ring openOrCreate(String name, long slots) {
     while (true) {
@@ -146,12 +149,15 @@ public final class Ring implements AutoCloseable {
         name, path, Native.create(utf8(path.toString()), slots, new byte[0], false, true), true);
   }
 
-  /** Removes the ring if all its participants are dead, as `shmring gc` does; returns whether it did. */
+  /**
+   * Removes the ring if all its participants are dead, like `shmring gc`; returns whether it was
+   * removed.
+   */
   public static boolean reap(String name) {
     return Native.reap(utf8(path(name).toString()));
   }
 
-  /** The path of the ring with this name; a name with a slash is a path already. */
+  /** Returns the path of the ring with this name; a name with a slash is a path already. */
   public static Path path(String name) {
     if (name.contains("/")) {
       return Path.of(name).toAbsolutePath().normalize();
@@ -171,58 +177,72 @@ public final class Ring implements AutoCloseable {
     return info;
   }
 
-  /** The Arrow schema given at creation as an IPC message; empty if there is none. */
+  /** Returns the Arrow schema given at creation, as an IPC message; empty if there is none. */
   public synchronized byte[] schema() {
     return Native.schemaBytes(handle());
   }
 
-  /** The sequence that the next claim will get. */
+  /** Returns the sequence that the next claim will get. */
   public synchronized long claimed() {
     return Native.claimed(handle());
   }
 
-  /** The lowest sequence that is still held; everything below may be overwritten. */
+  /** Returns the lowest sequence that is still held; messages below it may be overwritten. */
   public synchronized long floor() {
     return Native.floor(handle());
   }
 
-  /** A sentence about who holds the producers, since when, and what to do about it. */
+  /**
+   * Explains in one sentence which process holds the producers back, since when, and what to do
+   * about it.
+   */
   public synchronized String whyFull() {
     return new String(Native.explainFull(handle()), StandardCharsets.UTF_8);
   }
 
-  /** Clears away participants that died; processes that wait do so too. */
+  /** Clears away participants that died. Waiting processes do the same. */
   public synchronized void recover() {
     Native.recover(handle());
   }
 
-  /** Opens a producer; statistics show it by this name. */
+  /** Opens a producer. Statistics show the producer by this name. */
   public Producer producer(String name) {
     return producer(name, WaitStrategy.DEFAULT);
   }
 
-  /** Opens a producer that waits for room in this way. */
+  /** Opens a producer with this strategy for waits for room. */
   public Producer producer(String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
-    ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a participant to lose
+    // Made before the participant, which a failure here would leave behind.
+    ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES);
     return retaining(
         () -> new Producer(this, slot, Native.openProducer(handle(), utf8(name)), wait));
   }
 
-  /** Joins a branch, and makes it first if it does not exist; its consumers share its messages. */
+  /**
+   * Joins a branch; makes the branch first if it does not exist. The branch's consumers share its
+   * messages.
+   */
   public Consumer consumer(String branch, BranchOptions options) {
     return consumer(branch, options, "java");
   }
 
-  /** Joins a branch, too, with a consumer that statistics show by this name. */
+  /**
+   * Joins a branch like {@link #consumer(String, BranchOptions)}. Statistics show the consumer by
+   * this name.
+   */
   public Consumer consumer(String branch, BranchOptions options, String name) {
     return consumer(branch, options, name, WaitStrategy.DEFAULT);
   }
 
-  /** Joins a branch, too, with a consumer that waits for messages in this way. */
+  /**
+   * Joins a branch like {@link #consumer(String, BranchOptions)}, with this strategy for waits for
+   * messages.
+   */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
-    LongBuffer taken = Lease.words(1); // before there is a participant to lose
+    // Made before the participant, which a failure here would leave behind.
+    LongBuffer taken = Lease.words(1);
     return retaining(
         () ->
             new Consumer(
@@ -249,7 +269,7 @@ public final class Ring implements AutoCloseable {
         options.flags());
   }
 
-  /** Drops a branch: it no longer holds the producers, and its consumers get an error. */
+  /** Drops a branch. The branch no longer holds producers back, and its consumers get an error. */
   public synchronized void dropBranch(String branch) {
     Native.unsubscribe(handle(), utf8(branch));
   }
@@ -262,12 +282,14 @@ public final class Ring implements AutoCloseable {
     return Optional.of(new BranchInfo(words[0], words[1], words[2], (int) words[3], words[4] != 0));
   }
 
-  /** The messages from `first` on and before `end`, which something else holds. */
+  /**
+   * Returns the messages from `first` on and before `end`, which another branch or lease must hold.
+   */
   public Range range(long first, long end) {
     return new Range(this, first, end);
   }
 
-  /** The participants, and the dead ones that are not cleared away yet. */
+  /** Returns the participants, including dead ones that are not cleared away yet. */
   public synchronized List<Participant> participants() {
     List<Participant> participants = new ArrayList<>();
     long[] words = new long[8];
@@ -300,7 +322,7 @@ public final class Ring implements AutoCloseable {
           Native.unlink(handle, utf8(path.toString()));
         }
       } catch (RingException e) {
-        // The file is gone, or is another ring's by now.
+        // The file is gone, or belongs to another ring by now.
       } finally {
         release();
       }
@@ -312,7 +334,7 @@ public final class Ring implements AutoCloseable {
     return "Ring \"" + label + "\" of " + info.slots() + " slots";
   }
 
-  /** The native handle of a ring that is in use. */
+  /** Returns the native handle; throws if all users of the ring were closed. */
   synchronized long handle() {
     if (users == 0) {
       throw closed("ring");
@@ -320,9 +342,9 @@ public final class Ring implements AutoCloseable {
     return handle;
   }
 
-  /** The slots, for callers that keep the memory mapped. */
+  /** Returns the slots, for callers that keep the memory mapped. */
   Slots slots() {
-    Slots made = slots; // asked for with every message
+    Slots made = slots; // read once without a lock, because every message asks for the slots
     return made != null ? made : makeSlots();
   }
 
@@ -338,7 +360,7 @@ public final class Ring implements AutoCloseable {
   }
 
   synchronized void retain() {
-    handle(); // throws if it is closed
+    handle(); // throws if the ring is closed
     users++;
   }
 

@@ -2,11 +2,11 @@ package io.shmring;
 
 import java.nio.charset.StandardCharsets;
 
-/** An error of a ring, or of how it is used; the message says what to do. */
+/** An error of a ring, or of its use. The message says what to do. */
 public class RingException extends RuntimeException {
   private final Status status;
 
-  /** Thrown by the native code, whose text is UTF-8. */
+  /** Made by the native code, whose text is UTF-8. */
   RingException(int code, byte[] message) {
     this(Status.of(code), new String(message, StandardCharsets.UTF_8));
   }
@@ -16,7 +16,7 @@ public class RingException extends RuntimeException {
     this.status = status;
   }
 
-  /** Formats the message, as {@link String#format} does. */
+  /** Makes an error with a message that is formatted as by {@link String#format}. */
   public RingException(Status status, String format, Object... values) {
     this(status, String.format(format, values));
   }

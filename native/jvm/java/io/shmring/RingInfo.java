@@ -4,16 +4,17 @@ import java.util.UUID;
 
 // CHANGE: a new option of a ring
 /**
- * The properties that were fixed when a ring was made.
+ * The properties of a ring that were fixed when it was made.
  *
  * @param slots number of 300-byte slots
- * @param singleProducer a second living producer is refused
- * @param checksum every message has a CRC32C, which is checked
- * @param layoutMajor layout version of the file
- * @param layoutMinor layout version of the file
- * @param participants the most participants at a time
- * @param firstSequence where its sequences begin; after a restore, behind those of the journal
- * @param uuid identifies this ring; a later ring of the same name has another uuid
+ * @param singleProducer whether a second living producer is refused
+ * @param checksum whether every message has a CRC32C, which readers check
+ * @param layoutMajor major version of the file's layout
+ * @param layoutMinor minor version of the file's layout
+ * @param participants the most participants at one time
+ * @param firstSequence first sequence of the ring; after a restore, the one after the journal's
+ *     last
+ * @param uuid identity of the ring; a later ring of the same name has another uuid
  */
 public record RingInfo(
     long slots,

@@ -7,14 +7,14 @@ import java.nio.ByteOrder;
 import java.util.Objects;
 
 /**
- * A ring's slots as buffers, for code that has a message or a claim there and checks each place.
- * The slots are mapped twice, one mapping behind the other, so that no message is in two parts. A
- * buffer has 2 GiB at most: one begins at each GiB.
+ * A ring's slots as buffers, for code that holds a message or a claim there and checks each place.
+ * The slots are mapped twice, one mapping after the other, so that every message is contiguous. A
+ * buffer has at most 2 GiB: one buffer begins at each GiB.
  */
 final class Slots {
   private static final int SHIFT = 30;
 
-  /** Copies are made in parts: a garbage collection waits for the end of each. */
+  /** The most bytes of one copy: a garbage collection waits for the end of each copy. */
   private static final int MOST_AT_ONCE = 1 << 20;
 
   private final ByteBuffer[] windows;
@@ -30,12 +30,12 @@ final class Slots {
     }
   }
 
-  /** The address at an offset from the first slot. */
+  /** Returns the address at an offset from the first slot. */
   long address(long offset) {
     return address + offset;
   }
 
-  /** The offset from the first slot of an address. */
+  /** Returns the offset of an address from the first slot. */
   long offset(long address) {
     return address - this.address;
   }
@@ -64,22 +64,23 @@ final class Slots {
     }
   }
 
-  /** The buffer at an offset from the first slot. */
+  /** Returns the buffer that contains an offset from the first slot. */
   ByteBuffer window(long offset) {
     return windows[(int) (offset >>> SHIFT)];
   }
 
-  /** The place of the offset in this buffer. */
+  /** Returns the position of an offset in the buffer that window() returns for it. */
   static int place(long offset) {
     return (int) offset & ((1 << SHIFT) - 1);
   }
 
   /**
-   * Bytes in a ring that a callback may use while it runs, in its own thread: the same object shows
+   * Bytes in a ring that a callback may use while it runs, in its own thread. The same object shows
    * one message after the other.
    *
-   * <p>The thread that runs the callback is the owner until the callback has returned. Another
-   * thread never sees itself as the owner: if it ever was, it has cleared the field itself.
+   * <p>The thread that runs the callback is the owner until the callback has returned. No other
+   * thread ever sees itself as the owner: if it was the owner before, it has cleared the field
+   * itself.
    */
   abstract static class Place {
     static final VarHandle SHORT = view(short[].class);
@@ -90,7 +91,7 @@ final class Slots {
 
     private Thread owner;
     private Slots slots;
-    private long offset; // in them
+    private long offset; // bytes from the first slot
     private ByteBuffer memory;
     private int start;
     private int reach;
@@ -108,7 +109,7 @@ final class Slots {
       owner = null;
     }
 
-    /** Whether this thread is in the callback. */
+    /** Returns whether this thread runs the callback. */
     final boolean isOpen() {
       return owner == Thread.currentThread();
     }
@@ -124,7 +125,7 @@ final class Slots {
       return memory;
     }
 
-    /** The address of the first byte. */
+    /** Returns the address of the first byte. */
     final long place() {
       check();
       return slots.address(offset);
@@ -136,13 +137,19 @@ final class Slots {
       slots.copy(offset + from, count, to);
     }
 
-    /** The place in memory() of `count` bytes from `offset` on. */
+    /**
+     * Returns the position in memory() of `count` bytes from `offset` on, after a check of thread
+     * and bounds.
+     */
     final int at(int offset, int count) {
       check();
       return start + Objects.checkFromIndexSize(offset, count, reach);
     }
 
-    /** The same for a number of so many bytes: the compiler can move this check out of loops. */
+    /**
+     * Returns the position in memory() of a number with `bytes` bytes, like at(); the compiler can
+     * move this check out of loops.
+     */
     final int atNumber(int offset, int bytes) {
       check();
       return start + Objects.checkIndex(offset, reach - (bytes - 1));

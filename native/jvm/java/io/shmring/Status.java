@@ -1,6 +1,6 @@
 package io.shmring;
 
-/** The kind of error of a {@link RingException}; the names are those of the C library. */
+/** The kind of error of a {@link RingException}. The names are those of the C library. */
 public enum Status {
   // CHANGE: a new error
   INVALID(-10),

@@ -1,16 +1,16 @@
 package io.shmring;
 
 // CHANGE: a new wait strategy
-/** The way in which a producer or a consumer waits; in the order of shmring.h. */
+/** The way in which a producer or a consumer waits. The order is that of shmring.h. */
 public enum WaitStrategy {
-  /** Spins for a short while, then sleeps until it is woken. */
+  /** Spins for a short time, then sleeps until woken up. */
   DEFAULT,
-  /** Polls all the time, and takes a core for it. */
+  /** Polls all the time, which uses a whole core. */
   SPIN,
-  /** Polls, and gives up the core between two polls. */
+  /** Polls, and yields the core between two polls. */
   YIELD,
-  /** Polls, and sleeps for fixed times in between; it needs no wake-up. */
+  /** Polls, and sleeps for a fixed time between two polls; needs no wake-up. */
   SLEEP,
-  /** Sleeps at once until it is woken. */
+  /** Sleeps at once until woken up. */
   FUTEX
 }

@@ -3,51 +3,55 @@ package io.shmring.sidecar;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** Sends a task's batches to whoever answers them. One thread at a time may use it. */
+/**
+ * Sends a task's batches to the process that answers them. One thread at a time may use a client.
+ */
 public interface Client {
   default void endInput() {}
 
-  /** Number of batches that are still needed. */
+  /** Returns the number of batches that were sent and are still needed. */
   int underWay();
 
   /**
-   * Whether a further batch is to be sent before the oldest is answered.
+   * Returns whether a further batch should be sent before the oldest one is answered.
    *
-   * @param most under way, unless they are small
+   * @param most the most batches under way, unless the batches are small
    */
   default boolean wantsMore(int most) {
     return underWay() < most;
   }
 
-  /** Whether {@link #next} returns without a wait. */
+  /** Returns whether {@link #next} would return without a wait. */
   boolean isAnswered() throws InterruptedException;
 
   /**
-   * Returns the next piece of an answer, or empty where the oldest batch is no longer needed, or
-   * all is {@linkplain #isOver over}. Close each piece before the next call.
+   * Returns the next piece of an answer. Returns empty if the oldest batch is no longer needed, or
+   * if all work is {@linkplain #isOver over}. Close each piece before the next call.
    */
   Optional<Answer> next() throws InterruptedException;
 
-  /** Whether nothing more comes; asked after the last batch. */
+  /** Returns whether no further answer can come. Ask after the last batch was sent. */
   boolean isOver();
 
-  /** Number of batches that are best sent as one. */
+  /** Returns the number of batches that the answering process wants sent as one request. */
   default int batchesWanted() {
     return 1;
   }
 
-  /** The functions, for the text of an error. */
+  /** Returns the names of the functions that answer, for the text of an error. */
   String function();
 
   /**
-   * A batch of a sidecar's answer. It lies in the reply ring, so close it before asking for the
-   * next one.
+   * A batch of an answer. The batch lies in the ring of answers, so close it before you ask for the
+   * next batch.
    */
   public interface Answer extends AutoCloseable {
-    /** The batch's columns, which stay valid until this is closed. */
+    /** Returns the batch's columns, which stay valid until the answer is closed. */
     VectorSchemaRoot batch();
 
-    /** The rows of each of the function's batches that are put together in this one. */
+    /**
+     * Returns the row counts of the function's own batches, which were joined to this one batch.
+     */
     default int[] rows() {
       return new int[] {batch().getRowCount()};
     }
@@ -57,9 +61,10 @@ public interface Client {
   }
 
   /**
-   * Where a client counts for its task: "requests", "requestBytes", "answers", "answerBytes", and
-   * "retries", which are requests sent again because a worker had died or the sidecar was restarted; the
-   * nanoseconds that it waited, "roomTime" and "answerTime", and that the sidecar worked, "workedTime".
+   * Counts a client's work for its task: "requests", "requestBytes", "answers", "answerBytes", and
+   * "retries" (requests sent again because a worker had died or the sidecar was restarted); in
+   * nanoseconds, the waits of the client, "roomTime" and "answerTime", and the work of the sidecar,
+   * "workedTime".
    */
   public interface Counters {
     void add(String name, long more);
@@ -68,9 +73,9 @@ public interface Client {
   /**
    * The timeouts of a client, in seconds as the user gave them.
    *
-   * @param timeout for any answer of a living sidecar, also if its workers are still loading or it
-   *     has no room for another client
-   * @param connectTimeout for a sidecar that does not run (yet, or any more)
+   * @param timeout the longest wait for any answer of a living sidecar, also while its workers
+   *     still load or while it has no room for another client
+   * @param connectTimeout the longest wait for a sidecar that does not run yet, or no longer runs
    */
   public record Timeouts(double timeout, double connectTimeout) {
     static long nanos(double seconds) {
@@ -84,7 +89,7 @@ public interface Client {
     }
   }
 
-  /** The task of an application that sends a request; the request carries it. */
+  /** Identifies the task that sends a request. Each request carries it. */
   public record Work(String application, int stage, int partition, long attempt) {
     static final Work NOBODYS = new Work("", 0, 0, 0);
   }

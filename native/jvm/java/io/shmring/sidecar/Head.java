@@ -11,10 +11,10 @@ import java.util.Arrays;
 
 // CHANGE: a new field of a request
 /**
- * What the fixed part of an answer says, and that of a request; sidecars/wire.py describes its bytes.
+ * The fixed part of a request or an answer; sidecars/wire.py describes its bytes.
  *
- * @param batches number of the function's batches that the sidecar wants in a request; with LARGER, the
- *     slots that the reply ring would need
+ * @param batches number of the function's batches that the sidecar wants in a request; if the flag
+ *     LARGER is set, the slots that the reply ring would need
  */
 record Head(long number, int piece, int flags, int batches, long workedNanos) {
   static final int BYTES = 256;
@@ -38,9 +38,9 @@ record Head(long number, int piece, int flags, int batches, long workedNanos) {
   private static final int WORKED = 248;
 
   /**
-   * The head of a request.
+   * Returns the head of a request.
    *
-   * @param rows number of rows that the function gets at a time; 0: all
+   * @param rows number of rows that the function gets at a time; 0 for all rows
    */
   static byte[] request(long number, String replyRing, Work work, int rows) {
     ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
@@ -58,7 +58,7 @@ record Head(long number, int piece, int flags, int batches, long workedNanos) {
   }
 
   /**
-   * @throws RingException if the message has no head, or one of another version
+   * @throws RingException if the message has no head, or a head of another version
    */
   static Head of(Message message, String ring) {
     if (message.length() < BYTES) {

@@ -12,26 +12,31 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.function.LongFunction;
 
-/** The ring for a client's answers, which only the client reads. sidecars/rings.py explains its size. */
+/**
+ * Ring for the answers to one client. Only the client reads it. sidecars/rings.py explains its
+ * size.
+ */
 final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
 
-  /** The first size of a ring if the user sets none; it grows with the requests under way. */
+  /**
+   * First size of a reply ring if the user sets none; the ring grows with the requests under way.
+   */
   static final long FIRST_SLOTS = 4096;
 
   static final long LEAST_SLOTS = 1024;
   private static final long MOST_SLOTS = 65_536;
   private static final long SLOT_COST = 332;
 
-  /** Such a ring takes at most this part of the free memory, so that later rings find room. */
+  /** Part of the free memory that one reply ring may take: 1/32, so that later rings find room. */
   private static final int PART = 32;
 
-  /** If less than this part is free, no ring is kept for later. */
+  /** Part of the memory that must be free to keep rings for later tasks: 1/8. */
   private static final int SHORT = 8;
 
   private final Ring ring;
   private final Consumer inbox;
-  private long position; // the end of the messages that were taken
+  private long position; // sequence after the last message taken
 
   private ReplyRing(Ring ring) {
     this.ring = ring;
@@ -45,8 +50,8 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Makes a ring, with fewer slots if memory is short; returns empty if there is not enough for
-   * `least`.
+   * Makes a ring, with fewer slots if memory is short. Returns empty if there is not even memory
+   * for `least` slots.
    */
   static Optional<ReplyRing> make(String sidecar, long least, long wish) {
     String unique = UUID.randomUUID().toString().replace("-", "").substring(0, 12);
@@ -56,7 +61,10 @@ final class ReplyRing implements AutoCloseable {
         least, fitting(wish), slots -> new ReplyRing(Ring.createTemporary(name, slots)));
   }
 
-  /** Makes a ring of so many slots, or of fewer if there is no memory: other processes may take it. */
+  /**
+   * Makes a ring of `wish` slots. While memory does not suffice, halves the size, down to `least`
+   * slots: other processes may have taken memory since it was measured.
+   */
   static <T> Optional<T> largest(long least, long wish, LongFunction<T> make) {
     for (long slots = Math.max(least, wish); ; slots = Math.max(least, slots / 2)) {
       try {
@@ -72,7 +80,10 @@ final class ReplyRing implements AutoCloseable {
     }
   }
 
-  /** A power of two: enough for so many slots, if there is memory for it besides other rings. */
+  /**
+   * Returns a power of two: at least `wish` slots if one reply ring may take so much memory, else
+   * the most slots that it may take.
+   */
   static long fitting(long wish) {
     long most = Math.min(MEMORY.getUsableSpace() / PART / SLOT_COST, MOST_SLOTS);
     long slots = LEAST_SLOTS;
@@ -105,7 +116,7 @@ final class ReplyRing implements AutoCloseable {
     return ring.info().slots();
   }
 
-  /** Returns the next answer; empty if none came in time. */
+  /** Returns the next answer; empty if no answer came in time. */
   Optional<Lease> poll(Duration timeout) throws InterruptedException {
     Optional<Lease> taken = inbox.poll(timeout);
     taken.ifPresent(lease -> position = lease.end());
@@ -113,15 +124,16 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Slots that workers may fill before held messages have to be released.
+   * Returns the number of slots that workers may fill before the client has to release held
+   * messages.
    *
-   * @param held the lowest sequence that is held, or any number above those that were taken
+   * @param held the lowest sequence that the client holds, or any number above all taken sequences
    */
   long room(long held) {
     return slots() - Math.max(0, position - held);
   }
 
-  /** Removes the ring: late answers are dropped. */
+  /** Removes the ring. Answers that come later are dropped. */
   @Override
   public void close() {
     inbox.close();

@@ -8,9 +8,11 @@ import java.util.ArrayDeque;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** A batch under way, kept until it is answered: it may have to be sent again. */
+/**
+ * A batch under way. The batch is kept until it is answered, because it may have to be sent again.
+ */
 final class Request {
-  /** A part of the answer: in the reply ring, or copied out. */
+  /** One message of the answer, either in the reply ring or copied out of the ring. */
   private final class Piece implements Client.Answer {
     private final Lease lease;
     private final AnswerDecoder decoder;
@@ -52,14 +54,15 @@ final class Request {
   final int rows;
   private final Runnable answered;
   private final ArrayDeque<Piece> pieces = new ArrayDeque<>();
-  int received; // pieces of the answer that have come
-  int deaths; // of workers over this request
+  int received; // pieces of the answer that have arrived
+  int deaths; // workers that died while they worked on this request
   boolean sent;
   boolean complete;
-  Optional<String> failure = Optional.empty(); // the text of the function's error, after the last piece
+  // Text of the function's error, which comes after the last piece.
+  Optional<String> failure = Optional.empty();
 
   /**
-   * @param rows number of rows that the function gets at a time; 0: all
+   * @param rows number of rows that the function gets at a time; 0 for all rows
    */
   Request(long number, EncodedBatch batch, int rows, Runnable answered) {
     this.number = number;
@@ -68,7 +71,10 @@ final class Request {
     this.answered = answered;
   }
 
-  /** Notes that the function has raised; pieces that were answered before come first. */
+  /**
+   * Notes that the function raised an error. Pieces that came before the error are still given out
+   * first.
+   */
   void failed(String text) {
     failure = Optional.of(text);
     complete = true;
@@ -83,7 +89,10 @@ final class Request {
     }
   }
 
-  /** Starts the answer again: another worker begins it, or the request will be sent again. */
+  /**
+   * Drops the pieces that have arrived: another worker begins the answer again, or the request will
+   * be sent again.
+   */
   void begin() {
     pieces.forEach(Piece::close);
     pieces.clear();
@@ -95,7 +104,7 @@ final class Request {
     sent = false;
   }
 
-  /** Copies the pieces that have come out of the ring; returns whether there were any. */
+  /** Copies the arrived pieces out of the ring. Returns whether any piece was still in the ring. */
   boolean copy() {
     boolean any = false;
     for (Piece piece : pieces) {
@@ -104,7 +113,7 @@ final class Request {
     return any;
   }
 
-  /** The lowest sequence of the ring that this request holds. */
+  /** Returns the lowest sequence of the reply ring that this request holds. */
   long held() {
     return pieces.stream()
         .filter(piece -> !piece.copied)
@@ -118,7 +127,7 @@ final class Request {
     return Optional.ofNullable(pieces.poll());
   }
 
-  /** Releases everything that is held for this request. */
+  /** Releases the batch and all pieces of the answer. */
   void close() {
     begin();
     batch.close();

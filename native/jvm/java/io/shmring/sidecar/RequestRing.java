@@ -14,14 +14,20 @@ import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 
-/** A client in a sidecar's request ring; sidecars/rings.py describes the other participants. */
+/**
+ * A client's membership in a sidecar's request ring; sidecars/rings.py describes the other
+ * participants.
+ */
 final class RequestRing implements AutoCloseable {
   private static final String SUPERVISOR = "supervisor";
   private static final String LOADING = "loading ";
   private static final String CLIENT = "client";
   private static final String MOVED = "moved ";
 
-  /** Clients leave so many places free, or an eighth: a new worker must find one. */
+  /**
+   * Participant entries that clients leave free (at most an eighth of all), so that a new worker
+   * finds one.
+   */
   private static final int FOR_WORKERS = 16;
 
   private static final long PAUSE_MILLIS = 50;
@@ -42,7 +48,8 @@ final class RequestRing implements AutoCloseable {
   /**
    * Joins as a client, without waiting.
    *
-   * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no room left
+   * @throws RingException NOT_FOUND if there is no sidecar of this name, LIMIT if it has no room
+   *     left
    */
   private static RequestRing enter(String sidecar) {
     Ring ring = Ring.attach(name(sidecar));
@@ -62,7 +69,7 @@ final class RequestRing implements AutoCloseable {
   }
 
   /**
-   * Joins as a client: at once, or when the sidecar has started or has room.
+   * Joins as a client, at once or as soon as the sidecar has started and has room.
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */
@@ -106,7 +113,10 @@ final class RequestRing implements AutoCloseable {
         sidecar, Timeouts.text(timeouts.timeout()), name(sidecar));
   }
 
-  /** Whether the ring with the sidecar's name is this one; empty if there is none. */
+  /**
+   * Returns whether the ring that now has the sidecar's name is this ring; empty if there is no
+   * ring of that name.
+   */
   Optional<Boolean> isCurrent() {
     try (Ring found = Ring.attachReadOnly(ring.name())) {
       return Optional.of(found.info().uuid().equals(ring.info().uuid()));
@@ -115,7 +125,9 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** The functions that the sidecar's workers serve, as their names in the ring say. */
+  /**
+   * Returns the functions that the sidecar's workers serve, from the workers' names in the ring.
+   */
   String functions() {
     String names =
         ring.participants().stream()
@@ -131,13 +143,13 @@ final class RequestRing implements AutoCloseable {
     return participant.alive() && participant.role() == Role.CONSUMER;
   }
 
-  /** Whether a worker or a supervisor lives. */
+  /** Returns whether a worker or the supervisor of the sidecar lives. */
   boolean isServed() {
     return ring.participants().stream()
         .anyMatch(each -> isWorker(each) || each.alive() && each.name().equals(SUPERVISOR));
   }
 
-  /** A text about what each of the sidecar's processes does, and for how long. */
+  /** Describes what each of the sidecar's processes does, and for how long. */
   String describe() {
     List<String> said = new ArrayList<>();
     List<Participant> all = ring.participants();
@@ -154,7 +166,10 @@ final class RequestRing implements AutoCloseable {
     return said.isEmpty() ? "its supervisor has no worker just now" : String.join("; ", said);
   }
 
-  /** Says what a worker is at. An entry of its process names a request that has left the ring. */
+  /**
+   * Describes what a worker does. If its request has left the ring, a second entry of the worker's
+   * process names the request.
+   */
   private static String doing(Participant worker, List<Participant> all) {
     Optional<Participant> moved =
         all.stream()

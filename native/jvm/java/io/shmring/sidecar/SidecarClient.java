@@ -23,17 +23,20 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends record batches to a sidecar; answers come back in the order of the batches. One thread at a
- * time may use it. Its caller closes an answer before it asks for the next one, so that answers
- * never block each other for long. (sidecars/client.py is the plain client, which gives copies.)
+ * time may use a client. The caller closes an answer before it asks for the next one, so that
+ * answers never block each other for long. (sidecars/client.py is the plain client, which gives
+ * copies.)
  *
- * <p>One task after another uses it: {@link #begin} names the task.
+ * <p>Several tasks use a client one after the other: {@link #begin} names the task.
  */
 public final class SidecarClient implements Client, AutoCloseable {
-  // A check whether participants live takes a system call of a microsecond each: this is often enough.
+  // Nanoseconds between two checks for living participants: a check takes a system call of about a
+  // microsecond for each participant.
   private static final long LOOK_NANOS = 250_000_000;
-  // A wait is cut into slices of this length, to check the other direction.
+  // Longest single wait; between two waits the client checks the other direction.
   private static final Duration SLICE = Duration.ofMillis(50);
-  // If so many workers die over one request, it counts as the cause.
+  // Number of workers that may die while they work on one request before the request counts as the
+  // cause.
   private static final int DEATHS = 3;
 
   private final String sidecar;
@@ -43,11 +46,12 @@ public final class SidecarClient implements Client, AutoCloseable {
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
-  private long largest; // message that has come, or will come again, in slots
-  private long needed; // slots of the reply ring, for an answer that did not fit
-  private long wished; // slots of the reply ring, for what is under way
+  private long largest; // slots of the largest answer that has come, or that will come again
+  private long needed; // slots that the reply ring needs for an answer that did not fit; else 0
+  // Slots that the reply ring should have for all requests under way; 0 if it is large enough.
+  private long wished;
   private int inFlight = 1;
-  private int batchesWanted; // batches in a request, as the sidecar said last
+  private int batchesWanted; // batches that the sidecar wants in one request, from its last answer
   private long lastHeard;
   private long lastLook;
   private OptionalLong deadSince = OptionalLong.empty();
@@ -61,9 +65,11 @@ public final class SidecarClient implements Client, AutoCloseable {
   /**
    * Joins the sidecar's ring and makes a reply ring.
    *
-   * @param replySlots size of the reply ring; 0: as needed, while it leaves room for others
-   * @param spare gives some memory back, if there is any to spare, where there is none for this ring
-   * @param taskCheck throws if the caller may wait no longer
+   * @param replySlots size of the reply ring in slots; 0 for a size that grows as needed while
+   *     memory remains for other rings
+   * @param spare gives memory of other rings back, to be called if there is none for this ring;
+   *     returns whether it gave any
+   * @param taskCheck a check that throws if the caller may not wait any longer
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers
    */
@@ -88,7 +94,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /** Whether there is so little memory for rings that no client should be kept for later. */
+  /** Returns whether memory for rings is so short that no client should be kept for later. */
   public static boolean isMemoryShort() {
     return ReplyRing.isMemoryShort();
   }
@@ -97,7 +103,7 @@ public final class SidecarClient implements Client, AutoCloseable {
    * Begins to work for a task.
    *
    * @param inFlight the most requests under way
-   * @param check called with each schema of an answer that differs from the last one
+   * @param check a check called with each answer's schema that differs from the one before
    */
   public void begin(
       Work work,
@@ -117,14 +123,17 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.lastHeard = System.nanoTime();
   }
 
-  /** Ends the work for a task, and forgets the task. */
+  /** Ends the work for a task and drops all references to the task. */
   public void end() {
     taskCheck = () -> {};
     counters = (name, more) -> {};
     decoder = Optional.empty();
   }
 
-  /** Whether nothing is under way, and the sidecar's ring is still the one of its name. */
+  /**
+   * Returns whether another task may use this client: no request is under way, and the sidecar was
+   * not restarted.
+   */
   public boolean isReusable() {
     return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent().orElse(false);
   }
@@ -149,7 +158,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     return batchesWanted;
   }
 
-  /** Size of the sidecar's ring in bytes. */
+  /** Returns the size of the sidecar's request ring in bytes. */
   public long requestRingBytes() {
     return requests.ring.info().slots() * Ring.SLOT_BYTES;
   }
@@ -160,11 +169,12 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   /**
-   * Sends a batch, or several as one, and waits for room. All answers that were returned before
-   * must be closed.
+   * Sends a batch, or several batches joined to one, and waits for room. All answers that were
+   * returned before must be closed.
    *
-   * @param rows number of rows that the function gets as one batch; 0: all
-   * @param answered runs when the batch is no longer needed; the batch is closed then
+   * @param rows number of rows that the function gets as one batch; 0 for all rows
+   * @param answered an action that runs when the batch is no longer needed, after the batch was
+   *     closed
    */
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
@@ -180,10 +190,10 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   /**
-   * Checks that the sidecar's ring takes such a batch.
+   * Checks that the sidecar's request ring takes a batch of this size.
    *
-   * @param bytes of the batch, or fewer
-   * @throws RingException if it does not
+   * @param bytes size of the batch in bytes, or a lower bound of it
+   * @throws RingException TOO_LARGE if the batch does not fit
    */
   public void checkSize(long rows, long bytes) {
     long slots = requests.ring.info().slots();
@@ -202,10 +212,11 @@ public final class SidecarClient implements Client, AutoCloseable {
   }
 
   /**
-   * Returns the next piece of the answer to the oldest request; empty at its end. The next call
-   * then returns the first piece for the next request.
+   * Returns the next piece of the answer to the oldest request; empty after the last piece. The
+   * next call then returns the first piece of the answer to the next request.
    *
-   * @throws SidecarException if the function raised after the pieces that it answered
+   * @throws SidecarException if the function raised an error, after all pieces before the error
+   *     were returned
    */
   @Override
   public Optional<Client.Answer> next() throws InterruptedException {
@@ -247,7 +258,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       }
     }
     if (!collect(wait)) {
-      makeRoom(); // the workers may hold requests in the sidecar's ring until they can answer them
+      makeRoom(); // workers may keep requests in the sidecar's ring until the reply ring has room
       look();
     }
   }
@@ -259,7 +270,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     boolean sent = request.batch.push(to, head, Head.KIND_REQUEST, Duration.ZERO).isPresent();
     if (!sent) {
       long begun = System.nanoTime();
-      // The workers may be waiting for room in our reply ring: so wait only for a short time.
+      // Wait only a short time: the workers may be waiting for room in this client's reply ring.
       sent = request.batch.push(to, head, Head.KIND_REQUEST, SLICE).isPresent();
       counters.add("roomTime", System.nanoTime() - begun);
     }
@@ -271,7 +282,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     return waiting.stream().anyMatch(request -> request.sent && !request.complete);
   }
 
-  /** Takes the messages that have arrived; waits only for the first one. */
+  /** Takes the messages that have arrived. Waits only for the first message. */
   private boolean collect(Duration timeout) throws InterruptedException {
     boolean arrived = false;
     while (isAwaited()) {
@@ -318,7 +329,8 @@ public final class SidecarClient implements Client, AutoCloseable {
             .filter(each -> each.number == head.number() && !each.complete)
             .findFirst();
     if (found.isEmpty()) {
-      return false; // a second worker has done it again after the first one's death
+      // A second worker answers a request whose first worker died after it had answered.
+      return false;
     }
     Request request = found.get();
     if (head.has(Head.AGAIN)) {
@@ -347,7 +359,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       return false;
     }
     if (head.piece() == 0) {
-      request.begin(); // begun again by another worker
+      request.begin(); // another worker may have begun the answer again
     }
     if (head.piece() != request.received) {
       throw new RingException(
@@ -372,7 +384,10 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /** Copies answers out of the ring to make room for others; returns whether there were any. */
+  /**
+   * Copies answers out of the reply ring to make room for other answers. Returns whether there were
+   * any.
+   */
   private boolean copyOut() {
     boolean any = false;
     for (Request request : waiting) {
@@ -383,15 +398,19 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   // --- room for answers -----------------------------------------------------------------------
 
-  /** Sizes the reply ring: answers count as large as requests, until larger ones have come. */
+  /**
+   * Chooses the size of the reply ring. An answer is assumed to be as large as its request until a
+   * larger answer has come.
+   */
   private void wish(long slots) {
-    long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest)); // and one that is being read
+    // One more for the answer that is being read.
+    long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest));
     if (replySlots == 0 && all > replies.slots()) {
       wished = Math.max(needed, ReplyRing.fitting(all));
     }
   }
 
-  /** Changes to a larger reply ring, if there is memory for it or an answer needs it. */
+  /** Replaces the reply ring by a larger one, if there is memory for it or an answer needs it. */
   private void grow() throws InterruptedException {
     Optional<ReplyRing> larger =
         needed > replies.slots()
@@ -426,9 +445,9 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  // --- is anybody there? ----------------------------------------------------------------------
+  // --- is the sidecar alive? ---------------------------------------------------------------------
 
-  /** Throws if nobody answers any more, so that the wait ends. */
+  /** Ends the wait by an error if the sidecar is dead or has not answered for too long. */
   private void look() throws InterruptedException {
     long now = System.nanoTime();
     if (now - lastLook < LOOK_NANOS) {
@@ -439,7 +458,7 @@ public final class SidecarClient implements Client, AutoCloseable {
       deadSince = OptionalLong.empty();
     } else if (deadSince.isEmpty()) {
       deadSince = OptionalLong.of(now);
-    } else if (!requests.isCurrent().orElse(true)) { // it was started anew
+    } else if (!requests.isCurrent().orElse(true)) { // the sidecar was restarted
       follow();
       deadSince = OptionalLong.of(now);
     } else if (now - deadSince.getAsLong() > Timeouts.nanos(timeouts.connectTimeout())) {
@@ -458,7 +477,10 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /** Joins the ring of a restarted sidecar, and sends the requests again, with a new reply ring. */
+  /**
+   * Joins the ring of a restarted sidecar, makes a new reply ring and marks the requests to be sent
+   * again.
+   */
   private void follow() throws InterruptedException {
     RequestRing found = RequestRing.await(sidecar, timeouts, taskCheck);
     requests.close();
@@ -477,14 +499,14 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  /** Leaves, and removes the reply ring: late answers are dropped. */
+  /** Leaves the sidecar's ring and removes the reply ring. Answers that come later are dropped. */
   @Override
   public void close() {
     waiting.forEach(Request::close);
     waiting.clear();
     replies.close();
     requests.close();
-    if (deadSince.isPresent()) { // perhaps no other process removes the files
+    if (deadSince.isPresent()) { // a dead sidecar's files may be removed by no other process
       Ring.reap(RequestRing.name(sidecar));
     }
   }

@@ -21,53 +21,60 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Sends batches to a Python worker of Spark's, and takes what its function makes of all of them:
- * which answer belongs to which batch only the function knows. docs/spark-design.md draws who waits
- * for whom; spark/exchange.py is the other end.
+ * Sends batches to one of Spark's Python workers and takes its answers. Only the function knows
+ * which answer belongs to which batch. docs/spark-design.md draws which side waits for which;
+ * spark/exchange.py is the worker's end.
  */
 public final class WorkerClient implements PythonClient {
-  /** The worker's socket, on which it says all but its batches. */
+  /** The worker's socket. The worker sends everything on it except its batches. */
   public interface Control {
-    /** Whether it has said something, or has gone; does not wait. */
+    /** Returns whether the worker has sent bytes or closed the socket. Does not wait. */
     boolean isHeard();
 
-    /** Reads what it says when it has ended; raises its error. To be called once. */
+    /** Reads the worker's last words after it has ended, and raises its error. Call it once. */
     void end();
   }
 
-  // A wait is cut into slices of this length, to look at the socket and the task.
+  // Longest single wait for the worker; between two waits the client checks the socket and the
+  // task.
   private static final Duration SLICE = Duration.ofMillis(20);
-  // The same while a request waits for room: the worker says nothing when it makes some.
+  // Longest single wait while a request waits for room: the worker does not wake the client when it
+  // makes room.
   private static final Duration SHORT = Duration.ofMillis(1);
 
-  // So many requests may be under way while they have few bytes: Spark's own fill buffers of 64 KB.
+  // Most requests under way while they have less than SMALL_BYTES together: Spark's own writer
+  // fills buffers of 64 KB.
   private static final int MOST_SMALL = 64;
-  private static final int FEW = 2; // large ones: one to work on, one behind it
+  private static final int FEW = 2; // most large requests under way: one at work, one behind it
   private static final long SMALL_BYTES = 1 << 16;
 
   private static final int HEAD_BYTES = 32;
-  private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // of an array
+  private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // most bytes of a Java array
   private static final byte[] NONE = {};
   private static final int[] NO_GROUPS = {};
   // Flags of a message.
-  private static final int END = 1; // no more requests, or answers, come
-  private static final int BATCH = 2; // it has one
-  private static final int REFERS = 4; // to columns of the request that is at hand
-  private static final int PART = 8; // of a batch, whose other parts follow
-  private static final int GOES_ON = 16; // the frame of the batch does
-  private static final int RIGHT = 32; // it is of a cogroup's second frame
+  private static final int END = 1; // the last message: no more requests, or answers, follow
+  private static final int BATCH = 2; // the message has a batch
+  // The answer refers to columns of the request that the function works on.
+  private static final int REFERS = 4;
+  private static final int PART = 8; // the message has a part of a batch, whose other parts follow
+  // The last group of the batch continues in the next request.
+  private static final int GOES_ON = 16;
+  private static final int RIGHT = 32; // the batch belongs to the second side of a cogroup
 
   /**
-   * What stands before a batch.
+   * The fixed part of a message, before the row counts and the batch.
    *
-   * @param stream whose it is: requests that a worker has left unread stay in the ring
-   * @param number in an answer, how many requests the worker needs no longer
-   * @param total bytes of a batch in parts
-   * @param together number of groups in a request, or of the function's batches in an answer; the
-   *     rows of each follow
+   * @param stream number of the client: requests that a worker has left unread stay in the ring,
+   *     and their number differs
+   * @param number in a request, its number; in an answer, the number of requests that the worker no
+   *     longer needs
+   * @param total size in bytes of a batch that is sent in parts
+   * @param together number of groups in a request, or of the function's batches in an answer; their
+   *     row counts follow the head
    */
   private record Head(long stream, long number, long total, int flags, int together) {
-    /** Returns the head of a message, and the rows of each group or batch in it. */
+    /** Returns the bytes of the head, followed by the row count of each group or batch. */
     byte[] pack(int[] rows) {
       ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
       bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
@@ -91,7 +98,7 @@ public final class WorkerClient implements PythonClient {
       return head;
     }
 
-    /** Where the batch begins: a multiple of 8. */
+    /** Returns the offset of the batch in the message, a multiple of 8. */
     int bytes() {
       return HEAD_BYTES + (together + 1) / 2 * 2 * Integer.BYTES;
     }
@@ -110,7 +117,7 @@ public final class WorkerClient implements PythonClient {
     }
   }
 
-  /** A batch that the worker may still refer to. */
+  /** A batch that was sent, or will be, and that the worker's answers may still refer to. */
   private record Request(
       long number, EncodedBatch batch, int flags, int[] groups, Runnable answered) {
     void close() {
@@ -119,7 +126,7 @@ public final class WorkerClient implements PythonClient {
     }
   }
 
-  /** A batch of an answer: where it lies, or put together from its parts. */
+  /** A batch of an answer: a lease of its message, or the bytes collected from its parts. */
   private record Piece(Head head, Optional<Lease> lease, byte[] parts) {
     void release() {
       lease.ifPresent(Lease::close);
@@ -140,24 +147,27 @@ public final class WorkerClient implements PythonClient {
   private final Runnable taskCheck;
   private final Counters counters;
   private final AnswerDecoder decoder;
-  private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in order
-  private final ArrayDeque<Request> unsent = new ArrayDeque<>(); // the last of these
-  private long sent; // bytes of the first of them, which may go in parts
+  // Requests that the worker still needs, oldest first.
+  private final ArrayDeque<Request> waiting = new ArrayDeque<>();
+  // The last requests of `waiting`, which are not sent completely.
+  private final ArrayDeque<Request> unsent = new ArrayDeque<>();
+  private long sent; // bytes sent of the first unsent request, which may go in parts
   private long bytesUnderWay;
   private long number;
-  private long unneeded; // requests, as the worker has said
-  private Optional<Piece> piece = Optional.empty(); // the oldest that was not given out
-  private Optional<ByteBuffer> parts = Optional.empty(); // of one, without its end
+  private long unneeded; // number of requests that the worker no longer needs
+  // The oldest batch that was received and not given out.
+  private Optional<Piece> piece = Optional.empty();
+  private Optional<ByteBuffer> parts = Optional.empty(); // a batch whose last part has not come
   private boolean inputEnds;
-  private boolean inputEnded; // and the worker knows
-  private boolean ended; // by the worker
-  private boolean over; // and its socket is read
-  private boolean interrupted; // while it waited
+  private boolean inputEnded; // whether the worker was told that the input has ended
+  private boolean ended; // whether the worker has sent its last message
+  private boolean over; // whether the worker has ended and its socket was read
+  private boolean interrupted; // whether the thread was interrupted while it waited
 
   /**
    * @param stream a number that no other client of these rings has
-   * @param taskCheck throws if the caller may wait no longer
-   * @param check called with each schema of an answer that differs from the last one
+   * @param taskCheck a check that throws if the caller may not wait any longer
+   * @param check a check called with each answer's schema that differs from the one before
    */
   public WorkerClient(
       WorkerRings rings,
@@ -175,7 +185,10 @@ public final class WorkerClient implements PythonClient {
     this.decoder = new AnswerDecoder(allocator, check);
   }
 
-  /** {@inheritDoc} It does not wait for room: the worker may be waiting for room for its answers. */
+  /**
+   * {@inheritDoc} The call does not wait for room, because the worker may be waiting for room for
+   * its answers.
+   */
   @Override
   public void send(
       EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
@@ -229,8 +242,9 @@ public final class WorkerClient implements PythonClient {
   }
 
   /**
-   * An interrupt does not end the wait: Spark's monitor ends a worker whose task was killed, if the
-   * function does not end by itself, and it does so only while the task waits.
+   * Waits for the next piece. An interrupt does not end the wait: Spark's monitor ends the worker
+   * of a killed task if the function does not end by itself, and the monitor does so only while the
+   * task waits.
    */
   private Optional<Answer> waited() {
     long begun = System.nanoTime();
@@ -266,7 +280,7 @@ public final class WorkerClient implements PythonClient {
     }
   }
 
-  /** Whether the worker needs the oldest request no longer, and neither does a piece. */
+  /** Returns whether neither the worker nor a received batch needs the oldest request. */
   private boolean isUnneeded() {
     return !waiting.isEmpty() && waiting.element().number < unneeded;
   }
@@ -304,7 +318,7 @@ public final class WorkerClient implements PythonClient {
 
   // --- rings ----------------------------------------------------------------------------------
 
-  /** Sends what there is room for; returns whether that is all. */
+  /** Sends the unsent requests that the ring has room for. Returns whether all were sent. */
   private boolean push() {
     while (!ended && !unsent.isEmpty()) {
       if (!push(unsent.element())) {
@@ -350,7 +364,10 @@ public final class WorkerClient implements PythonClient {
     }
   }
 
-  /** Takes a message, unless what came is not given out yet; returns whether there is anything. */
+  /**
+   * Takes a message, unless a received batch or the end is still to be given out. Returns false
+   * only if a message was looked for and none came in time.
+   */
   private boolean take(Duration wait) {
     if (piece.isPresent() || ended) {
       return true;
@@ -376,18 +393,22 @@ public final class WorkerClient implements PythonClient {
     return true;
   }
 
-  /** Returns whether the lease is needed until the piece is given back. */
+  /**
+   * Handles a message of the worker. Returns whether its lease must stay open until the batch was
+   * read.
+   */
   private boolean accept(Lease lease) {
     Message message = lease.message();
     Head head = Head.of(message);
-    if (head.stream != stream) { // of a task that was given up
+    if (head.stream != stream) { // a message for an earlier task that gave up
       return false;
     }
     if (head.number > number) {
       throw damaged(
           String.format("%d of %d requests are no longer needed", head.number, number));
     }
-    // One of a function's threads may have read on before what another one says is in the ring.
+    // Take the maximum: when a function has several threads, one thread may report a smaller number
+    // after another thread has read on.
     unneeded = Math.max(unneeded, head.number);
     ended |= head.has(END);
     if (!head.has(BATCH)) {
@@ -410,7 +431,7 @@ public final class WorkerClient implements PythonClient {
     return false;
   }
 
-  /** Puts a part behind those before it. */
+  /** Copies a part of a batch behind its earlier parts. */
   private ByteBuffer collect(Head head, Message message) {
     long bytes = message.length() - HEAD_BYTES;
     if (parts.isEmpty()) {
@@ -430,12 +451,12 @@ public final class WorkerClient implements PythonClient {
     return whole.position(end);
   }
 
-  // --- is anybody there? ----------------------------------------------------------------------
+  // --- is the worker alive? ----------------------------------------------------------------------
 
-  /** Nothing came in time: the task may have ended, or the worker. */
+  /** Checks, after a wait in vain, whether the task or the worker has ended. */
   private void look() {
     taskCheck.run();
-    // What it said last in the ring comes first; then it says on the socket why it has ended.
+    // The worker's last messages in the ring come before the reason of its end on the socket.
     if (control.isHeard() && !take(Duration.ZERO)) {
       over = true;
       control.end();
@@ -449,7 +470,7 @@ public final class WorkerClient implements PythonClient {
         "the answers of a Python worker: " + what + "; do driver and executors run the same shmring?");
   }
 
-  /** The task has ended: nobody takes what the worker still answers. */
+  /** Drops all requests and answers after the end of the task. */
   @Override
   public void close() {
     piece.ifPresent(Piece::release);

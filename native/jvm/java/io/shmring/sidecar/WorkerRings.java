@@ -15,20 +15,22 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The rings of one Python worker of Spark's: one for requests, one for answers. They live as long as
- * the worker does. The worker removes their names as soon as it has attached to them. If this process is
- * killed before, its daemon removes them; if the daemon is killed too, the next daemon on this host.
+ * The two rings of one of Spark's Python workers: one for requests, one for answers. The rings live
+ * as long as the worker. The worker removes their names as soon as it has attached to them. If this
+ * process is killed before that, its daemon removes the names; if the daemon is killed too, the
+ * next daemon on this host does.
  */
 public final class WorkerRings implements AutoCloseable {
   private static final String WORKER = "worker";
 
   private static final Logger LOG = LoggerFactory.getLogger(WorkerRings.class);
   private static final AtomicBoolean WARNED = new AtomicBoolean();
-  private static final int MESSAGES = 8; // of the largest size so far that a ring is to hold
+  // Messages of the largest size so far that a ring should hold.
+  private static final int MESSAGES = 8;
 
   private final Ring requests;
   private final Ring answers;
-  private final long slots; // of each
+  private final long slots; // slots of each ring
   final Producer producer;
   final Consumer consumer;
 
@@ -44,9 +46,9 @@ public final class WorkerRings implements AutoCloseable {
   /**
    * Makes rings, with fewer slots if memory is short.
    *
-   * @param bytes the bytes of a request
-   * @param folder a folder for the rings' files if shared memory takes none
-   * @throws RingException if the folder takes none, too
+   * @param bytes size of a request in bytes
+   * @param folder a folder for the rings' files if shared memory has no room for them
+   * @throws RingException if the folder has no room for the rings either
    */
   public static WorkerRings make(long bytes, Path folder) {
     String why = "no room";
@@ -56,7 +58,7 @@ public final class WorkerRings implements AutoCloseable {
       if (made.isPresent()) {
         return made.get();
       }
-    } catch (RingException error) { // such as a /dev/shm that is missing or read-only
+    } catch (RingException error) { // for example, /dev/shm is missing or read-only
       why = error.getMessage();
     }
     WorkerRings files = make(ReplyRing.LEAST_SLOTS, folder + "/");
@@ -93,22 +95,25 @@ public final class WorkerRings implements AutoCloseable {
     return ReplyRing.fitting(MESSAGES * (bytes / Ring.SLOT_BYTES + 2));
   }
 
-  /** Whether larger rings would not be made for such requests. */
+  /** Returns whether these rings are as large as new rings for requests of this size would be. */
   public boolean fits(long bytes) {
     return slots >= wished(bytes);
   }
 
-  /** The paths by which the worker attaches. */
+  /** Returns the paths of both rings, for the worker to attach. */
   public List<String> paths() {
     return List.of(requests.path().toString(), answers.path().toString());
   }
 
-  /** Removes the names of rings that the worker has not attached to; their users go on. */
+  /**
+   * Removes the names of rings that the worker has not attached to. Processes that already use the
+   * rings keep them.
+   */
   public void unlink() {
     paths().forEach(path -> new File(path).delete());
   }
 
-  /** The most bytes of a message: several find room beside it. */
+  /** Returns the most bytes of a message: a quarter of the ring, so that several fit at a time. */
   long mostBytes() {
     return slots * Ring.SLOT_BYTES / 4;
   }
