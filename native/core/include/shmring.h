@@ -36,14 +36,14 @@ extern "C" {
 #define SHMRING_VERSION "0.2.0" /* all other version numbers are read from here */
 
 #define SHMRING_SLOT_BYTES 300
-#define SHMRING_SLOT_FILE_BYTES 332 /* of the file, for each slot */
+#define SHMRING_SLOT_FILE_BYTES 332 /* file bytes per slot: 300 of payload and 32 of control data */
 #define SHMRING_MAX_BRANCHES 64
-#define SHMRING_MAX_PARTICIPANTS 248 /* of attached processes, producers and consumers */
-#define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */
+#define SHMRING_MAX_PARTICIPANTS 248 /* attached processes, producers and consumers together */
+#define SHMRING_NAME_BYTES 56 /* room for a participant's or a branch's name and its terminating zero */
 
 enum shmring_status {
 	SHMRING_OK = 0,
-	SHMRING_UNAVAILABLE = -1, /* full, or empty */
+	SHMRING_UNAVAILABLE = -1, /* the ring is full, or the branch is empty */
 	SHMRING_CONTENDED = -2, /* lost a race: try again */
 	SHMRING_AGAIN = -3, /* a wait's time slice is over, or a signal came: wait again */
 	SHMRING_TIMEOUT = -4,
@@ -81,21 +81,21 @@ SHMRING_API const char *shmring_error_message(void);
 typedef struct shmring shmring;
 
 enum shmring_clock {
-	SHMRING_CLOCK_COARSE = 0, /* the kernel's tick, 1 to 4 ms; about 3 ns a read */
-	SHMRING_CLOCK_PRECISE = 1, /* about 20 ns a read */
-	SHMRING_CLOCK_OFF = 2,
+	SHMRING_CLOCK_COARSE = 0, /* the kernel's tick, 1 to 4 ms; reading it takes about 3 ns */
+	SHMRING_CLOCK_PRECISE = 1, /* the precise clock; reading it takes about 20 ns */
+	SHMRING_CLOCK_OFF = 2, /* messages have no time */
 };
 
 /* CHANGE: a new option of a ring */
 struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
-	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
+	uint32_t participants; /* number of seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
 	bool single_producer; /* refuse a second living producer */
-	bool checksum; /* CRC32C of every message */
+	bool checksum; /* keep a CRC32C of every message */
 	bool prefault; /* attaching maps every page at once */
 	bool temporary; /* lasts while a process is attached, the creator first; see shmring_reap() */
 	uint8_t clock; /* enum shmring_clock */
-	uint32_t mode; /* 0 means 0600 */
+	uint32_t mode; /* permissions of the file; 0 means 0600 */
 	uint64_t first_sequence;
 	const void *schema; /* Arrow schema as an IPC message, or NULL */
 	size_t schema_bytes;
@@ -122,28 +122,29 @@ struct shmring_info {
 enum shmring_attach_flags {
 	SHMRING_READ_ONLY = 1, /* for info, stat and table: not a participant, changes nothing */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
-	/* With READ_ONLY: accept any user's ring, and read one that others may write as it stands
-	 * now, into private memory. They could shorten its file: a mapping would end this process
-	 * then (SIGBUS). Payload reads as zeros, and so do more than 64 MB of the table's entries. */
+	/* With READ_ONLY: accept any user's ring. If other users may write its file, copy the ring as it
+	 * stands now into private memory: other users could shorten the file, and reading a mapping of it
+	 * would end this process then (SIGBUS). Payload reads as zeros in the copy, and so do the table's
+	 * entries if they take more than 64 MB. */
 	SHMRING_FOREIGN_COPY = 4,
 };
 
-/* A named ring is the file /dev/shm/shmring.NAME; all others are known by their
- * paths. This is room for the longest path of a named ring: */
+/* Bytes of the longest path of a named ring. A named ring is the file /dev/shm/shmring.NAME;
+ * all other rings are known by their paths. */
 #define SHMRING_PATH_BYTES 256
 
-/* The path of the ring with this name: 1 to 200 of the characters A-Z a-z 0-9 . _ -
- * and none of . and - at the beginning; SHMRING_E_INVALID for others. */
+/* Writes the path of the ring with this name to `path`. A name has 1 to 200 of the characters
+ * A-Z a-z 0-9 . _ - and does not begin with . or -; SHMRING_E_INVALID for other names. */
 SHMRING_API int shmring_path_of(const char *name, char *path, size_t size);
 
-/* Makes a ring at `path` and attaches to it; with `ring` NULL it only makes it. The
- * finished file gets its name in one step: a ring that is found can be used, and a
- * creator that is killed leaves none. SHMRING_E_EXISTS if `path` exists; it stays
+/* Makes a ring at `path` and attaches to it; if `ring` is NULL, only makes the ring. The
+ * finished file gets its name in one step: a ring that can be found can be used, and a
+ * killed creator leaves no file at `path`. SHMRING_E_EXISTS if `path` exists; that file stays
  * unchanged. The caller owns *ring until shmring_close(). */
 SHMRING_API int shmring_create(const char *path, const struct shmring_options *options, shmring **ring);
 
 /* Maps the ring at `path` after checking all of its header against the file.
- * `flags` of enum shmring_attach_flags; SHMRING_E_INVALID for others.
+ * `flags` combines values of enum shmring_attach_flags; SHMRING_E_INVALID for other bits.
  * The caller owns *ring until shmring_close(). */
 SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
 
@@ -156,7 +157,7 @@ SHMRING_API void shmring_close(shmring *ring);
 
 SHMRING_API void shmring_get_info(const shmring *ring, struct shmring_info *info);
 
-/* Two sequences: the next to be claimed, and the lowest that is still held. */
+/* The next sequence that a producer will claim, and the lowest sequence that is still held. */
 SHMRING_API uint64_t shmring_claimed(const shmring *ring);
 SHMRING_API uint64_t shmring_floor(const shmring *ring);
 
@@ -165,18 +166,18 @@ SHMRING_API uint64_t shmring_floor(const shmring *ring);
  * SHMRING_CONTENDED if another process is recovering now. */
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
-/* Unlinks the ring at `path`; with `uuid` (of shmring_get_info) only that ring.
+/* Unlinks the ring at `path`; if `uuid` (from shmring_get_info) is not NULL, only that ring.
  * Attached processes continue to use it. Damaged rings and rings of another version
- * are unlinked too; any other file stays: SHMRING_E_NOT_A_RING. `remove` removes
- * the name and returns a status; NULL: unlink(2). */
+ * are unlinked too; any other file stays: SHMRING_E_NOT_A_RING. The function `remove`
+ * removes the name and returns a status; NULL means unlink(2). */
 SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
 			       int (*remove)(const char *path, void *context), void *context);
 
-/* Unlinks the ring at `path` if no participant lives, and one has died here or the
- * ring is temporary; also the draft at `path` of a ring whose creator was killed
- * (docs/layout.md). Returns 1 if it was unlinked, 0 if not (a participant lives, all
- * have closed it in order, or there is no ring). Other files stay, and so does a ring
- * without a living participant in which rubbish stands for some: SHMRING_E_DAMAGED. */
+/* Unlinks the ring at `path` if it has no living participant, and a participant has died or the
+ * ring is temporary. Also unlinks the draft at `path` of a ring whose creator was killed
+ * (docs/layout.md). Returns 1 if the file was unlinked, 0 if not (a participant lives, all
+ * participants have closed the ring in order, or there is no ring). Other files stay. A ring
+ * without a living participant, but with a damaged seat, stays, too: SHMRING_E_DAMAGED. */
 SHMRING_API int shmring_reap(const char *path);
 
 /* Returns what shmring_reap() would return now, and removes nothing. */
@@ -192,8 +193,8 @@ SHMRING_API int shmring_producer_open(shmring *ring, const char *name, shmring_p
 SHMRING_API void shmring_producer_close(shmring_producer *producer);
 
 /* The kind of a message, which travels with it. Numbers from SHMRING_KIND_USER to
- * 255 are for the ring's users. Of the lower numbers only these four may be
- * published, and only for messages that are what the kind says: else
+ * 255 are for the ring's users. Below SHMRING_KIND_USER only the four kinds here may be
+ * published, and only with messages of the format that the kind names: else
  * SHMRING_E_INVALID. */
 enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
@@ -207,12 +208,13 @@ enum shmring_kind {
  * status. One claim at a time: publish or abort it before the next one. */
 SHMRING_API int64_t shmring_next(shmring_producer *producer, uint32_t slots);
 
-/* Publishes the open claim as one message of `length` bytes at `shift`. */
+/* Publishes the open claim as one message of `length` bytes, which begins at byte `shift` of
+ * the claim's first slot. */
 SHMRING_API int shmring_publish(shmring_producer *producer, uint32_t length, uint8_t kind, uint8_t shift);
 
-/* Publishes the open claim, up to and including `last`, as one-slot messages with
- * these `lengths` (all of `length` if it is NULL). Slots beyond `last` are
- * aborted. */
+/* Publishes the slots of the open claim up to and including `last` as one-slot messages.
+ * `lengths` has the length of each; if it is NULL, each has `length` bytes. Slots beyond
+ * `last` are aborted. */
 SHMRING_API int shmring_publish_ones(shmring_producer *producer, uint64_t last, const uint32_t *lengths,
 				     uint32_t length);
 
@@ -229,28 +231,30 @@ struct shmring_part {
 };
 
 /* Publishes the open claim as `count` messages by one store: readers see all of
- * them or none, also if this process is killed. Their slots are the whole claim. */
+ * them or none, also if this process is killed. The slots of the parts together must be the
+ * whole claim. */
 SHMRING_API int shmring_publish_parts(shmring_producer *producer, const struct shmring_part *parts,
 				      uint32_t count);
 
-/* Gives the open claim up: readers step over it. */
+/* Gives up the open claim: readers step over its slots. */
 SHMRING_API int shmring_abort(shmring_producer *producer);
 
-/* Single-producer rings: the sequence behind the last one that can be claimed now. */
+/* For single-producer rings: returns the first sequence that cannot be claimed yet. */
 SHMRING_API int64_t shmring_producer_available(shmring_producer *producer);
 
-/* Copies `length` bytes into a new message. *message_id is its number; may be NULL. */
+/* Copies `length` bytes into a new message. Stores the message's number in *message_id unless
+ * `message_id` is NULL. */
 SHMRING_API int shmring_push(shmring_producer *producer, const void *data, size_t length, uint8_t kind,
 			     uint64_t *message_id);
 
 /* Publishes `count` one-slot messages by one store. Row i begins at
- * rows + i * stride and has lengths[i] (or `length`) bytes. *message_id is the
- * number of the first one; may be NULL. */
+ * rows + i * stride and has lengths[i] bytes, or `length` bytes if `lengths` is NULL. Stores
+ * the number of the first message in *message_id unless `message_id` is NULL. */
 SHMRING_API int shmring_push_many(shmring_producer *producer, const void *rows, size_t stride, uint32_t count,
 				  const uint32_t *lengths, uint32_t length, uint64_t *message_id);
 
-/* The slots that a message of `length` bytes takes; with `aligned` also if its
- * first byte has to lie on a 64-byte boundary, wherever its slot begins. */
+/* Returns the number of slots for a message of `length` bytes. With `aligned`, the slots have
+ * room to move the first byte to a 64-byte boundary, wherever the first slot begins. */
 SHMRING_API uint64_t shmring_slots_for(uint64_t length, bool aligned);
 
 /* The memory of slot `sequence`. */
@@ -259,15 +263,16 @@ SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
 /* --- branches ----------------------------------------------------------- */
 
 enum shmring_start {
-	SHMRING_EARLIEST = 0, /* with the messages still held, also of an earlier run, with its end */
-	SHMRING_LATEST = 1, /* after the last message that is published now */
-	SHMRING_AT_SEQUENCE = 2, /* with the first message at or after it */
+	SHMRING_EARLIEST =
+	    0, /* begin with the oldest message still held; messages of an ended run come with its end */
+	SHMRING_LATEST = 1, /* begin after the last message that is published now */
+	SHMRING_AT_SEQUENCE = 2, /* begin with the first message at or after shmring_branch_options.sequence */
 };
 
 struct shmring_branch_options {
 	uint8_t start; /* enum shmring_start; ignored for an existing branch */
 	uint64_t sequence;
-	bool exclusive; /* one consumer only: SC */
+	bool exclusive; /* allows one consumer at a time ("SC" in the docs) */
 	bool ephemeral; /* dropped with its last consumer */
 	bool drop_oldest; /* loses its oldest messages instead of holding producers; leases are kept */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
@@ -281,31 +286,33 @@ struct shmring_branch_info {
 	bool drop_oldest;
 	uint64_t upstream;
 	uint64_t position; /* next sequence to be taken */
-	uint64_t released; /* everything below has been released */
+	uint64_t released; /* the branch has released everything below this sequence */
 	uint64_t ends; /* number of ends of the stream that the branch has reached */
 	uint32_t consumers;
-	uint32_t orphans; /* seats of consumers that died or handed back, whose leases await redelivery */
+	uint32_t orphans; /* seats with leases to redeliver, of consumers that died or handed messages back */
 };
 
-/* Makes the branch unless it exists. *id is its number; may be NULL. Only shmring_join makes an ephemeral
- * branch, which never exists without a consumer. */
+/* Makes the branch unless it exists. Stores the branch's number in *id unless `id` is NULL. Only shmring_join
+ * makes an ephemeral branch, which never exists without a consumer. */
 SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct shmring_branch_options *options,
 				  uint32_t *id);
 
-/* Drops the branch: it no longer holds the producers, and its consumers' next take
- * returns SHMRING_E_DROPPED. They keep their leases until they release them. */
+/* Drops the branch: it no longer holds up the producers, and the next take of each of its
+ * consumers returns SHMRING_E_DROPPED. The consumers keep their leases until they release them. */
 SHMRING_API int shmring_unsubscribe(shmring *ring, const char *name);
 
-/* Makes branch `id` follow all of `upstream` (bit i: branch i), in addition to those
- * it follows: it sees what they have released. SHMRING_E_INVALID for a cycle. */
+/* Makes branch `id` follow all branches of `upstream` (bit i: branch i), in addition to those
+ * that it follows already: it sees only messages that all of them have released.
+ * SHMRING_E_INVALID for a cycle. */
 SHMRING_API int shmring_follow(shmring *ring, uint32_t id, uint64_t upstream);
 
-/* Makes branch `id` stop following these; with none left it follows the producer. */
+/* Makes branch `id` stop following the branches of `upstream`. A branch that follows no other
+ * branch follows the producers. */
 SHMRING_API int shmring_unfollow(shmring *ring, uint32_t id, uint64_t upstream);
 
 SHMRING_API int shmring_find_branch(const shmring *ring, const char *name, uint32_t *id);
 
-/* SHMRING_E_NO_BRANCH if there is none with this number. */
+/* Describes branch `id`. SHMRING_E_NO_BRANCH if no branch has this number. */
 SHMRING_API int shmring_branch_info(const shmring *ring, uint32_t id, struct shmring_branch_info *info);
 
 /* --- consumers ------------------------------------------------------------ */
@@ -343,8 +350,8 @@ struct shmring_lease {
 	uint64_t first;
 	uint64_t end;
 	uint32_t messages;
-	uint8_t redelivered; /* how often it was delivered before, to consumers that died or handed it back: 0
-				for the first time, 255 for 255 times and more */
+	uint8_t redelivered; /* earlier deliveries, to consumers that died or handed the messages back; 255 means
+				255 or more */
 };
 
 /* Takes up to `max_messages` consecutive messages, in at most `max_slots` slots (it
@@ -382,24 +389,25 @@ SHMRING_API void shmring_consumer_abandon(shmring_consumer *consumer);
 SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t end,
 			     struct shmring_message *message);
 
-/* If [first, end), which the caller holds, is one array of rows of
- * SHMRING_SLOT_BYTES with one message each: returns its first row. NULL if it is
+/* Returns the first slot of [first, end), which the caller holds, if each slot there is one
+ * message of SHMRING_SLOT_BYTES, so that the range is one array of rows. Returns NULL if it is
  * not, or if messages have checksums to compare. Reads one entry for each run. */
 SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
 
-/* Where the slots lie in this process, twice end to end, until shmring_close(): what a
- * GPU's runtime is to pin, as one region. A message may lie across the two. */
+/* Returns the memory of the slots in this process, valid until shmring_close(). The slots are mapped
+ * twice, back to back, and *bytes counts both mappings: a GPU's runtime has to pin them as one region,
+ * because a message may reach from the first mapping into the second. */
 SHMRING_API void *shmring_memory(const shmring *ring, size_t *bytes);
 
-/* Measures, without taking, how far a take from `from` up to `limit` would reach:
- * for a branch that takes messages only when they are done. The message at `from`
- * must not be released yet. */
+/* Measures how far a take from `from` up to `limit` would reach, without taking: for a program
+ * that handles messages first and takes them afterwards. The message at `from` must not be
+ * released yet. */
 SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t limit, uint32_t max_messages,
 				uint64_t max_slots, uint64_t *end, uint32_t *messages);
 
-/* Releases [first, end); in any order, from any thread that is alone with this
- * consumer. SHMRING_E_INVALID, without any change, if a part of it is not held or if
- * it begins or ends inside a message. */
+/* Releases [first, end). Releases may come in any order, and from any thread, one at a time.
+ * SHMRING_E_INVALID, without any change, if a part of the range is not held or if the range
+ * begins or ends inside a message. */
 SHMRING_API int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
 struct shmring_copy {
@@ -407,51 +415,55 @@ struct shmring_copy {
 	size_t bytes;
 };
 
-/* Releases [first, end), which must be held, and leaves a copy of it in memory of this process, at the same
- * addresses: its readers read on, and producers get the slots. `at` is the address of one of its messages, as
- * shmring_read() has given it. Messages that are read later lie in another map of the slots, so shmring_memory()
- * changes. No other thread may use the ring's handle or its consumers meanwhile. On an error the range stays
- * held: SHMRING_E_INVALID as for shmring_release; SHMRING_E_NO_MEMORY: no memory, or no addresses. */
+/* Releases [first, end), which must be held, and leaves a copy of its messages in memory of this process, at the
+ * same addresses: readers of the messages go on, and producers get the slots. `at` is the address of one of the
+ * messages, from shmring_read(). Messages that are read later lie in another mapping of the slots, so
+ * shmring_memory() changes. No other thread may use the ring's handle or its consumers during the call. On an
+ * error the range stays held: SHMRING_E_INVALID as for shmring_release; SHMRING_E_NO_MEMORY if there is no memory
+ * or no address space. */
 SHMRING_API int shmring_release_copied(shmring_consumer *consumer, uint64_t first, uint64_t end, const void *at,
 				       struct shmring_copy *copy);
 
 /* Frees a copy that nobody reads any more. */
 SHMRING_API void shmring_drop_copy(shmring *ring, const struct shmring_copy *copy);
 
-/* Hands [first, end) back, which must be held: the branch delivers it again, marked as
- * redelivered, to the next consumer that takes, or to this one. This needs a free seat: if
- * the ring has no room for another participant, this consumer's next take gets the messages,
- * or another consumer if this one leaves before. For branches that follow this one the
- * messages are not released. On an error they stay held: SHMRING_E_INVALID as for
- * shmring_release; SHMRING_CONTENDED: another process is joining or recovering, or was
- * stopped while it did so: try again; SHMRING_E_LEASES: no room to keep the pieces on both
- * sides. */
+/* Hands back [first, end), which must be held: the branch delivers the messages again, marked as
+ * redelivered, to the next consumer that takes, which may be this one. A free seat keeps the
+ * messages meanwhile. If the ring has no free seat, this consumer's next take gets the messages,
+ * or another consumer does if this one leaves before. For branches that follow this branch the
+ * messages are not released. On an error the messages stay held. SHMRING_E_INVALID: as for
+ * shmring_release. SHMRING_CONTENDED: another process is joining or recovering, or was
+ * stopped while it did so: try again. SHMRING_E_LEASES: there is no room to record the two
+ * pieces of the lease that lie before and behind the range. */
 SHMRING_API int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
-/* Messages that were delivered max_deliveries times, 1 to 255, are not delivered again: a take pushes them with
- * `producer`, of another ring, and releases them. `producer` is this consumer's alone, and stays open for as
- * long. Before each push, if that ring has no branch that keeps messages (one that is neither ephemeral nor drops
- * the oldest), "default" is made, or "dead-letters". A consumer that is killed in between pushes a message twice,
- * and loses none. If the push fails, the take does (SHMRING_E_NO_SPACE: that ring is full; SHMRING_E_NOT_FOUND:
- * its file was removed), the message stays, and the next take tries again. Messages that were delivered before
- * come one at a time. End markers are delivered for ever. SHMRING_E_INVALID for the consumer's own ring, for one
- * without its Arrow schema, and for one with fewer slots. Call it before the first take. */
+/* Sets aside messages that were delivered max_deliveries times, 1 to 255: a take pushes such a message into
+ * another ring with `producer`, and releases it, instead of delivering it again. Only this consumer may use
+ * `producer`, which must stay open as long as the consumer is. Before each push, if the other ring has no branch
+ * that keeps messages (a branch that is neither ephemeral nor drops the oldest), the take makes the branch
+ * "default", or "dead-letters" if "default" exists. A consumer that is killed between push and release pushes a
+ * message twice, and loses none. If the push fails, the take fails (SHMRING_E_NO_SPACE: the other ring is full;
+ * SHMRING_E_NOT_FOUND: its file was removed), the message stays, and the next take tries again. Takes return
+ * redelivered messages one at a time. End markers are delivered without a limit. SHMRING_E_INVALID if the other
+ * ring is the consumer's own ring, lacks its Arrow schema, or has fewer slots. Call it before the first take. */
 SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliveries,
 					      shmring_producer *producer);
 
-/* Whether to try shmring_nack() again, which has returned SHMRING_CONTENDED since `since_ns`
- * (CLOCK_MONOTONIC): for 5 s; only for a moment if this process has waited 5 s for the same ring
- * in vain before, and has not succeeded since. If not, the error text says who has the lock. The
- * messages stay held: closing the consumer hands them back. */
+/* Returns true if the caller should try shmring_nack() again, which has returned SHMRING_CONTENDED
+ * since `since_ns` (CLOCK_MONOTONIC). It returns true for 5 s; only for a moment if this process has
+ * waited 5 s for the same ring in vain before, and has not succeeded since. If it returns false, the
+ * error text names the process that has the lock, and the messages stay held: closing the consumer
+ * hands them back. */
 SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
 
-/* Exclusive branches: all slots from the branch's position up to this sequence hold
- * one message each, until the branch has released them. The range ends before the
- * first aborted claim, end marker or message of several slots, and before messages that
- * upstream branches have not released. With drop_oldest it is the branch's position. */
+/* For exclusive branches: returns the end of the one-slot messages that follow the branch's
+ * position. Each slot from the position up to that sequence holds one message, until the branch
+ * has released it. The range ends before the first aborted claim, end marker or message of
+ * several slots, and before messages that upstream branches have not released. For a branch with
+ * drop_oldest the range is empty: the result is the branch's position. */
 SHMRING_API uint64_t shmring_consumer_available(shmring_consumer *consumer);
 
-/* The sequence that takes would reach now: behind the last message of any size. */
+/* Returns the sequence behind the last message, of any size, that takes could reach now. */
 SHMRING_API uint64_t shmring_consumer_reach(shmring_consumer *consumer);
 
 /* After SHMRING_OVERRUN: the lost sequences [*first, *end). */
@@ -462,75 +474,78 @@ SHMRING_API void shmring_consumer_overrun(const shmring_consumer *consumer, uint
 /* CHANGE: a new wait strategy */
 enum shmring_wait_strategy {
 	SHMRING_WAIT_DEFAULT = 0, /* spin for a short while, then sleep on a futex */
-	SHMRING_WAIT_SPIN = 1,
-	SHMRING_WAIT_YIELD = 2,
-	SHMRING_WAIT_SLEEP = 3, /* nanosleep: polls, never wakes others */
-	SHMRING_WAIT_FUTEX = 4,
-	SHMRING_WAIT_STRATEGIES /* their number */
+	SHMRING_WAIT_SPIN = 1, /* poll without a pause */
+	SHMRING_WAIT_YIELD = 2, /* poll, and let other threads run in between */
+	SHMRING_WAIT_SLEEP = 3, /* poll, with a nap of nanosleep(2) in between: needs no wake-up */
+	SHMRING_WAIT_FUTEX = 4, /* sleep on a futex at once */
+	SHMRING_WAIT_STRATEGIES /* number of strategies */
 };
 
-/* How a wait looks again. */
+/* How a wait polls. */
 enum shmring_look {
-	SHMRING_LOOK_SPIN, /* at once */
-	SHMRING_LOOK_YIELD, /* when others have had the processor */
-	SHMRING_LOOK_NAP, /* after a nap */
-	SHMRING_LOOK_NEVER /* it sleeps until it is woken */
+	SHMRING_LOOK_SPIN, /* looks again at once */
+	SHMRING_LOOK_YIELD, /* looks again after other threads have had the processor */
+	SHMRING_LOOK_NAP, /* looks again after a nap */
+	SHMRING_LOOK_NEVER /* does not poll: sleeps until it is woken */
 };
 
 struct shmring_wait_strategy_info {
-	const char *name; /* as Python and the command line have it */
-	enum shmring_look look; /* before it sleeps, if it does */
-	bool sleeps; /* on a futex, until it is woken */
+	const char *name; /* name of the strategy in Python and on the command line */
+	enum shmring_look look; /* how it polls, before it sleeps or instead */
+	bool sleeps; /* sleeps on a futex until it is woken */
 };
 
-/* Describes a strategy; NULL if there is none of this number. */
+/* Describes a strategy; NULL if no strategy has this number. */
 SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy);
 
-/* These wait until another try may succeed, and then return SHMRING_OK. They return
+/* Wait until another try may succeed, and then return SHMRING_OK. Both functions return
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
- * handle signals. The slice is 50 ms at most, or if many sleep on the ring about 20 ms for
- * each, but not more than the time waited so far. One of the waiters looks for dead
+ * handle signals. A slice lasts 50 ms at most; if many participants sleep on the ring, about 20 ms
+ * for each of them, but not longer than the time waited so far. One of the waiters looks for dead
  * participants every 50 ms. If the ring's file was removed (not by shmring_unlink()) and made anew, or
- * nobody is attached to what is waited for, a wait of more than a second ends with SHMRING_OK, and the
- * next try returns SHMRING_E_NOT_FOUND. A producer that never waits gets this within
- * a round of the ring. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never; at the deadline they return
- * SHMRING_TIMEOUT. After SHMRING_AGAIN the caller may wait again without a try: the next wait misses nothing. */
+ * no participant is attached that could end the wait, a wait of more than a second ends with SHMRING_OK, and the
+ * next try returns SHMRING_E_NOT_FOUND. A producer that never waits gets this error within
+ * a round of the ring. `deadline_ns` is a time of CLOCK_MONOTONIC, at which the functions return
+ * SHMRING_TIMEOUT; INT64_MAX means never. After SHMRING_AGAIN the caller may wait again without a try: the
+ * next wait misses nothing. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);
 
-/* Of several, each a consumer that waits for a message or a producer that waits for `slots`. */
+/* One entry of shmring_wait_any(): a consumer that waits for a message, or a producer that waits for
+ * `slots` free slots. */
 struct shmring_wait {
-	shmring_consumer *consumer; /* one of the two, */
-	shmring_producer *producer; /* the other is NULL */
-	uint64_t slots;
-	bool ready; /* answer: it is worth trying, or tells why not (an end, a dropped branch) */
+	shmring_consumer *consumer; /* NULL for a producer */
+	shmring_producer *producer; /* NULL for a consumer */
+	uint64_t slots; /* slots that the producer needs */
+	bool ready; /* result: a try succeeds, or returns the reason (an end, a dropped branch) */
 };
 
-/* Waits until one of them is ready: SHMRING_OK, and each says in `ready` whether it is; else
- * SHMRING_AGAIN, SHMRING_TIMEOUT and the rest as above, by one thread for all of them, of any rings.
- * Asleep it looks at up to 127 at once, or at one where the kernel has no futex_waitv(2) (before Linux 5.16);
- * of more than that it looks at each every few milliseconds. A signal whose handler has SA_RESTART does
- * not end a sleep on several, the bell included: where the process has such a handler, none exceeds 50 ms.
- * bell : NULL, or a word that ends the wait, SHMRING_AGAIN, once it is no longer `rung`
- * Who has been told that a consumer is ready takes from it, waits again, or declines. */
+/* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if one of
+ * `waits` is ready, with `ready` set in each that is; otherwise SHMRING_AGAIN, SHMRING_TIMEOUT or an error, as
+ * shmring_wait_message() does. One sleep watches up to 128 entries, the bell included, or one entry if the kernel
+ * has no futex_waitv(2) (before Linux 5.16); if there are more entries, all are looked at every few milliseconds.
+ * A signal whose handler has SA_RESTART does not end a sleep on several entries: if the process has such a
+ * handler, no sleep exceeds 50 ms. `bell` is NULL, or a word: the wait ends with SHMRING_AGAIN once the word is
+ * no longer `rung`. A caller that was told that a consumer is ready takes from the consumer, waits again, or
+ * declines. */
 SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
 				 int64_t deadline_ns, uint8_t strategy);
-/* Adds one to the word, and wakes who waits with it. */
+/* Adds one to `*bell`, and wakes the threads that wait with this bell. */
 SHMRING_API void shmring_ring_bell(uint32_t *bell);
-/* After a wait: nothing is going to be taken, though there was something; another consumer
- * of the branch may have it at once, which slept meanwhile. NULL is nobody. */
+/* Says after a wait that the caller takes nothing from this consumer: another consumer of the branch,
+ * which slept meanwhile, may take the message at once. NULL does nothing. */
 SHMRING_API void shmring_consumer_decline(shmring_consumer *consumer);
 
-/* While `on`, waits of this producer or consumer return SHMRING_AGAIN at once, also those
- * under way. Any thread and any signal handler may call this, to close a handle in which
+/* While `on` is set, waits of this producer or consumer return SHMRING_AGAIN at once, also waits
+ * under way. Any thread and any signal handler may call this function, to close a handle in which
  * another thread waits, or to get that thread's attention. */
 SHMRING_API void shmring_producer_interrupt(shmring_producer *producer, bool on);
 SHMRING_API void shmring_consumer_interrupt(shmring_consumer *consumer, bool on);
 
-/* Waits in the same way until a branch has released everything below `sequence`, e.g.
- * until a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone, or if a
- * branch that was made later begins behind `sequence` - 1. */
+/* Waits, like shmring_wait_message(), until a branch has released everything below `sequence`, e.g.
+ * until a journal has written it to disk. SHMRING_E_NO_BRANCH if the branch is gone, or if a
+ * later branch with this number begins at `sequence` or behind it. */
 SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t sequence, int64_t deadline_ns,
 				      uint8_t strategy);
 
@@ -541,9 +556,9 @@ struct shmring_participant_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
 	uint32_t role; /* 0 attached, 1 producer, 2 consumer */
-	uint32_t branch;
+	uint32_t branch; /* a consumer's branch */
 	uint32_t pid;
-	bool alive; /* the kernel's answer; true also for own seats seen by a read-only handle */
+	bool alive; /* the kernel's answer; true for seats of this process, too, if a read-only handle asks */
 	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
 	uint64_t joined_ns;
 	char name[SHMRING_NAME_BYTES];
@@ -557,48 +572,48 @@ struct shmring_participant_info {
 	uint64_t recovered;
 	uint64_t overrun;
 	uint64_t dropped;
-	uint64_t redelivered; /* of the messages that it took: those that were taken before */
+	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
-	uint64_t most_delivered; /* of what it holds, what was delivered most often: the first, UINT64_MAX: none */
-	uint32_t deliveries; /* how often; 256 for more than 255 */
+	uint64_t most_delivered; /* first message held that was delivered most often, UINT64_MAX: none */
+	uint32_t deliveries; /* number of deliveries of that message; 256 for more than 255 */
 };
 
-/* All of it belongs to one participant, also where the seat changes hands meanwhile.
- * SHMRING_UNAVAILABLE: the seat is free. */
+/* Describes the participant in a seat. All fields belong to one participant, even if the seat changes
+ * hands during the call. SHMRING_UNAVAILABLE: the seat is free. */
 SHMRING_API int shmring_participant_info(const shmring *ring, uint32_t seat,
 					 struct shmring_participant_info *info);
 
 enum shmring_holder_kind {
 	SHMRING_HELD_BY_NOBODY = 0,
 	SHMRING_HELD_BY_CLAIM = 1, /* a producer's claim is open */
-	SHMRING_HELD_BY_LEASE = 2, /* a consumer has taken it and not released it */
-	SHMRING_HELD_BY_CONSUMERS = 3, /* the branch has living consumers, none of which has taken it */
+	SHMRING_HELD_BY_LEASE = 2, /* a consumer has taken the message and not released it */
+	SHMRING_HELD_BY_CONSUMERS = 3, /* the branch has living consumers, but none has taken the message */
 	SHMRING_HELD_BY_NO_CONSUMER = 4, /* the branch has no living consumer */
 };
 
 /* The holder of the lowest sequence that is still held. */
 struct shmring_holder {
 	uint8_t kind; /* enum shmring_holder_kind */
-	bool alive; /* the participant */
-	bool stopped; /* as in struct shmring_participant_info */
-	int32_t branch; /* -1: none, a claim is in the way */
-	int32_t seat; /* -1: no participant */
+	bool alive; /* the participant is alive */
+	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
+	int32_t branch; /* number of the branch; -1: a claim is in the way, no branch */
+	int32_t seat; /* seat of the participant; -1: none */
 	uint32_t pid;
-	uint32_t consumers; /* living ones of the branch; counted if they hold nothing */
-	uint64_t sequence;
-	uint64_t slots; /* from this sequence to the producers */
-	int64_t age_ns; /* since that message was published; -1: the ring cannot say */
+	uint32_t consumers; /* living consumers of the branch; counted only if no consumer holds the message */
+	uint64_t sequence; /* lowest sequence held */
+	uint64_t slots; /* slots from `sequence` to the next that producers claim */
+	int64_t age_ns; /* time since the message was published; -1: unknown */
 	char branch_name[SHMRING_NAME_BYTES];
-	char name[SHMRING_NAME_BYTES]; /* of the participant, or of the first of several consumers */
+	char name[SHMRING_NAME_BYTES]; /* name of the participant, or of the first of several consumers */
 };
 
 /* Finds the participant or branch for which producers on a full ring wait. Works on a
  * read-only ring. SHMRING_UNAVAILABLE: nothing is held. */
 SHMRING_API int shmring_find_holder(const shmring *ring, struct shmring_holder *holder);
 
-/* These describe the holder in a sentence for an error: who holds what since when, and
- * what to do. The holder for which producers wait; the one for which followers of this
- * branch wait; the one for which this consumer waits. `text` is cut to `size` bytes. */
+/* Describe a holder in a sentence for an error: its process, the messages it holds, their age, and
+ * what to do. The three functions describe the holder for which producers wait; the holder for which
+ * followers of this branch wait; the holder for which this consumer waits. `text` is cut to `size` bytes. */
 SHMRING_API void shmring_explain_full(const shmring *ring, char *text, size_t size);
 SHMRING_API void shmring_explain_branch(const shmring *ring, uint32_t branch, char *text, size_t size);
 SHMRING_API void shmring_explain_empty(const shmring_consumer *consumer, char *text, size_t size);
@@ -608,28 +623,29 @@ struct shmring_row {
 	uint64_t message_id;
 	uint64_t time;
 	uint32_t length;
-	uint32_t reference_count; /* branches that still have to release it */
+	uint32_t reference_count; /* branches that still have to release the message */
 	uint8_t kind;
 	bool filled; /* false: the slot holds no message now */
 };
 
-/* One row of the queue table: copies slot `index` and up to `capacity` bytes
- * of the message that begins there. Works read-only on live, dead and damaged
- * rings, and never returns a torn message. */
+/* Reads one row of the queue table: describes slot `index`, and copies up to `capacity` bytes
+ * of the message that begins there. Works on live, dead and damaged rings, also through a
+ * read-only handle, and never returns a torn message. */
 SHMRING_API int shmring_table_row(const shmring *ring, uint64_t index, struct shmring_row *row, void *message,
 				  size_t capacity);
 
 /* Counts the messages that a branch has still to take, up to the first claim that is not
- * committed, without end markers, and the messages that it delivers again, because a consumer died
- * with them or handed them back. Exact up to 65,536 steps, where a run of one-slot messages
- * that was published at once is one step; the rest is estimated from these. Works on a
- * read-only ring. SHMRING_E_NO_BRANCH if there is none with this number. */
+ * committed and without end markers, and the messages that the branch has to deliver again because
+ * a consumer died with them or handed them back. The count is exact for up to 65,536 steps; a step
+ * is one message, or a run of one-slot messages that was published at once. The rest is estimated
+ * from these steps. Works on a read-only ring. SHMRING_E_NO_BRANCH if no branch has this number. */
 SHMRING_API int shmring_count_waiting(const shmring *ring, uint32_t branch, uint64_t *messages);
 
 /* Counts a message that was dropped because the ring was full. */
 SHMRING_API void shmring_count_dropped(shmring_producer *producer);
 
-/* Counts the time in which this consumer wrote messages to disk, for those who look on. */
+/* Adds `ns` to the time that this consumer has spent writing messages to disk (`synced_ns` of
+ * shmring_participant_info()). */
 SHMRING_API void shmring_count_synced(shmring_consumer *consumer, uint64_t ns);
 
 /* CRC32C (Castagnoli) of `length` bytes, continuing from `crc` (0 to begin). */
