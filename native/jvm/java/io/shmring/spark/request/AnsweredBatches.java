@@ -36,17 +36,17 @@ import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * A task's answers, piece by piece. Requests are sent as they are needed, so many ahead as the user
- * allows; an answer is read where it lies, and its place in the ring is free before the next one is
- * waited for.
+ * Reads a task's answers, piece by piece. Requests are sent as they are needed, with as many under
+ * way as the user allows. An answer is read in the ring's memory, which is free again before the
+ * task waits for the next answer.
  *
- * <p>Another thread than the task's may read them, and the task may end meanwhile: all methods hold
- * the monitor.
+ * <p>A thread other than the task's may read the answers, and the task may end meanwhile: all
+ * methods hold the monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
   private final SidecarTask<?, ?> task;
   private final Call call;
-  private final SQLConf settings; // those that Spark's own functions would see
+  private final SQLConf settings; // the settings that Spark's own functions would see
   private final TaskContext context;
   private final Supplier<Batches.Input> input;
   private final BufferAllocator allocator;
@@ -54,11 +54,13 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
-  private Optional<ColumnarBatch> columns = Optional.empty(); // of that
-  private Optional<RowColumns> ofRows = Optional.empty(); // made where rows had to wait
-  private long given; // rows that the metrics do not know of yet
-  private Optional<Thread> reader = Optional.empty(); // of the piece, outside of the monitor
-  private Optional<Object> fileBelow = Optional.empty(); // where the child names the file it reads
+  private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the answer
+  private Optional<RowColumns> ofRows = Optional.empty(); // set if rows had to wait
+  private long given; // rows given out that are not yet in the metrics
+  // Thread that reads the piece, outside of the monitor.
+  private Optional<Thread> reader = Optional.empty();
+  // Spark's holder of the name of the file that the child reads.
+  private Optional<Object> fileBelow = Optional.empty();
   private boolean closed;
   private boolean released;
 
@@ -70,11 +72,11 @@ public final class AnsweredBatches implements AutoCloseable {
     this.call = task.call().in(settings);
     this.handler = task.signature().answers().begin(context.partitionId());
     this.input = () -> task.kind().of(children, handler);
-    this.allocator = // last: nobody closes what a constructor that throws has made
+    this.allocator = // made last, because it would leak if the constructor failed later
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
   }
 
-  /** The next piece, if there is one; the one before is gone. */
+  /** Returns the next piece, if there is one; the piece before is freed. */
   private Optional<ColumnarBatch> next() {
     do {
       if (closed) {
@@ -83,7 +85,7 @@ public final class AnsweredBatches implements AutoCloseable {
       }
       leaveAnswer();
       if (call instanceof PythonCall) {
-        context.killTaskIfInterrupted(); // as Spark does between its batches
+        context.killTaskIfInterrupted(); // Spark does so between its own batches, too
       }
       runOrEnd(() -> readApart(this::advance));
     } while (columns.isEmpty());
@@ -104,8 +106,9 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Spark's own way keeps apart which file its writer reads and which one the operators above are
-   * told of by `input_file_name`: a file's end takes the name away from the thread that reads.
+   * Runs a step while `input_file_name` shows the file that the child reads, and restores the file
+   * that the operators above see. Spark's writer thread does so for Spark's own functions: at a
+   * file's end the name is lost to the thread that reads.
    */
   private void readApart(Step step) throws InterruptedException {
     InputFileBlockHolder$ holder = InputFileBlockHolder$.MODULE$;
@@ -124,7 +127,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  /** Takes the next piece of the answers, and keeps as many requests under way as may be. */
+  /** Takes the next piece of the answers, and keeps as many requests under way as allowed. */
   private void advance() throws InterruptedException {
     if (batches == null) {
       batches =
@@ -148,7 +151,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
     Client answering = client.orElseThrow();
     boolean more = true;
-    boolean wanted = true; // one before each answer that is there, so that there is work
+    boolean wanted = true; // send at least one request, even if an answer has come already
     while (wanted && wantsMore(answering) && (more = batches.hasNext())) {
       send(batches.next(answering.batchesWanted()));
       wanted = !answering.isAnswered();
@@ -157,7 +160,7 @@ public final class AnsweredBatches implements AutoCloseable {
       answering.endInput();
     }
     if (answering.isOver()) {
-      if (more && call instanceof SidecarCall) { // a Python function may leave its input unread
+      if (more && call instanceof SidecarCall) { // only a Python function may leave input unread
         throw new IllegalStateException(
             String.format("%s: the task ended before all its rows were sent", call));
       }
@@ -190,7 +193,9 @@ public final class AnsweredBatches implements AutoCloseable {
         });
   }
 
-  /** A sidecar's ring says how many bytes a batch may have. */
+  /**
+   * Begins with a sidecar before generated code fills a batch: its ring bounds the batch's bytes.
+   */
   private void meet() {
     if (client.isEmpty() && call instanceof SidecarCall) {
       runOrEnd(this::begin);
@@ -291,7 +296,7 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  /** Another thread than the task's may read the answers. */
+  /** Raises if the task has ended: a thread other than the task's may still wait for answers. */
   private void checkSelf() {
     if (context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a Python worker");
@@ -304,13 +309,13 @@ public final class AnsweredBatches implements AutoCloseable {
     answer = Optional.empty();
   }
 
-  /** Lets Spark's UI show what the task has given so far: its end may be far. */
+  /** Updates the number of output rows in Spark's UI, long before the task ends. */
   private void tell() {
     task.metrics().add("numOutputRows", given);
     given = 0;
   }
 
-  /** At the end of the rows or of the task, whichever comes first. */
+  /** Ends the answers, at the end of the rows or of the task, whichever comes first. */
   @Override
   public synchronized void close() {
     if (closed) {
@@ -321,7 +326,7 @@ public final class AnsweredBatches implements AutoCloseable {
     Thread reading = columns.isPresent() ? reader.orElse(null) : null;
     if (reading == null || reading == Thread.currentThread()) {
       release();
-    } else { // memory that goes under its hands would end the process
+    } else { // a read of memory that was freed meanwhile would crash the process
       Thread waiting = new Thread(() -> releaseAfter(reading), "shmring-sidecar-answers");
       waiting.setDaemon(true);
       waiting.start();
@@ -361,11 +366,11 @@ public final class AnsweredBatches implements AutoCloseable {
     allocator.close();
   }
 
-  /** What Spark gets of the answers, each until the next one. */
+  /** Gives Spark the answers' rows or batches; each is valid until the next one. */
   private abstract class Given<R> implements Iterator<R> {
-    private R pending; // found, and not given out yet
+    private R pending; // row or batch found, and not given out yet; null if there is none
 
-    /** The next one, while nobody can close the answers; null if there is none. */
+    /** Returns the next row or batch; null if there is none. Called with the monitor held. */
     abstract R find();
 
     @Override
@@ -392,7 +397,7 @@ public final class AnsweredBatches implements AutoCloseable {
   public Iterator<InternalRow> rows() {
     return new Given<>() {
       private Iterator<InternalRow> results = Collections.emptyIterator();
-      private Function<InternalRow, UnsafeRow> rows; // makes them of these
+      private Function<InternalRow, UnsafeRow> rows; // turns a result row into an output row
 
       @Override
       InternalRow find() {
@@ -415,7 +420,8 @@ public final class AnsweredBatches implements AutoCloseable {
 
   public Iterator<ColumnarBatch> columns() {
     return new Given<>() {
-      private Iterator<InternalRow> results = Collections.emptyIterator(); // of rows that waited
+      // Results of rows that waited.
+      private Iterator<InternalRow> results = Collections.emptyIterator();
       private ColumnarBatch piece;
 
       @Override

@@ -29,48 +29,51 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * A task's rows on their way to the ring: an {@link Input} writes them into vectors, and batches of
- * these become requests. A batch, or several one behind the other, keeps its vectors until its request
- * is answered, as the sidecar may have to be asked again; then the next one is written into the same
- * memory.
+ * Turns a task's rows into requests: an {@link Input} writes rows into vectors, and each request
+ * sends the batch, or the consecutive batches, in one set of vectors. The vectors keep their values
+ * until the request is answered, because the request may have to be sent again; then the vectors
+ * take new rows.
  */
 public final class Batches implements AutoCloseable {
-  // A limit that no batch reaches; twice that is a number, too.
+  // A limit that no batch reaches; twice this limit does not overflow a long.
   private static final long UNLIMITED = Long.MAX_VALUE / 2;
 
-  // Beyond that many bytes a request's own cost hardly counts.
+  // Bytes of a request above which the fixed cost of a request hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
-  // A batch that is ready waits no longer for others than this, save for the one under way.
+  // Time that a finished batch waits for further ones to join it; one that is being filled is
+  // finished.
   private static final long READY_NANOS = 1_000_000;
 
-  // Groups are joined to a request until it has so many bytes or rows, or has taken so long.
+  // Limits at which a request takes no more groups: bytes, rows, or time spent filling it.
   private static final long JOINED_BYTES = 1 << 19;
   private static final int JOINED_ROWS = 10_000;
   private static final long JOINED_NANOS = 50_000_000;
 
-  // Requests that are of one batch after the child has made such a batch wait.
+  // Number of requests that have only one batch after a finished batch had to wait for the child.
   private static final int ALONE = 16;
 
-  // Parts of a task's memory that vectors may take where rows can wait in Spark's queue instead: a page is
-  // a sixteenth of what tasks have together. Vectors cannot be spilled, and other operators need pages, too.
+  // Pages of a task's memory that vectors may take if rows can wait in Spark's queue instead. A
+  // page is a sixteenth of the tasks' memory. Vectors cannot be spilled, and other operators need
+  // pages, too.
   private static final int PAGES = 4;
   private static final int PAGES_OF_BATCH = 2;
 
-  // Rows that are taken out of vectors at a time.
+  // Rows, and bytes, written into vectors at a time if the rows are then read out to wait in the
+  // queue.
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
-  /** Of a cogroup, or of what is none. */
+  /** One input of a call: a cogroup has two sides, every other call has one. */
   private final class Side {
     private final Signature.Side side;
     private final Schema written;
-    private final List<Integer> places; // of the columns that go
-    private final byte[] schemaBytes; // of these
+    private final List<Integer> places; // places of the sent columns among the written ones
+    private final byte[] schemaBytes; // schema of the sent columns, as an IPC message
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-    private Optional<Vectors> last = Optional.empty(); // that were made
-    private long pieceBytes = UNLIMITED; // of rows that are taken out of its vectors again
-    private boolean isOver; // its vectors are not used again
+    private Optional<Vectors> last = Optional.empty(); // the vectors made last
+    private long pieceBytes = UNLIMITED; // limit of vectors whose rows are read out into the queue
+    private boolean isOver; // whether the side's vectors are not used again
 
     Side(Signature.Side side, SparkTypes types) {
       this.side = side;
@@ -96,7 +99,7 @@ public final class Batches implements AutoCloseable {
       return vectors;
     }
 
-    /** Gives back the memory of vectors that nothing is in. */
+    /** Gives back the memory of the empty vectors. */
     void closeFree() {
       free.forEach(Vectors::close);
       all.removeAll(free);
@@ -108,11 +111,12 @@ public final class Batches implements AutoCloseable {
   final class Vectors {
     private final Side side;
     private final VectorSchemaRoot root;
-    private final List<RootWriter> writers; // of both sides of a cogroup, or one
-    private VectorSchemaRoot part; // the root itself if it is all
-    private int filled; // with so many of the input's rows
-    private int batches; // batches of the function's that these are
-    private final List<Integer> groups = new ArrayList<>(); // rows of each, for a Python worker
+    private final List<RootWriter> writers; // one writer, or one for each list of a cogroup
+    private VectorSchemaRoot part; // the rows given out last; the root itself if none were
+    private int filled; // number of the input's rows in the vectors
+    private int batches; // number of the function's batches in the vectors
+    // Rows of each group, for a Python worker.
+    private final List<Integer> groups = new ArrayList<>();
     private boolean goesOn; // whether more rows of the last group follow
 
     private Vectors(Side side, VectorSchemaRoot root) {
@@ -151,7 +155,7 @@ public final class Batches implements AutoCloseable {
       return root.getRowCount();
     }
 
-    /** Which side of a cogroup they are of: 0, or 1. */
+    /** Returns the number of the vectors' side: 0, or 1 for the right side of a cogroup. */
     int side() {
       return sides.indexOf(side);
     }
@@ -166,19 +170,21 @@ public final class Batches implements AutoCloseable {
       return goesOn;
     }
 
-    /** Of all columns. */
+    /** Returns the bytes of all columns. */
     long bytes() {
       return root.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
     }
 
-    /** Some of the rows, until others are asked for, or the vectors are given back. */
+    /** Returns some of the rows, valid until the next call or until the vectors are given back. */
     VectorSchemaRoot part(int first, int count) {
       leavePart();
       part = root.slice(first, count);
       return part;
     }
 
-    /** To be called once: the request needs them no longer. */
+    /**
+     * Gives the vectors back once their request is answered; to be called once for each request.
+     */
     void leave() {
       leavePart();
       side.free.push(this);
@@ -211,24 +217,26 @@ public final class Batches implements AutoCloseable {
   private final SidecarTask.Metrics metrics;
   private Input input;
   private List<Side> sides;
-  private Side generated; // which the input writes by itself
+  private Side generated; // the side whose vectors generated code writes into
   private long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
-  private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
-  private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled, and next to be sent
-  private boolean apart; // each group is a request
+  // Vectors that the input writes already.
+  private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
+  private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled vectors, to be sent next
+  private boolean apart; // whether each group is a request of its own
   private int groupsWanted = 1; // groups of the next request: few at first, for a slow function
-  private int alone; // requests that still go so
-  private int cut; // rows since one ended by their number, where batches end there in any case
+  private int alone; // number of further requests that have only one batch
+  private int cut; // rows since the last multiple of call.cutRows(), where each batch ends
   private boolean memoryIsShort;
   private Optional<SidecarClient> client = Optional.empty();
 
   /**
-   * @param call whose the batches are
-   * @param settings of the task
-   * @param handler of the answers, which keeps rows where vectors would take too much memory
-   * @param met runs before generated code fills several batches, as where a row of a join has many
-   *     partners, and may {@link #begin}
+   * @param call the call that gets the batches
+   * @param settings the task's settings
+   * @param handler handler of the answers; it keeps rows if vectors would take too much memory
+   * @param met action that runs before generated code begins a batch, and may call {@link #begin}:
+   *     the code may fill several batches at a time, for example if a row of a join has many
+   *     partners
    */
   Batches(
       Input input,
@@ -253,7 +261,8 @@ public final class Batches implements AutoCloseable {
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.wholeBytes = call.wholeBytes(settings);
     this.metrics = metrics;
-    if (!ofRows.isEmpty() && input instanceof RowInput) { // its stage gives rows, which wait already
+    // The stage gives rows, so rows wait at once.
+    if (!ofRows.isEmpty() && input instanceof RowInput) {
       beginRows();
     }
     this.mostBytes = mayKeepRows() ? PAGES_OF_BATCH * memory.pageBytes() : UNLIMITED;
@@ -266,7 +275,7 @@ public final class Batches implements AutoCloseable {
         this.mostRows);
   }
 
-  /** Whether rows can wait instead of the columns that are written. */
+  /** Whether rows can wait in Spark's queue instead of columns in vectors. */
   private boolean mayKeepRows() {
     return !ofRows.isEmpty() && !(input instanceof RowInput);
   }
@@ -277,9 +286,9 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Says who sends the batches, before the first one is asked for.
+   * Sets the client that sends the batches, before the first batch is asked for.
    *
-   * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
+   * @param bytes most bytes of a batch, retained rows included; a larger row is a batch of its own
    */
   void begin(SidecarClient client, long bytes) {
     this.client = Optional.of(client);
@@ -290,27 +299,29 @@ public final class Batches implements AutoCloseable {
     return !written.isEmpty() || input.hasNext();
   }
 
-  /** Bytes of a request of several groups; 0 if groups are not joined. */
+  /** Returns the bytes of a request of several groups; 0 if groups are not joined. */
   long joinedBytes() {
     return call.joinsGroups() ? JOINED_BYTES : 0;
   }
 
-  /** Lets each batch be of one group: a socket's streams are. The first one is in any case. */
+  /**
+   * Lets each further batch have one group, as a socket's streams need; the first always has one.
+   */
   void keepGroupsApart() {
     apart = true;
     groupsWanted = 1;
   }
 
-  /** Rows that the function gets at a time; 0: all of a request. */
+  /** Returns the number of rows that the function gets at a time; 0 for all rows of a request. */
   int rowsAtATime() {
     return input.isOfGroups() ? 0 : mostRows;
   }
 
   /**
-   * The next batches, written; {@link #hasNext} must say that there are some. They are as many as the
-   * child gives without delay.
+   * Returns vectors filled with the next batches, as many as the child gives without delay;
+   * {@link #hasNext} must have returned true.
    *
-   * @param most where they may be joined at all
+   * @param most most batches to put into the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
     if (written.isEmpty()) {
@@ -347,7 +358,9 @@ public final class Batches implements AutoCloseable {
     written.add(vectors);
   }
 
-  /** Writes the next groups, or cogroups; of a group that is larger than a batch, the next batch. */
+  /**
+   * Writes the next groups or cogroups, or the next batch of a group that is larger than a batch.
+   */
   private void fillGroups() {
     List<Vectors> filled = sides.stream().map(Side::empty).toList();
     long begun = System.nanoTime();
@@ -375,7 +388,9 @@ public final class Batches implements AutoCloseable {
     filled.forEach(vectors -> (vectors.groups.isEmpty() ? vectors.side.free : written).add(vectors));
   }
 
-  /** Whether the task may have the memory of all vectors, perhaps without those that are free. */
+  /**
+   * Whether the task gets memory for all vectors, if need be after the free ones are given back.
+   */
   private boolean holdsAll() {
     long most = mayKeepRows() ? PAGES * memory.pageBytes() : UNLIMITED;
     if (memory.holds(allocator.getAllocatedMemory(), most)) {
@@ -385,7 +400,9 @@ public final class Batches implements AutoCloseable {
     return memory.holds(allocator.getAllocatedMemory(), most);
   }
 
-  /** Whether a batch that must have the rows of Spark's own has fewer, as these take too many bytes. */
+  /**
+   * Whether a batch has fewer rows than Spark's own would, because the rows take too many bytes.
+   */
   private boolean isCutShort(Vectors vectors) {
     return client.isEmpty()
         && vectors.filled < mostRows
@@ -393,7 +410,7 @@ public final class Batches implements AutoCloseable {
         && input.hasNext();
   }
 
-  /** Lets rows wait in Spark's queue from now on: those that were written, and all that follow. */
+  /** Lets rows wait in Spark's queue from now on: the written rows and all further ones. */
   private void keepRows(Vectors written) {
     Side before = sides.get(0);
     before.isOver = true;
@@ -405,7 +422,10 @@ public final class Batches implements AutoCloseable {
     beginRows();
   }
 
-  /** Rows out of vectors: those that are there, and those that the input writes then, a few at a time. */
+  /**
+   * Reads rows out of vectors: the rows written before, then the input's further rows, few at a
+   * time.
+   */
   private final class WrittenRows implements Iterator<InternalRow> {
     private final Input written;
     private Vectors vectors;
@@ -460,9 +480,9 @@ public final class Batches implements AutoCloseable {
       cut = call.cutRows() > 0 ? (cut + more) % call.cutRows() : 0;
       filled += more;
       bytes += moreBytes;
-      batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
+      batches += more > 0 ? 1 : 0; // fill() returns 0 if the rows have gone to another writer
     } while (batches < joined
-        && more == mostRows // all but the last are whole
+        && more == mostRows // only the last batch of a request may have fewer rows
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());
@@ -471,7 +491,10 @@ public final class Batches implements AutoCloseable {
     vectors.batches = batches;
   }
 
-  /** Writes a whole group, or cogroup. One that no request takes is counted, and not held. */
+  /**
+   * Writes a whole group or cogroup. A group too large for a request is only counted, for the
+   * error.
+   */
   private void fillFrames(Vectors vectors) {
     SidecarClient asked = client.orElseThrow();
     long enough = asked.requestRingBytes() / 2;
@@ -483,7 +506,7 @@ public final class Batches implements AutoCloseable {
           bytes += writer.vectorBytes();
           writer.reset(enough);
         }
-        writer.limit(enough); // until the next look
+        writer.limit(enough); // the writer stops there, and the loop checks its size
         rows += input.fill(writer, Integer.MAX_VALUE);
       } while (input.goesOn());
       bytes += writer.vectorBytes();
@@ -497,7 +520,10 @@ public final class Batches implements AutoCloseable {
     return call.cutRows() > 0 ? Math.min(mostRows, call.cutRows() - cut) : mostRows;
   }
 
-  /** Whether Spark gives the task no memory for the last one, which goes all the same, but alone. */
+  /**
+   * Whether Spark gave no memory for the last vectors: they are sent, with no other request under
+   * way.
+   */
   boolean isMemoryShort() {
     return memoryIsShort;
   }
@@ -511,12 +537,12 @@ public final class Batches implements AutoCloseable {
     return more;
   }
 
-  /** The schema of the first side's batches, as an IPC message. */
+  /** Returns the schema of the first side's batches, as an IPC message. */
   byte[] schema() {
     return sides.get(0).schemaBytes;
   }
 
-  /** The request, which is closed before the vectors are {@linkplain Vectors#leave left}. */
+  /** Returns a request over the vectors; close it before {@link Vectors#leave} is called. */
   EncodedBatch request(Vectors vectors) {
     Side side = vectors.side;
     List<FieldVector> columns = side.places.stream().map(vectors.root::getVector).toList();
@@ -531,20 +557,22 @@ public final class Batches implements AutoCloseable {
     memory.close();
   }
 
-  /** What a task's child gives, cut into batches. */
+  /** Writes the rows of a task's child into batches. */
   public abstract static class Input {
-    /** Makes it of what the partitions of the node's children hold. */
+    /** Makes an input over the partitions of the node's children. */
     public interface Kind<T> extends Serializable {
       Input of(List<Iterator<T>> children, AnswerHandler handler);
     }
 
-    /** Rows of a stage that writes them itself where its code is generated, and else gives them. */
+    /**
+     * Returns an input over a stage: its generated code writes the rows itself, or it gives rows.
+     */
     public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
       return ofStage(
           children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
     }
 
-    /** The same for rows that bring no answers. */
+    /** Returns an input over a stage, whose rows get no answers. */
     static Input ofStage(Iterator<InternalRow> stage, Supplier<OfRows> sent) {
       Optional<InternalRow> first = stage.hasNext() ? Optional.of(stage.next()) : Optional.empty();
       if (first.isPresent() && first.get() instanceof RowSink sink) {
@@ -555,17 +583,17 @@ public final class Batches implements AutoCloseable {
       return rows;
     }
 
-    /** Rows, one by one. */
+    /** Returns an input over rows, which are taken one by one. */
     public static Input ofRows(List<Iterator<InternalRow>> children, AnswerHandler handler) {
       return new RowInput(children.get(0), (OfRows) handler);
     }
 
-    /** Batches of columns. */
+    /** Returns an input over batches of columns. */
     public static Input ofColumns(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
       return ofColumns(children.get(0));
     }
 
-    /** The same for columns that bring no answers. */
+    /** Returns an input over batches of columns, which get no answers. */
     static Input ofColumns(Iterator<ColumnarBatch> batches) {
       return new ColumnInput(batches);
     }
@@ -573,30 +601,30 @@ public final class Batches implements AutoCloseable {
     abstract boolean hasNext();
 
     /**
-     * For an input that writes rows already when it is asked whether it has some.
+     * Sets where the input writes, for an input that {@link #hasNext} already makes write rows.
      *
-     * @param next gives an empty writer whenever one is needed
-     * @param batchRows of a batch that is whole
+     * @param next supplier of empty writers, called whenever one is needed
+     * @param batchRows number of rows of a full batch
      */
     void writeTo(Supplier<RootWriter> next, int batchRows) {}
 
-    /** The batch is made of what was written: what follows goes to another writer. */
+    /** Ends the batch: all further rows go to another writer. */
     void cut() {}
 
     /**
-     * Writes the next rows behind what was written, as far as the writer has room; {@link #hasNext} must
-     * say that there are some.
+     * Appends the next rows, as far as the writer has room; {@link #hasNext} must have returned
+     * true.
      *
-     * @return how many there were
+     * @return number of rows appended
      */
     abstract int fill(RootWriter writer, int mostRows);
 
-    /** Which of a cogroup's sides the next rows are of: 0, or 1. */
+    /** Returns the side of the next rows: 0, or 1 for the right side of a cogroup. */
     int side() {
       return 0;
     }
 
-    /** Whether more of the same frame follow what the last call wrote. */
+    /** Whether more rows of the same frame follow the rows that the last call of fill() wrote. */
     boolean goesOn() {
       return false;
     }
@@ -611,18 +639,19 @@ public final class Batches implements AutoCloseable {
       return false;
     }
 
-    /** Whether this batch has one row: a list of rows for each side of a cogroup. */
+    /** Whether a batch has one row, which has a list of rows for each side of a cogroup. */
     boolean isOfLists() {
       return false;
     }
   }
 
-  /** Rows, one by one. */
+  /** Writes an iterator's rows one by one. */
   static final class RowInput extends Input {
     private final Iterator<InternalRow> rows;
     private final OfRows sent;
-    private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
-    private long rowBytes; // of the last row that was taken
+    // Projected row that did not fit the batch before; null if there is none.
+    private UnsafeRow next;
+    private long rowBytes; // bytes of the last row taken, retained bytes included
 
     RowInput(Iterator<InternalRow> rows, OfRows sent) {
       this.rows = rows;

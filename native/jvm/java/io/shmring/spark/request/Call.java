@@ -28,69 +28,77 @@ import scala.Tuple2;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 
-/** Whom a node's tasks ask. */
+/** Describes the function that a node's tasks call: a sidecar's, or functions of Python workers. */
 public sealed interface Call extends Serializable {
-  /** For the log. */
+  /** Returns the name shown in logs and in the name of the task's memory. */
   String name();
 
-  /** The most requests of a task that are under way. */
+  /** Returns the most requests that a task may have under way. */
   int inFlight();
 
   /** Whether the functions see that a partition has no rows. */
   default boolean isCalledWithNothing() {
-    return false; // an empty partition troubles nobody
+    return false; // an empty partition sends no request
   }
 
-  /** Bytes of vectors with which a batch is whole, though it may have more rows, in such a task. */
+  /**
+   * Returns the bytes of vectors that end a batch in a task with these settings, whatever its rows.
+   */
   default long wholeBytes(SQLConf ofTask) {
     return Long.MAX_VALUE;
   }
 
-  /** Each so many rows of the child end a batch, though it began later; 0: none. */
+  /**
+   * Returns the interval, in rows of the child, at which a batch ends wherever it began; 0 for
+   * none.
+   */
   default int cutRows() {
     return 0;
   }
 
-  /** The same call in a task with these settings. */
+  /** Returns the same call in a task with these settings. */
   default Call in(SQLConf ofTask) {
     return this;
   }
 
-  /** Whether Spark's own batches have all columns as the fields of one. */
+  /** Whether Spark's own batches have one column, whose fields are all columns. */
   default boolean isStruct() {
     return false;
   }
 
-  /** Whether groups may be joined to one request: the function cannot tell. */
+  /** Whether one request may have several groups; true if the function cannot tell. */
   default boolean joinsGroups() {
     return false;
   }
 
-  /** The most rows of a batch: without columns they have no bytes that would bound them. */
+  /** Returns the most rows of a batch; a limit of bytes does not bound rows without columns. */
   default int mostRows() {
     return 1 << 24;
   }
 
-  /** Whether its batches count with what Spark's operators take, so that it fails where memory is short. */
+  /** Whether a task fails if Spark has no memory for its batches; else they are sent one by one. */
   boolean needsMemory();
 
   /**
-   * What a function that shmring.spark.through() made says of itself: in its name.
+   * Describes a call of a sidecar, as shmring.spark.through() has put it into the function's name.
    *
-   * @param timeout in seconds, as all times that users give
-   * @param replySlots 0 if they gave none
+   * @param timeout seconds to wait for an answer
+   * @param connectTimeout seconds to wait for the sidecar
+   * @param replySlots slots of the reply ring; 0 if the user set none
    */
   public record SidecarCall(
       String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
       implements Call {
-    /** A batch takes at most one such part of a ring, so that others' find room beside it. */
+    /**
+     * Divisor of a ring's size that gives the most bytes of a batch: other tasks need room, too.
+     */
     static final int PART = 8;
 
     private static final String BEGINS = "shmring.through";
     private static final ObjectMapper JSON =
         JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
 
-    /** Empty if it is somebody else's function. */
+    /** Returns the call in a function's name; empty if shmring.spark.through() has not made it. */
     public static Optional<SidecarCall> of(PythonUDF function) {
       String name = function.name();
       if (!name.startsWith(BEGINS)) {
@@ -103,13 +111,16 @@ public sealed interface Call extends Serializable {
       }
     }
 
-    /** What stands in a text from the first call on: that, and what follows it. */
+    /**
+     * Returns a parser of a text, placed at the first call in it; what follows the call stays
+     * unread.
+     */
     public static JsonParser in(String text) throws IOException {
       int at = text.indexOf(BEGINS);
       return JSON.createParser(at < 0 ? "" : text.substring(at + BEGINS.length()));
     }
 
-    /** The call that stands there: functions.py's options, by their names. */
+    /** Reads a call: the options that functions.py has written, by their names. */
     public static SidecarCall read(JsonParser words) throws IOException {
       JsonNode call = JSON.readTree(words);
       if (call == null) {
@@ -133,7 +144,7 @@ public sealed interface Call extends Serializable {
     }
 
     private static boolean isTime(JsonNode value) {
-      return value.isNumber() && value.doubleValue() >= 0; // never of NaN
+      return value.isNumber() && value.doubleValue() >= 0; // false for NaN
     }
 
     @Override
@@ -141,7 +152,7 @@ public sealed interface Call extends Serializable {
       return sidecar;
     }
 
-    /** Of a plan's nodes. */
+    /** Returns the name of the call's nodes in a plan. */
     public String nodeName() {
       return "Sidecar " + sidecar;
     }
@@ -165,14 +176,16 @@ public sealed interface Call extends Serializable {
   }
 
   /**
-   * Functions of Spark's own Python workers, and all that a task tells such a worker of them.
+   * Describes functions of Spark's own Python workers, and all that a task tells a worker about
+   * them.
    *
    * @param evalType one of Spark's PythonEvalType
-   * @param schema of the batches as Spark's own node sends them
-   * @param conf what of the session's settings the worker is told
-   * @param cutRows of a UDTF's batches when its node was made; 0: as the task says
-   * @param artifacts of Spark Connect, by their uuid
-   * @param udtf if it is one, which is alone then
+   * @param schema schema of the batches as Spark's own node sends them
+   * @param conf the session's settings that the worker is told
+   * @param cutRows interval in rows at which a UDTF's batches end, set when its node was made; 0 if
+   *     only the task's settings bound batches
+   * @param artifacts the uuid of the query's artifacts in Spark Connect, if it has some
+   * @param udtf the UDTF, if the call is one; it is the only function then
    */
   public record PythonCall(
       Seq<Tuple2<ChainedPythonFunctions, Object>> functions,
@@ -184,7 +197,7 @@ public sealed interface Call extends Serializable {
       Option<String> artifacts,
       Option<PythonUDTF> udtf)
       implements Call {
-    /** The daemon of the workers that know of rings. */
+    /** Python module of the daemon whose workers can use rings. */
     public static final String DAEMON = "shmring.spark.daemon";
 
     // CHANGE: a new kind of Python function
@@ -196,7 +209,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
             PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF());
 
-    // Their batches have a column for each of the frame's.
+    // Functions of groups whose batches have one column for each column of the frame.
     private static final Set<Integer> PANDAS_GROUPS =
         Set.of(
             PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
@@ -217,7 +230,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_SCALAR_ARROW_UDF(),
             PythonEvalType.SQL_ARROW_BATCHED_UDF());
 
-    // 4.1 has not the iterators' two, and no name for them.
+    // Spark 4.1 lacks the two types of iterators, and their names.
     private static final Set<Integer> AGGREGATES =
         Set.of(
             PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
@@ -242,10 +255,14 @@ public sealed interface Call extends Serializable {
           .anyMatch(kind -> kind.contains(evalType));
     }
 
-    // The worker looks no further ahead: a function that stops early has computed little in vain.
+    // Requests under way at a time: few, so that a function that stops early has computed little in
+    // vain.
     private static final int IN_FLIGHT = 4;
 
-    /** "off": workers convert data as Spark does; src/shmring/spark/conversions reads it. */
+    /**
+     * Setting: "off" lets workers convert data as Spark does. src/shmring/spark/conversions reads
+     * it.
+     */
     private static final String CONVERSIONS = "spark.shmring.conversions";
 
     /** Returns the session's settings that a worker is told. */
@@ -257,13 +274,14 @@ public sealed interface Call extends Serializable {
           : told;
     }
 
-    /** What the worker is told of the bounds of windows. */
+    /** Key of the worker's settings that says which functions get the bounds of their windows. */
     private static final String WINDOWS = "window_bound_types";
 
     /**
-     * The same functions over windows, whose bounds go before what they take: two columns a frame.
+     * Returns the same functions over windows: the bounds, two columns for each frame, are sent
+     * before the functions' arguments.
      *
-     * @param places of each function's frame; -1: all of its partition, without bounds
+     * @param places place of each function's frame; -1 for a whole partition, which has no bounds
      */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public PythonCall ofWindows(int evalType, int[] places, int frames) {
@@ -294,7 +312,7 @@ public sealed interface Call extends Serializable {
           functions, evalType, arguments, schema, conf, cutRows, artifacts, udtf);
     }
 
-    /** What a function takes that has no name for it. */
+    /** Returns the metadata of an argument without a name. */
     public static EvalPythonExec.ArgumentMetadata taken(int place) {
       return new EvalPythonExec.ArgumentMetadata(place, Option.empty(), false);
     }
@@ -317,10 +335,12 @@ public sealed interface Call extends Serializable {
     @Override
     public long wholeBytes(SQLConf ofTask) {
       long set = ofTask.arrowMaxBytesPerBatch();
-      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // as Spark reads it
+      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // Spark's meaning of both
     }
 
-    /** Tasks of Spark's nodes of UDFs and of windows read what they tell the worker, and others not. */
+    /**
+     * Reads the worker's settings anew for UDFs and windows only, as the tasks of Spark's nodes do.
+     */
     @Override
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Call in(SQLConf ofTask) {
@@ -335,13 +355,13 @@ public sealed interface Call extends Serializable {
           isOfWindows ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
     }
 
-    /** Spark's own have no such bound. */
+    /** Bounds a batch only by the writer's limit, because Spark's own batches have no bound. */
     @Override
     public int mostRows() {
       return RootWriter.MOST_ROWS;
     }
 
-    /** Those of Spark's own functions do not count. */
+    /** Returns false: Spark's own nodes do not count the memory of batches either. */
     @Override
     public boolean needsMemory() {
       return false;
@@ -361,7 +381,7 @@ public sealed interface Call extends Serializable {
           || isOfCogroups();
     }
 
-    /** Whether each batch has one answer, which comes in order. */
+    /** Whether each batch gets one answer, in the order of the batches. */
     boolean answersEachBatch() {
       return SCALARS.contains(evalType);
     }
@@ -371,12 +391,14 @@ public sealed interface Call extends Serializable {
       return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
     }
 
-    /** Whether answers have all columns as the fields of one. */
+    /** Whether answers have one column, whose fields are all columns. */
     boolean givesStruct() {
       return isOfFrames() || udtf.isDefined();
     }
 
-    /** Whether several answers may come as one: Spark makes them of values, not by request. */
+    /**
+     * Whether several answers may come as one message: Spark makes them of values, not by request.
+     */
     boolean comesTogether() {
       return evalType != PythonEvalType.SQL_ARROW_UDTF()
           && !isOfFrames()
@@ -393,7 +415,7 @@ public sealed interface Call extends Serializable {
       return COGROUPS.contains(evalType);
     }
 
-    /** Whether a function takes all batches, and gives as many rows as these have. */
+    /** Whether a function takes an iterator of all batches, and gives as many rows as they have. */
     public boolean isIterator() {
       return ITERATORS.contains(evalType);
     }

@@ -21,11 +21,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The clients of this executor that no task uses just now, and the rings of its Python workers. One
- * client is kept from task to task, as its reply ring costs up to 10 ms and 20 MB of fresh pages; there
- * are never more than tasks at one time. A client whose sidecar has gone, or that nobody has wanted for
- * a while, goes too; where memory is wanted, of whichever sidecar, the one that has waited longest goes
- * first.
+ * Keeps this executor's idle clients, and the rings of its Python workers. A client is kept from
+ * task to task because its reply ring costs up to 10 ms and 20 MB of fresh pages; there are never
+ * more clients than tasks at one time. A client is closed if its sidecar has gone, or if no task
+ * has used it for a while. If a client needs memory, the client that was idle longest is closed
+ * first, whatever its sidecar.
  */
 final class Clients {
   private static final long LOOK_MILLIS = 500;
@@ -37,7 +37,7 @@ final class Clients {
     }
   }
 
-  private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // the last that came first
+  private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // the last one given back first
   private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
 
   static {
@@ -60,7 +60,7 @@ final class Clients {
 
   private Clients() {}
 
-  /** A client that this task has for itself until it gives that back. */
+  /** Returns a client for the use of one task, until the task gives the client back. */
   static SidecarClient borrow(SidecarCall call, Runnable taskCheck)
       throws InterruptedException {
     for (Optional<SidecarClient> found = take(call); found.isPresent(); found = take(call)) {
@@ -73,7 +73,7 @@ final class Clients {
         call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), taskCheck);
   }
 
-  /** Gives back the memory of the client that nobody has wanted for longest. */
+  /** Closes the client that was idle longest, for its memory; returns false if there is none. */
   private static boolean closeOldest() {
     Optional<Idle> oldest;
     synchronized (Clients.class) {
@@ -94,7 +94,7 @@ final class Clients {
     return found.map(Idle::client);
   }
 
-  /** Keeps a client for the next task, or closes one with requests under way: their answers are late. */
+  /** Keeps a client for the next task, or closes it if answers to its requests may still come. */
   static void giveBack(SidecarCall call, SidecarClient client) {
     if (!client.isReusable()) {
       client.close();
@@ -107,7 +107,7 @@ final class Clients {
   }
 
   private static void closeUnwanted() {
-    boolean all = SidecarClient.isMemoryShort(); // another process may wait for it
+    boolean all = SidecarClient.isMemoryShort(); // another process may wait for memory
     closeAll(idle -> all || idle.isUnwanted());
   }
 
@@ -123,7 +123,8 @@ final class Clients {
   // --- rings of this executor's Python workers, which Spark uses for task after task ------------
 
   /**
-   * Returns the rings of a worker, new ones if it has none or they are small; empty if none can be made.
+   * Returns the rings of a worker, new ones if it has none or too small ones; empty if none can be
+   * made.
    *
    * @param bytes the bytes of a request
    */
@@ -137,7 +138,8 @@ final class Clients {
         String folder = SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].toString();
         try {
           rings = WorkerRings.make(bytes, Path.of(folder));
-        } catch (RingException | LinkageError error) { // no JVM may write the library to a file
+        // LinkageError: the library cannot be written to a file, or cannot be loaded from it.
+        } catch (RingException | LinkageError error) {
           withoutRings(error.getMessage());
           return Optional.empty();
         }
@@ -157,7 +159,7 @@ final class Clients {
     }
   }
 
-  /** Those whose worker Spark has given up. */
+  /** Closes the rings of workers that Spark has closed. */
   private static void closeUnusedRings() {
     synchronized (RINGS) {
       for (PythonWorker worker : List.copyOf(RINGS.keySet())) {
@@ -168,7 +170,9 @@ final class Clients {
     }
   }
 
-  /** The process ends while tasks may still use the rings: only files that no worker has removed go. */
+  /**
+   * Removes ring files that no worker has removed. Tasks may still use the rings as the JVM ends.
+   */
   private static void unlinkAllRings() {
     synchronized (RINGS) {
       RINGS.values().forEach(WorkerRings::unlink);

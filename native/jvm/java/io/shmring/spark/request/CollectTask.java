@@ -32,15 +32,16 @@ import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Collects a task's rows for the driver's Python, as the batches that Spark's own task would send. The
- * first few stay in the task's result, as Spark's do. If there are more, all are written into one of the
- * driver's files, as an Arrow stream. If that fails, what comes then is in the result again.
+ * Collects a task's rows for the driver's Python, as the batches that Spark's own task would send.
+ * A few batches stay in the task's result, as in Spark. If there are more, all are written into one
+ * of the driver's files, as an Arrow stream. If a write fails, later batches are in the result
+ * again.
  *
  * @param <T> rows, or batches of columns
- * @param columns of the rows
- * @param schema of the batches, as an IPC message
- * @param batchRows rows of a batch; 0 or less: all
- * @param inlineBytes of batches that stay in the task's result
+ * @param columns names and types of the rows' columns
+ * @param schema schema of the batches, as an IPC message
+ * @param batchRows rows of a batch; 0 or less for all rows
+ * @param inlineBytes most bytes of batches that stay in the task's result
  */
 public record CollectTask<T>(
     Source<T> source,
@@ -67,14 +68,14 @@ public record CollectTask<T>(
   }
 
   /**
-   * Says what a task has collected: how much, and which part of a file comes before the batches in its
-   * result.
+   * Describes what a task has collected: its size, and the part of a file that comes before the
+   * batches in the task's result.
    *
-   * @param bytes of all batches
-   * @param stage to be cancelled if these are too many
+   * @param bytes bytes of all batches
+   * @param stage stage to cancel if the bytes are too many
    * @param file number of the file
-   * @param place begin of the part
-   * @param length bytes of the part; 0: there is none
+   * @param place offset of the part in the file
+   * @param length bytes of the part; 0 if there is none
    */
   public record Head(long bytes, int stage, int file, long place, long length) {
     private static final int BYTES = 3 * Long.BYTES + 2 * Integer.BYTES;
@@ -125,11 +126,11 @@ public record CollectTask<T>(
   private final class Part implements AutoCloseable {
     private final TaskContext context;
     private final List<byte[]> inResult = new ArrayList<>();
-    private Optional<FileChannel> file = Optional.empty(); // open, and written to
-    private boolean tried; // to open it
-    private long bytes; // of all batches
-    private long begin; // of the stream in the file
-    private long end; // of its last whole batch
+    private Optional<FileChannel> file = Optional.empty(); // the file, while it is written to
+    private boolean tried; // whether the file was to be opened
+    private long bytes; // bytes of all batches
+    private long begin; // offset of the stream in the file
+    private long end; // end of the last whole batch in the file
 
     Part(TaskContext context) {
       this.context = context;
@@ -144,7 +145,7 @@ public record CollectTask<T>(
       Step step = channel -> MessageSerializer.serialize(new WriteChannel(channel), batch);
       long more = batch.computeBodyLength();
       if (bytes + more > files.mostBytes()) {
-        bytes += more; // without writing them: the part has no room for more
+        bytes += more; // counted, not written: the part is past its limit
         return;
       }
       if (bytes + more > inlineBytes && !tried) {
@@ -181,7 +182,7 @@ public record CollectTask<T>(
       try {
         step.writeTo(file.get());
         end = file.get().position();
-        bytes = end - begin; // nothing is in the result
+        bytes = end - begin; // all batches are in the file
         return true;
       } catch (ClosedByInterruptException killed) {
         throw killed;
@@ -214,8 +215,9 @@ public record CollectTask<T>(
     private final BufferAllocator allocator;
     private final List<VectorSchemaRoot> all = new ArrayList<>();
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-    private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // generated code writes into them
-    private Optional<RootWriter> last = Optional.empty(); // made
+    // Generated code fills them already.
+    private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
+    private Optional<RootWriter> last = Optional.empty(); // the writer made last
 
     Pool(Schema schema, BufferAllocator allocator) {
       this.schema = schema;
@@ -234,7 +236,7 @@ public record CollectTask<T>(
 
     private Vectors empty() {
       Vectors vectors = free.isEmpty() ? made() : free.pop();
-      vectors.writer().reset(Long.MAX_VALUE / 2); // no limit of bytes, and twice that is a number
+      vectors.writer().reset(Long.MAX_VALUE / 2); // no limit of bytes; twice this does not overflow
       return vectors;
     }
 

@@ -5,7 +5,7 @@ import io.shmring.spark.columns.RootWriter;
 import java.util.Iterator;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Batches of columns, which are cut or put together to others without becoming rows. */
+/** Copies columns into batches of other sizes, without turning them into rows. */
 final class ColumnInput extends Batches.Input {
   private final Iterator<ColumnarBatch> batches;
   private final BatchSizes sizes = new BatchSizes();
@@ -41,7 +41,7 @@ final class ColumnInput extends Batches.Input {
       if (fitting == 0 && writer.rows() > 0) {
         break;
       }
-      int count = Math.max(1, fitting); // a row that is too large goes alone
+      int count = Math.max(1, fitting); // a row that is too large is a batch of its own
       if (writer.mayBeWhole(sizes.bytes(position, count))) {
         count = 1;
       }

@@ -13,8 +13,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Results of UDFs beside the columns of their rows, which stay in vectors; once these would take too much
- * memory, beside rows, which wait in Spark's queue.
+ * Joins results of UDFs with their input. Input columns stay in vectors until the results come;
+ * once the vectors would take too much memory, input rows wait in Spark's queue instead.
  */
 public final class ColumnsThenRows implements AnswerHandler {
   private final StructType types;
@@ -27,7 +27,7 @@ public final class ColumnsThenRows implements AnswerHandler {
    * @param rows types of the child's columns
    * @param results types of the UDFs' results
    * @param isOfSidecar whether a sidecar answers, and not a Python worker of Spark's
-   * @param overRows makes what joins results with waiting rows
+   * @param overRows maker of the handler that joins results with waiting rows
    */
   public ColumnsThenRows(
       StructType rows,
@@ -45,7 +45,7 @@ public final class ColumnsThenRows implements AnswerHandler {
     return Optional.of(rows.get());
   }
 
-  /** The handler of the oldest request, or of the next one if none is under way. */
+  /** Returns the handler of the oldest request, or of the next one if none is under way. */
   private UdfAnswers now() {
     return rows.isPresent() && underWay == 0 ? rows.get() : columns;
   }

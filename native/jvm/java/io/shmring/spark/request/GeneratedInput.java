@@ -6,12 +6,16 @@ import java.util.Iterator;
 import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
+/**
+ * Lets a stage's generated code write rows into batches, up to a limit at each call of its
+ * iterator.
+ */
 final class GeneratedInput extends Batches.Input {
   private final RowSink sink;
-  private final Iterator<InternalRow> stops; // of the code: the sink again and again
+  // Runs the code; gives the sink whenever the code stops.
+  private final Iterator<InternalRow> stops;
   private int batchRows;
-  private int taken; // rows of the writer that fill() has told of
+  private int taken; // rows in the writer that fill() has returned
   private boolean ended;
 
   GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
@@ -33,14 +37,14 @@ final class GeneratedInput extends Batches.Input {
     return sink.rows() > taken || sink.isFull();
   }
 
-  /** Lets the code run until the writer has enough rows, or is full, or all is written. */
+  /** Lets the code run until the writer has enough rows or is full, or all rows are written. */
   private void write(int enough, int mostRows) {
     sink.limit(enough, mostRows);
     while (!sink.isEnough() && !ended) {
       if (stops.hasNext()) {
         stops.next();
       } else {
-        ended = true; // its code must not run again
+        ended = true; // an iterator at its end must not run its code again
       }
     }
   }

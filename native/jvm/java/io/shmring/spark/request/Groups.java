@@ -18,25 +18,25 @@ import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Groups and cogroups of rows: what is sent of them. */
+/** Splits sorted rows into groups and cogroups, and projects them to the rows that are sent. */
 public final class Groups {
   private Groups() {}
 
   /**
-   * A child whose rows go in groups.
+   * Describes a child whose rows are sent in groups.
    *
-   * @param keys which the child's rows are sorted by
-   * @param output the child's
-   * @param columns what goes of a row
-   * @param sent the types of that
+   * @param keys keys by which the child's rows are sorted and grouped
+   * @param output the child's columns
+   * @param columns expressions that are sent of each row
+   * @param sent types of the rows that are sent
    */
   public record FrameSide(
       Seq<Expression> keys, Seq<Attribute> output, Seq<Expression> columns, StructType sent)
       implements Serializable {
     /**
-     * A child of which columns go as they are.
+     * Returns a side that sends some of the child's columns unchanged.
      *
-     * @param columns all of which are attributes
+     * @param columns attributes of the child
      */
     public static FrameSide of(
         Seq<Attribute> keys, Seq<Attribute> output, List<? extends Expression> columns) {
@@ -48,7 +48,9 @@ public final class Groups {
     }
 
     /**
-     * @param columns which Java need not know as expressions
+     * Returns the columns as a sequence of expressions.
+     *
+     * @param columns expressions, in a list of any type
      */
     public static Seq<Expression> expressions(List<?> columns) {
       return CollectionConverters.asScala(columns.stream().map(Expression.class::cast).toList())
@@ -56,7 +58,9 @@ public final class Groups {
     }
 
     /**
-     * @param columns all of which are attributes
+     * Returns the names and types of columns.
+     *
+     * @param columns attributes
      */
     public static StructType types(List<? extends Expression> columns) {
       StructType types = new StructType();
@@ -71,7 +75,7 @@ public final class Groups {
       return GroupedIterator.apply(CollectionConverters.asScala(rows), keys, output);
     }
 
-    /** The rows of this child and of another one, by the keys of both, which are attributes. */
+    /** Returns the rows of two children by their keys, which are attributes. */
     @SuppressWarnings("unchecked")
     Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> cogroups(
         java.util.Iterator<InternalRow> rows,
@@ -81,30 +85,30 @@ public final class Groups {
           groups(rows), right.groups(rightRows), (Seq<Attribute>) (Seq<?>) keys);
     }
 
-    /** Makes what goes of a row. */
+    /** Returns a projection to the rows that are sent. */
     UnsafeProjection projection() {
       return UnsafeProjection.create(columns, output);
     }
   }
 
   /**
-   * Sorted rows in frames: one of each group, or two of each cogroup. Each batch is of one frame, but
-   * where both sides of a cogroup go as lists.
+   * Writes sorted rows in frames: one for each group, two for each cogroup. A batch has rows of one
+   * frame, unless both sides of a cogroup are sent as lists.
    */
   public static final class FrameInput extends Batches.Input {
-    private final Iterator<? extends Product> groups; // a key, and the rows of each side
-    private final List<UnsafeProjection> sent; // of the sides
+    private final Iterator<? extends Product> groups; // pairs of a key and the rows of each side
+    private final List<UnsafeProjection> sent; // projection of each side
     private final BiFunction<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> begun;
     private final boolean isWhole;
     private Product group;
-    private int side; // whose rows are next
-    private Batches.Input rows; // null where a frame begins
+    private int side; // number of the side that the next rows belong to
+    private Batches.Input rows; // rest of the current frame; null before a frame begins
 
     /**
      * @param children rows of one side, or of two
-     * @param begun gets the key of each group, and its rows, and gives what goes of a side
-     * @param isWhole whether a group, or cogroup, is one batch, however large; else batches are as large
-     *     as Spark's own
+     * @param begun function from each group's key and rows to the rows that are sent
+     * @param isWhole whether each group or cogroup is one batch, however large; else batches are as
+     *     large as Spark's own
      */
     public FrameInput(
         List<java.util.Iterator<InternalRow>> children,
@@ -131,9 +135,9 @@ public final class Groups {
       return side;
     }
 
-    /** Writes a batch without rows where a side has none. */
+    /** Writes rows of a frame; a side without rows gets an empty batch. */
     @Override
-    @SuppressWarnings("unchecked") // what stands behind the key
+    @SuppressWarnings("unchecked") // elements behind the key are iterators of rows
     int fill(RootWriter writer, int mostRows) {
       if (rows == null) {
         if (side == 0) {

@@ -30,7 +30,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Where the answer's columns come instead of those that went: those of a sidecar's function. */
+/** Handles answers of a sidecar's function, whose columns replace the columns that were sent. */
 public class MapAnswers implements AnswerHandler, OfRows {
   private final String method;
   private final ColumnMapping mapping;
@@ -39,12 +39,12 @@ public class MapAnswers implements AnswerHandler, OfRows {
   private final ColumnRows rows;
   private final OfRows send;
   final NullCheck nulls;
-  private int[] places = {}; // of the output's columns, in the answers that come now
+  private int[] places = {}; // places of the output's columns in the current answers
 
   /**
-   * @param method of Spark's that the user called, for the text of an error
-   * @param mapping how answers' columns become those of the output
-   * @param input what goes, where that is rows
+   * @param method name of the method that the user called, for the text of an error
+   * @param mapping how the columns of answers become the columns of the output
+   * @param input types of the rows that are sent, if rows are sent and not columns
    */
   public MapAnswers(String method, ColumnMapping mapping, StructType output, StructType input) {
     this(method, mapping, output, OfRows.unsafe(input));
@@ -115,12 +115,14 @@ public class MapAnswers implements AnswerHandler, OfRows {
   }
 
   /**
-   * Those of Spark's own functions, whose types Spark does not compare with the declared ones: it fails,
-   * or does not, when it reads a value. Which answers are of which batch only the function knows.
+   * Handles answers of Spark's own Python functions. Spark does not compare their types with the
+   * declared ones: Spark fails, or does not, when it reads a value. Only the function knows which
+   * answers belong to which batch.
    */
   public static class OfPython extends MapAnswers {
-    private boolean isTyped; // what comes now is of the declared types
-    private boolean isDeclared; // and has nulls only where they may be
+    private boolean isTyped; // whether the current answers have the declared types
+    // Whether the piece is typed, and has nulls only in nullable columns.
+    private boolean isDeclared;
 
     public OfPython(StructType output, StructType input) {
       this(output, OfRows.unsafe(input));
@@ -148,7 +150,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
       return Optional.empty();
     }
 
-    /** Those that are not as declared are read as Spark reads them, with its errors. */
+    /** Reads a piece that differs from the declared types as Spark does, with Spark's errors. */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot piece) {
       if (isDeclared) {
@@ -159,31 +161,32 @@ public class MapAnswers implements AnswerHandler, OfRows {
               .map(ArrowColumnVector::new)
               .toArray(ColumnVector[]::new);
       ColumnVector[] taken = new ColumnVector[output.size()];
-      Arrays.setAll(taken, i -> all[i]); // which says which one is not there
+      Arrays.setAll(taken, i -> all[i]); // the index error names a column that is missing
       return new ColumnarBatch(taken, piece.getRowCount());
     }
   }
 
   /**
-   * Those of a UDTF, to which computed arguments go. As with Spark's own node, the rows of each batch
-   * stand beside the next row that waits, or, if none waits, beside the last one.
+   * Handles answers of a UDTF, which gets computed arguments. As in Spark's own node, the result
+   * rows of each batch stand beside the next input row that waits or, if none waits, beside the
+   * last one.
    */
   public static final class OfUdtf extends OfPython {
     private final UnsafeProjection kept;
     private final UnsafeProjection output;
     private final HybridRowQueue rows;
     private final JoinedRow joined = new JoinedRow();
-    private long waiting; // so many of them
-    private int[] batches; // the rows of each
-    private InternalRow[] left; // what these stand beside
-    private InternalRow last; // of that
-    private int batch; // of the row that was given last
-    private int rest; // of its rows
+    private long waiting; // number of input rows that wait in the queue
+    private int[] batches; // number of result rows of each batch in the current piece
+    private InternalRow[] left; // for each batch, the input row beside its results
+    private InternalRow last; // the input row taken from the queue last
+    private int batch; // index of the batch whose result row was given last
+    private int rest; // result rows of this batch that were not given yet
 
     /**
-     * @param arguments that are computed from the input's attributes
+     * @param arguments the UDTF's arguments, computed from the input's attributes
      * @param input the child's output
-     * @param kept which of that stand beside the results
+     * @param kept the input's columns that stand beside the results
      */
     public OfUdtf(
         Seq<Expression> arguments,
@@ -225,7 +228,9 @@ public class MapAnswers implements AnswerHandler, OfRows {
       }
     }
 
-    /** Of a partition without rows it fails as Spark does. */
+    /**
+     * Fails as Spark does if the partition had no input rows, so that results stand beside none.
+     */
     @Override
     public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {
       batch = -1;

@@ -40,9 +40,10 @@ import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's own way to run functions in a Python worker, but that batches go over rings: Spark finds the
- * worker, tells it the functions and the task, hears its errors, times and accumulators, and takes it
- * back or ends it. Instead of the batches the worker is told of the rings; spark/exchange.py reads it.
+ * Runs functions in one of Spark's Python workers, with batches over rings. Spark finds the worker,
+ * sends it the functions and the task, receives its errors, times and accumulators, and takes it
+ * back or ends it. Instead of batches the worker gets the paths of the rings, which
+ * spark/exchange.py reads.
  */
 final class PythonRun implements WorkerClient.Control {
   // An Arrow stream begins with ff ff ff ff.
@@ -55,12 +56,13 @@ final class PythonRun implements WorkerClient.Control {
   private static final String LACKS_SHMRING =
       "the executors' Python (%s) lacks shmring, or has an old one: install the driver's version"
           + " there, or set spark.shmring.functions to off";
-  private static final Set<String> LACKING = ConcurrentHashMap.newKeySet(); // Pythons of this host
+  // Paths of this host's Pythons that lack shmring.
+  private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
   private static final String SPARKS_DAEMON = "pyspark.daemon";
   private static final String CANNOT_ATTACH = "a worker cannot attach to its rings"; // exchange.py
   private static final AtomicLong STREAMS = new AtomicLong();
 
-  // Frames have no names of arguments: 4.1 leaves out even that, and wants a profiler.
+  // Functions of frames are written without names of arguments. Spark 4.1 also takes a profiler.
   private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
   private static final Method WRITE_UDFS_OF_FRAMES = writer(int[][].class);
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
@@ -69,15 +71,17 @@ final class PythonRun implements WorkerClient.Control {
   private final TaskContext context;
   private final long bytes;
   private final boolean wantsRings;
-  private boolean usesRings; // if some can be made
+  private boolean usesRings; // whether batches go over rings if some can be made
   private final long stream = STREAMS.incrementAndGet();
   private Optional<WorkerRings> rings = Optional.empty();
   private Predicate<DataOutputStream> batches; // writes the next one to the socket, without rings
   private boolean isRefused;
   private PythonWorker worker;
   private DataInputStream socket;
-  private Iterator<byte[]> reader; // Spark's own: of no data, but of errors and of the end
-  private boolean isAtEnd; // the worker was given back
+  // Spark's reader of the worker's socket; it yields no batches, only errors and the end of the
+  // task.
+  private Iterator<byte[]> reader;
+  private boolean isAtEnd; // whether the worker was given back
 
   /**
    * @param bytes the bytes of a request
@@ -90,7 +94,7 @@ final class PythonRun implements WorkerClient.Control {
     this.wantsRings = wantsRings;
   }
 
-  /** The number of the batches' stream. */
+  /** Returns the number of the task's stream, which is in the head of each of its messages. */
   long stream() {
     return stream;
   }
@@ -149,12 +153,14 @@ final class PythonRun implements WorkerClient.Control {
     this.batches = batches;
   }
 
-  /** What the worker answers on its socket. */
+  /** Returns the stream of the worker's answers on its socket. */
   DataInputStream socket() {
     return socket;
   }
 
-  /** Waits until the worker answers; returns false if it has ended, or raised, instead. */
+  /**
+   * Waits for the worker's first answer; returns false if the worker has ended, or raised, instead.
+   */
   boolean hasStarted() {
     try {
       socket.mark(Integer.BYTES);
@@ -162,7 +168,7 @@ final class PythonRun implements WorkerClient.Control {
         return true;
       }
       socket.reset();
-    } catch (IOException error) { // the reader tells why
+    } catch (IOException error) { // Spark's reader raises the cause
     }
     return false;
   }
@@ -170,10 +176,10 @@ final class PythonRun implements WorkerClient.Control {
   @Override
   public boolean isHeard() {
     try {
-      worker.selector().selectedKeys().clear(); // else the key says what it said before
+      worker.selector().selectedKeys().clear(); // a selected key keeps its old state otherwise
       return socket.available() > 0
           || worker.selector().selectNow() > 0 && worker.selectionKey().isReadable();
-    } catch (IOException | RuntimeException error) { // it was closed: reading tells why
+    } catch (IOException | RuntimeException error) { // closed socket: a read raises the cause
       return true;
     }
   }
@@ -185,7 +191,9 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   // CHANGE: a new version of Spark
-  /** Spark's runner that is the same in 4.1 to 4.3, with what its runner of Arrow functions says. */
+  /**
+   * Extends the base of Spark's runners, the same in 4.1 to 4.3, by what its Arrow runner sends.
+   */
   private final class Runner extends BasePythonUDFRunner {
     Runner() {
       super(
@@ -194,7 +202,8 @@ final class PythonRun implements WorkerClient.Control {
           new int[call.arguments().length][0],
           Map$.MODULE$.empty(),
           call.artifacts(),
-          Option.empty()); // of a session whose workers write logs: PythonCalls.objection()
+          // No session uuid: PythonCalls.objection() refuses workers that write logs.
+          Option.empty());
     }
 
     String python() {
@@ -202,8 +211,8 @@ final class PythonRun implements WorkerClient.Control {
     }
 
     /**
-     * Ends the worker of a task that was killed if its function computes for longer than Spark lets it:
-     * Spark's own monitor does so only while the task waits for it.
+     * Ends the worker of a killed task if its function computes for longer than Spark allows:
+     * Spark's own monitor ends a worker only while the task waits for the monitor.
      */
     void endIfKilled() {
       if (worker == null || isAtEnd || !context.isInterrupted()) {
@@ -224,26 +233,26 @@ final class PythonRun implements WorkerClient.Control {
     }
 
     /**
-     * The daemon whose workers know of rings: those of Spark's own functions come from its own. Scala
-     * gives this private value of the class a public method, with this name in 4.1 to 4.3.
+     * Returns the module of the daemon that starts the worker: shmring's if rings are used, else
+     * Spark's. Scala gives this private value of the class a public method, so named in 4.1 to 4.3.
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
       return usesRings ? Call.PythonCall.DAEMON : SPARKS_DAEMON;
     }
 
-    /** No thread of its own writes: there are no batches to write. Since 4.3. */
+    /** Returns false: no thread has to write batches to the socket. Called since Spark 4.3. */
     public boolean pipelinedEnabled() {
       return false;
     }
 
-    /** Since 4.2; before, it is a part of the command. */
+    /** Returns the worker's settings; called since Spark 4.2, and part of the command before. */
     public Map<String, String> runnerConf() {
       return call.conf();
     }
 
     // CHANGE: a new kind of Python function
-    /** As Spark's own runner of functions with named arguments has it, since 4.2. */
+    /** Returns the same settings as Spark's runner of functions with named arguments; since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();
@@ -257,7 +266,7 @@ final class PythonRun implements WorkerClient.Control {
           : none;
     }
 
-    /** Where the arguments stand that are tables. */
+    /** Returns the places of the arguments that are tables. */
     private IntStream tables() {
       return Arrays.stream(call.arguments()[0])
           .filter(EvalPythonExec.ArgumentMetadata::isTableArg)
@@ -376,7 +385,7 @@ final class PythonRun implements WorkerClient.Control {
         } catch (IOException error) {
           throw new UncheckedIOException(error);
         }
-        return false; // there is no more
+        return false; // the paths are the only input on the socket
       }
     }
   }

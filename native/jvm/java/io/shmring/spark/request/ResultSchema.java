@@ -26,23 +26,26 @@ import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: a new type between Spark and Arrow
 /**
- * Whether a sidecar's answers are what Spark's function was declared with: a column of another type
- * would be read by its address.
+ * Checks that a sidecar's answers have the columns that Spark's function was declared with: Spark
+ * would read the memory of a column of another type as if it had the declared one.
  */
 public final class ResultSchema {
   private static final int DECIMAL_BITS = 128;
 
   private ResultSchema() {}
 
-  /** Why Spark cannot take such columns, or would take one for another; empty: it can. */
+  /**
+   * Returns why Spark cannot take these columns, or would mix two up; empty if it can take them.
+   */
   static Optional<String> difference(Schema got, StructType expected) {
     return difference(got.getFields(), expected.fields(), ColumnMapping.BY_PLACE);
   }
 
   /**
-   * Why Spark cannot take these columns, each as the declared one at its place.
+   * Returns why Spark cannot take these columns, each as the declared one at its place; empty if it
+   * can.
    *
-   * @param mapping how fields inside them are told apart
+   * @param mapping how the fields of structs are assigned
    */
   static Optional<String> difference(List<Field> got, StructField[] fields, ColumnMapping mapping) {
     for (int i = 0; i < fields.length; i++) {
@@ -57,7 +60,7 @@ public final class ResultSchema {
     return Optional.empty();
   }
 
-  /** Raises Spark's own error if there is a type that Spark reads as none of its own. */
+  /** Raises Spark's own error if a column has a type that Spark cannot read. */
   static void requireReadable(Schema got) {
     got.getFields().forEach(ArrowUtils::fromArrowField);
   }
@@ -66,7 +69,7 @@ public final class ResultSchema {
     return fields.stream().map(Field::getName).toList();
   }
 
-  /** An answer's columns as they stand in an error. */
+  /** Returns an answer's columns as an error shows them. */
   static String inWords(Schema got) {
     String columns =
         got.getFields().stream()
@@ -75,14 +78,14 @@ public final class ResultSchema {
     return columns.isEmpty() ? "none" : columns;
   }
 
-  /** A schema as one writes it for Spark. */
+  /** Returns a schema in Spark's notation. */
   static String inWords(StructType expected) {
     return Arrays.stream(expected.fields())
         .map(field -> field.name() + " " + field.dataType().simpleString())
         .collect(Collectors.joining(", "));
   }
 
-  /** Whether Spark reads such a column as this type, without losing anything. */
+  /** Whether Spark reads a column of this field as the expected type, without loss. */
   private static boolean isTakenFor(Field got, DataType expected, ColumnMapping mapping) {
     ArrowType type = got.getType();
     List<Field> children = got.getChildren();
@@ -125,7 +128,7 @@ public final class ResultSchema {
     return type.equals(new SparkTypes("UTC", false).arrow(expected));
   }
 
-  /** Spark's name for its type, or Arrow's where Spark has none that it would be taken for. */
+  /** Returns Spark's name of a field's type, or Arrow's if Spark has no type for it. */
   private static String typeName(Field field) {
     try {
       DataType type = ArrowUtils.fromArrowField(field);
@@ -133,19 +136,19 @@ public final class ResultSchema {
         return type.simpleString();
       }
     } catch (RuntimeException error) {
-      // Spark has none
+      // Spark has no such type: Arrow's name follows.
     }
     return field.toString().substring((field.getName() + ": ").length());
   }
 
-  /** Which of an answer's columns become which of the declared ones: what Spark's method does. */
+  /** Assigns an answer's columns to the declared ones, as Spark's method of that kind does. */
   public enum ColumnMapping {
     BY_PLACE,
     BY_NAME,
-    /** Names are looked at, and none is moved. */
+    /** Columns must have the declared names, at the declared places. */
     BY_BOTH;
 
-    /** Of the fields of a struct. */
+    /** Returns the mapping of a struct's fields. */
     ColumnMapping inside() {
       return this == BY_PLACE ? BY_PLACE : BY_BOTH;
     }
@@ -157,14 +160,16 @@ public final class ResultSchema {
       return areKnown && (this == BY_NAME || areInPlace(got, wanted));
     }
 
-    /** Another name means nothing to Spark, as long as it is not that of another column. */
+    /**
+     * Whether each column is at its place; an unknown name is fine, another column's name is not.
+     */
     private static boolean areInPlace(List<String> got, List<String> wanted) {
       return got.size() == wanted.size()
           && IntStream.range(0, got.size())
               .noneMatch(i -> !got.get(i).equals(wanted.get(i)) && got.contains(wanted.get(i)));
     }
 
-    /** Where each declared column stands in an answer to which there was no objection. */
+    /** Returns the place of each declared column in an answer that {@link #takes} has accepted. */
     int[] places(List<String> got, List<String> wanted) {
       return this == BY_NAME && !got.equals(wanted)
           ? wanted.stream().mapToInt(got::indexOf).toArray()
@@ -173,19 +178,19 @@ public final class ResultSchema {
   }
 
   /**
-   * Nulls in an answer where Spark's function was declared to give none. Spark does not look for
-   * them there: it would read whatever bytes stand in a null's place.
+   * Finds nulls in an answer where Spark's function was declared to give none. Spark does not look
+   * for nulls there: it would read the undefined bytes in a null's place.
    */
   static final class NullCheck {
     private final StructField[] declared;
-    private final List<Field> fields; // of vectors of these
+    private final List<Field> fields; // Arrow fields of the declared columns
 
     NullCheck(StructType declared) {
       this.declared = declared.fields();
       this.fields = new SparkTypes("UTC", false).schema(declared).getFields();
     }
 
-    /** Why Spark cannot take these columns, as in "... answered [with a red one]"; empty: it can. */
+    /** Returns why Spark cannot take these columns, worded to follow "... answered", or empty. */
     Optional<String> objection(List<FieldVector> columns) {
       return IntStream.range(0, declared.length)
           .filter(i -> mayLack(columns.get(i), fields.get(i)))
@@ -200,13 +205,16 @@ public final class ResultSchema {
           : String.format("%s, which was declared without nulls", field.name());
     }
 
-    /** Whether there is such a null at all, even if it is in a part of a null. */
+    /**
+     * Whether there may be a forbidden null; it may also be inside a null value, where it is
+     * allowed.
+     */
     private static boolean mayLack(FieldVector vector, Field declared) {
       if (!declared.isNullable() && vector.getNullCount() > 0) {
         return true;
       }
       List<Field> parts = declared.getChildren();
-      List<FieldVector> children = vector.getChildrenFromFields(); // none, if all values are null
+      List<FieldVector> children = vector.getChildrenFromFields(); // empty if all values are null
       return IntStream.range(0, Math.min(parts.size(), children.size()))
           .anyMatch(i -> mayLack(children.get(i), parts.get(i)));
     }

@@ -15,10 +15,10 @@ import scala.collection.immutable.ListMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What each task of the operator is to do.
+ * Describes the work of each task of a node, which sends rows and gives answers.
  *
- * @param <T> what the child gives
- * @param <R> what this gives
+ * @param <T> the child's output: rows, or batches of columns
+ * @param <R> the node's output: rows, or batches of columns
  */
 public record SidecarTask<T, R>(
     Call call,
@@ -27,7 +27,7 @@ public record SidecarTask<T, R>(
     Output<R> output,
     Metrics metrics)
     implements Serializable {
-  /** What becomes of the answers. */
+  /** Turns a task's answers into the node's output. */
   @FunctionalInterface
   public interface Output<R> extends Serializable {
     java.util.Iterator<R> of(AnsweredBatches answers);
@@ -37,7 +37,7 @@ public record SidecarTask<T, R>(
     return (Function1<Iterator<T>, Iterator<R>> & Serializable) child -> over(List.of(child));
   }
 
-  /** The same of what two children give. */
+  /** Returns a function over the partitions of two children. */
   public Function2<Iterator<T>, Iterator<T>, Iterator<R>> overTwo() {
     return (Function2<Iterator<T>, Iterator<T>, Iterator<R>> & Serializable)
         (left, right) -> over(List.of(left, right));
@@ -52,10 +52,10 @@ public record SidecarTask<T, R>(
   }
 
   /**
-   * What the operator's tasks have done, for Spark's UI.
+   * Counts the work of a node's tasks, for Spark's UI.
    *
-   * @param all by the names that Spark finds them by, in the order in which its UI is to show them;
-   *     what Spark's own nodes of Python functions count too is shown by its words for it
+   * @param all metrics by their names for Spark, in the order in which its UI is to show them; a
+   *     metric that Spark's own nodes of Python functions also have is shown in Spark's words
    */
   public record Metrics(LinkedHashMap<String, SQLMetric> all) implements Serializable {
     private static final long UNSET = -1;
@@ -90,7 +90,7 @@ public record SidecarTask<T, R>(
       return ListMap.from(CollectionConverters.asScala(all));
     }
 
-    /** Spark's UI shows it while the task runs. */
+    /** Adds to a metric, which Spark's UI shows while the task runs. */
     void add(String name, long more) {
       all.get(name).add(more);
     }

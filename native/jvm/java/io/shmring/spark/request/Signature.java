@@ -19,12 +19,13 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 // CHANGE: a new kind of Python function
 /**
- * What a node's tasks send, and what they make of the answers.
+ * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *
- * @param sides of a cogroup; one of what is none
- * @param ofRows instead of the only side once {@link AnswerHandler#keepRows} was called; else none
- * @param types of what goes
- * @param answers for each task
+ * @param sides the inputs: one, or two for a cogroup
+ * @param ofRows the side that replaces the only one once {@link AnswerHandler#keepRows} was called;
+ *     empty if rows never have to wait
+ * @param types the mapping from Spark types to Arrow types
+ * @param answers maker of each task's answer handler
  * @param input how the children's rows become batches
  */
 public record Signature(
@@ -34,7 +35,7 @@ public record Signature(
     Answers answers,
     Batches.Input.Kind<InternalRow> input)
     implements Serializable {
-  /** All columns of such rows go. */
+  /** Returns a signature with one side, which sends all columns of its rows. */
   public static Signature of(
       StructType rows, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
     return of(List.of(Side.of(rows, Map.of())), types, answers, input);
@@ -45,98 +46,111 @@ public record Signature(
     return new Signature(sides, List.of(), types, answers, input);
   }
 
-  /** Types of what goes in a task with these settings. */
+  /** Maps Spark types to Arrow types under one task's settings. */
   @FunctionalInterface
   public interface Types extends Serializable {
     SparkTypes in(SQLConf ofTask);
 
-    /** Those of these settings, whatever a task's are. */
+    /** Returns the mapping under the settings given now, which a task's settings do not change. */
     static Types of(SQLConf now) {
       SparkTypes types = SparkTypes.of(now);
       return ofTask -> types;
     }
   }
 
-  /** What becomes of a task's answers. */
+  /** Makes the handler of one task's answers. */
   @FunctionalInterface
   public interface Answers extends Serializable {
     AnswerHandler begin(int partition);
   }
 
   /**
-   * What goes of a side's batches.
+   * Describes one input of a call: the columns written into vectors, and the columns sent of them.
    *
-   * @param written their columns
-   * @param places of those that go
-   * @param sent what these are in a request
-   * @param metadata of a request's schema: sidecars/wire.py says what it means
+   * @param written the columns of the vectors
+   * @param places places of the sent columns among the written ones
+   * @param sent names and types of the sent columns in a request
+   * @param metadata metadata of a request's schema; sidecars/wire.py says what it means
    */
   public record Side(
       StructType written, List<Integer> places, StructType sent, Map<String, String> metadata)
       implements Serializable {
-    /** All columns of such rows. */
+    /** Returns a side that sends all columns of its rows. */
     public static Side of(StructType rows, Map<String, String> metadata) {
       List<Integer> all = IntStream.range(0, rows.size()).boxed().toList();
       return new Side(rows, all, rows, metadata);
     }
   }
 
-  /** What is sent of rows. */
+  /** Projects an input row to the row that is sent. */
   @FunctionalInterface
   public interface OfRows {
-    /** What is sent of a row; it is good until the next call. */
+    /** Returns the row to send for an input row; the result is valid until the next call. */
     UnsafeRow send(InternalRow row);
 
-    /** Bytes of the last of these rows that stay here until its answer comes. */
+    /** Returns the bytes retained for the last projected row until its answer arrives. */
     default int kept() {
       return 0;
     }
 
-    /** Makes rows of these types what most of Spark's operators give already. */
+    /** Turns rows into UnsafeRows, which most of Spark's operators give already. */
     static OfRows unsafe(StructType types) {
       UnsafeProjection projection = UnsafeProjection.create(types);
       return row -> row instanceof UnsafeRow ready ? ready : projection.apply(row);
     }
   }
 
-  /** What comes of a task's requests, in order. */
+  /** Handles the answers to a task's requests, in the order of the requests. */
   public interface AnswerHandler {
-    /** This became a request, and keeps its values until that is answered. */
+    /** Takes notice of a request: its vectors keep their values until it is answered. */
     default void sent(Batches.Vectors vectors) {}
 
-    /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
+    /**
+     * Returns why an answer with these columns cannot be taken, worded to follow "... answered";
+     * empty if it can.
+     */
     Optional<String> objection(Schema got);
 
-    /** What comes now is so many batches of the function's, of so many rows. */
+    /**
+     * Takes notice of a piece of an answer before {@link #answered} does.
+     *
+     * @param batches number of rows of each of the function's batches in the piece
+     */
     default void begun(int[] batches) {}
 
-    /** A piece of the oldest request's answer has come; why it cannot be taken. */
+    /**
+     * Takes a piece of the oldest request's answer; returns why the piece cannot be taken, or
+     * empty.
+     */
     default Optional<String> answered(VectorSchemaRoot piece) {
       return Optional.empty();
     }
 
-    /** That piece, with such columns as {@link #objection} was asked about last. */
+    /** Returns the piece's columns, of the schema that {@link #objection} was asked about last. */
     default ColumnarBatch columns(VectorSchemaRoot piece) {
       return FlatColumn.batch(piece);
     }
 
     /**
-     * Lets the rows of all further requests wait in Spark's queue, as their columns have no room in
-     * memory, and returns what is sent of them; empty: no rows need to wait.
+     * Lets the rows of all further requests wait in Spark's queue, because their columns have no
+     * room in memory, and returns the projection of rows that are sent; empty if no rows need to
+     * wait.
      */
     default Optional<OfRows> keepRows() {
       return Optional.empty();
     }
 
-    /** Types of that piece's rows if it gives no columns; empty: it gives some. */
+    /** Returns the types of the piece's rows if it gives no columns; empty if it gives columns. */
     default Optional<StructType> onlyRows() {
       return Optional.empty();
     }
 
-    /** What makes Spark's rows of that piece's, in order; each is good until the next one. */
+    /**
+     * Returns a function from the piece's rows, in order, to Spark's; a row lasts until the next.
+     */
     Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece);
 
-    /** The oldest request's answer has no more pieces; why that cannot be. */
+    /** Ends the oldest request's answer; returns why it cannot end here, or empty. */
     default Optional<String> ended() {
       return Optional.empty();
     }

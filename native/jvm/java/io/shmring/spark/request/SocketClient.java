@@ -48,7 +48,7 @@ final class SocketClient implements PythonClient {
 
   private final PythonCall call;
   private final PythonRun run;
-  private final byte[] schema; // of a stream without batches
+  private final byte[] schema; // schema of a stream without batches
   private final BooleanSupplier sendsNext;
   private final Counters counters;
   private final BufferAllocator allocator;
@@ -56,8 +56,8 @@ final class SocketClient implements PythonClient {
   private final ArrayDeque<Request> unsent = new ArrayDeque<>();
   private final ArrayDeque<Request> unanswered = new ArrayDeque<>(); // each has one answer
   private Optional<ArrowStreamReader> answers = Optional.empty();
-  private boolean isOpen; // the stream that is being written
-  private boolean isAnswered; // the oldest request
+  private boolean isOpen; // whether a stream is being written
+  private boolean isAnswered; // whether the oldest request was answered
   private boolean over;
 
   /**
@@ -93,7 +93,7 @@ final class SocketClient implements PythonClient {
     counters.add("requestBytes", batch.length());
   }
 
-  /** Spark asks for batches itself. */
+  /** Returns false: Spark asks for batches itself. */
   @Override
   public boolean wantsMore(int most) {
     return false;

@@ -26,19 +26,20 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Results of UDFs: as many as rows, which wait here for them, and stand before them. */
+/** Joins results of UDFs with their input rows, which wait for them; each row has one result. */
 public abstract class UdfAnswers implements AnswerHandler {
   private final StructType results;
   private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
-  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // by request
-  private int answered; // of the oldest request
+  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // vectors of each request
+  private int answered; // number of answered rows of the oldest request
 
   /**
-   * @param isOfSidecar else Spark finds nulls that may not be
-   * @param lags whether results come in the order of the rows, but perhaps after all requests: then the
-   *     worker itself looks how many there are
+   * @param isOfSidecar whether a sidecar answers; else Spark itself finds nulls that are not
+   *     allowed
+   * @param lags whether results come in the order of the rows, but perhaps after all requests; then
+   *     the worker itself checks their number
    */
   private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;
@@ -47,7 +48,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     this.isOfSidecar = isOfSidecar;
   }
 
-  /** The rows that the last piece answers, until the next one comes. */
+  /** Returns the input rows of the last piece, valid until the next piece. */
   final VectorSchemaRoot sentOf(int count) {
     return due.element().part(answered - count, count);
   }
@@ -101,7 +102,9 @@ public abstract class UdfAnswers implements AnswerHandler {
         due.element().rows(), answered);
   }
 
-  /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
+  /**
+   * Joins results with input columns, which wait in the vectors that the arguments are sent from.
+   */
   static final class OfColumns extends UdfAnswers {
     private final int columns;
     private final ColumnRows rows;
@@ -112,7 +115,7 @@ public abstract class UdfAnswers implements AnswerHandler {
       this.rows = new ColumnRows(joined(rows, results));
     }
 
-    /** Behind the child's columns, computed arguments stand in the vectors. */
+    /** Leaves out computed arguments, which stand behind the child's columns in the vectors. */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot results) {
       return FlatColumn.batch(sentOf(results.getRowCount()), columns, results);
@@ -124,13 +127,15 @@ public abstract class UdfAnswers implements AnswerHandler {
     }
   }
 
-  /** Results of rows, or keys, which wait for them in order. */
+  /** Joins results with rows, or keys, which wait in a queue. */
   public static class OfWaiting extends UdfAnswers {
     private final UnsafeProjection results;
     private final HybridRowQueue waiting;
     private final UnsafeRowJoiner joiner;
 
-    /** Results of aggregates: each of a group, whose key waits, or of one of its rows. */
+    /**
+     * Makes the handler of aggregates: one result for each group's key, or for each window's row.
+     */
     public OfWaiting(StructType rows, StructType results) {
       this(rows, results, false, true);
     }
@@ -142,7 +147,7 @@ public abstract class UdfAnswers implements AnswerHandler {
       this.joiner = GenerateUnsafeRowJoiner.create(rows, results);
     }
 
-    /** This one waits from now on. */
+    /** Adds a row to the queue, and returns it. */
     public final InternalRow add(InternalRow row) {
       waiting.add((UnsafeRow) row);
       return row;
@@ -154,14 +159,14 @@ public abstract class UdfAnswers implements AnswerHandler {
     }
   }
 
-  /** UDFs over rows: the arguments are computed from these. */
+  /** Joins results with input rows in a queue; arguments are computed from the rows. */
   public static final class OverRows extends OfWaiting implements OfRows {
     private final OfRows unsafe;
     private final UnsafeProjection arguments;
     private int kept;
 
     /**
-     * @param arguments that are computed from the input's attributes
+     * @param arguments the UDFs' arguments, computed from the input's attributes
      */
     public OverRows(
         StructType rows,
@@ -190,7 +195,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     }
   }
 
-  /** Types of rows with results behind them. */
+  /** Returns the types of rows with results behind them. */
   static StructType joined(StructType rows, StructType results) {
     StructType joined = rows;
     for (StructField result : results.fields()) {
@@ -199,7 +204,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     return joined;
   }
 
-  /** Of columns, by their places: two may have one name. */
+  /** Returns the types of columns, named by their places because two columns may have one name. */
   public static StructType types(Seq<? extends Expression> columns) {
     StructType types = new StructType();
     for (Expression column : CollectionConverters.asJava(columns)) {
@@ -208,7 +213,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     return types;
   }
 
-  /** Makes what goes of a row in a task. */
+  /** Returns a partition's projection from input rows to arguments. */
   static UnsafeProjection projection(
       Seq<Expression> arguments, Seq<Attribute> input, int partition) {
     UnsafeProjection projection = UnsafeProjection.create(arguments, input);
@@ -216,7 +221,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     return projection;
   }
 
-  /** Rows that wait for their answers, first in, first out; in a file where memory is short. */
+  /** Returns a queue of rows that wait for answers; it is in a file if memory is short. */
   static HybridRowQueue waiting(int columns) {
     TaskContext context = TaskContext.get();
     HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);

@@ -6,8 +6,8 @@ import org.apache.spark.memory.SparkOutOfMemoryError;
 import org.apache.spark.memory.TaskMemoryManager;
 
 /**
- * The vectors of a task's batches as Spark's memory manager sees them. They count with what Spark's
- * own operators take, which is off the heap only where the session gives those some memory there.
+ * Counts the vectors of a task's batches with Spark's memory manager, as Spark's own operators do
+ * with their memory. It is counted as off-heap only if the session gives operators off-heap memory.
  */
 final class VectorMemory extends MemoryConsumer implements AutoCloseable {
   private long wanted;
@@ -17,16 +17,16 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
     super(memory, memory.getTungstenMemoryMode());
   }
 
-  /** Bytes of what Spark's operators ask for at a time. */
+  /** Returns the bytes that Spark's operators ask for at a time. */
   long pageBytes() {
     return taskMemoryManager.pageSizeBytes();
   }
 
   /**
-   * Returns whether the task may have so many.
+   * Returns whether the task gets memory for its vectors.
    *
-   * @param bytes that the vectors have now
-   * @param most that are asked for
+   * @param bytes bytes of the vectors now
+   * @param most most bytes that the task may ask for
    */
   boolean holds(long bytes, long most) {
     wanted = bytes - getUsed();
@@ -39,7 +39,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
     return got >= wanted;
   }
 
-  /** The error about what was last asked for. */
+  /** Returns the error that says which memory was asked for last, and not given. */
   SparkOutOfMemoryError refused() {
     taskMemoryManager.showMemoryUsage();
     return new SparkOutOfMemoryError(
@@ -47,7 +47,7 @@ final class VectorMemory extends MemoryConsumer implements AutoCloseable {
         Map.of("requestedBytes", Long.toString(wanted), "receivedBytes", Long.toString(got)));
   }
 
-  /** What is under way cannot be written to a file instead. */
+  /** Frees nothing: vectors under way cannot be written to a file. */
   @Override
   public long spill(long size, MemoryConsumer trigger) {
     return 0;

@@ -30,20 +30,20 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The bounds of the windows of each row, which Spark's own frames tell.
+ * Computes the bounds of each row's windows with Spark's own frames.
  *
- * @param spark where these come from
- * @param frames of which the bounds go, each of them once: not those that are a whole partition
+ * @param spark Spark's factory of the frames
+ * @param frames distinct frames with bounds, which are sent; a whole partition has no bounds
  */
 public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWindowFrame> frames)
     implements Serializable {
   // CHANGE: a new version of Spark
-  // 4.1 has one argument more.
+  // The constructor has one argument more in Spark 4.1.
   private static final Constructor<?> FACTORY =
       ArrowWindowPythonEvaluatorFactory.class.getConstructors()[0];
 
   /**
-   * @param expressions a window each
+   * @param expressions windows
    * @param input the child's output
    */
   public static Windows of(
@@ -77,7 +77,7 @@ public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWin
     return (SpecifiedWindowFrame) window.windowSpec().frameSpecification();
   }
 
-  /** Empty if it is none of Python's. */
+  /** Returns a window's Python function; empty if the function is not Python's. */
   public static Optional<PythonFuncExpression> function(NamedExpression expression) {
     return expression instanceof Alias alias
             && alias.child() instanceof WindowExpression window
@@ -87,19 +87,19 @@ public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWin
         : Optional.empty();
   }
 
-  /** Which of the frames each of these has; -1: its partition. */
+  /** Returns the place of each window's frame; -1 if the frame is a whole partition. */
   public int[] places(Seq<NamedExpression> expressions) {
     return CollectionConverters.asJava(expressions).stream()
         .mapToInt(each -> frames.indexOf(frame(window(each))))
         .toArray();
   }
 
-  /** For one task: what puts the bounds behind the columns of all rows of a partition. */
+  /** Returns a task's function that appends the bounds to the rows of a partition. */
   public UnaryOperator<Iterator<InternalRow>> begin() {
     return frames.isEmpty() ? rows -> rows : new Bounds(this)::of;
   }
 
-  /** Of one task. */
+  /** Computes the bounds in one task. */
   private static final class Bounds {
     private final ExternalAppendOnlyUnsafeRowArray partition;
     private final WindowFunctionFrame[] frames;

@@ -16,8 +16,9 @@ import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 
 /**
- * Spark's ColumnarToRow over a node's answers, under a class of its own: other extensions replace Spark's
- * class by nodes that only know their own columns (Comet's EliminateRedundantTransitions does).
+ * Does what Spark's ColumnarToRow does, over a node's answers. It is a class of its own because
+ * other extensions replace Spark's class by nodes that only know their own columns (Comet's
+ * EliminateRedundantTransitions does).
  */
 public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {
   private final ColumnarToRowExec rows;
@@ -76,7 +77,8 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: that of Spark's node, whose parent is this one's ---------------------------
+  // --- generated code: Spark's node generates it, with this node's parent as its own
+  // --------------
 
   @Override
   public CodegenSupport parent() {
@@ -103,7 +105,7 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.doProduce(context);
   }
 
-  // --- as plans compare it --------------------------------------------------------------------
+  // --- comparison of plans --------------------------------------------------------------------
 
   @Override
   public int productArity() {

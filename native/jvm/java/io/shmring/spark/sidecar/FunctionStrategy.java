@@ -49,13 +49,14 @@ import scala.jdk.javaapi.CollectionConverters;
 
 // CHANGE: a new kind of Python function
 /**
- * Plans what takes shmring.spark.through(...), and shmring's UDFs, so that no Python worker takes part,
- * and functions that are no sidecar's, for Spark's own Python workers with their batches over rings.
- * Spark plans what is left alone: its Python workers then ask the sidecar for mapInArrow. It has the
- * reason behind the functions' names, where explain() shows it.
+ * Plans two kinds of functions: calls of a sidecar (shmring.spark.through(...) and shmring's UDFs),
+ * which the JVM makes without a Python worker, and ordinary Python functions, which Spark's workers
+ * execute with batches over rings. Everything else is left to Spark's planner; if a mapInArrow of a
+ * sidecar is, Spark's Python workers ask the sidecar. The reason stands behind the functions'
+ * names, so that explain() shows it.
  */
 public final class FunctionStrategy extends SparkStrategy {
-  /** Set to false, all is left alone. */
+  /** Setting: if false, all plans are left to Spark's planner. */
   static final String DIRECT = "spark.shmring.direct";
 
   private static final Set<Integer> WINDOW_TYPES =
@@ -70,7 +71,7 @@ public final class FunctionStrategy extends SparkStrategy {
     return SidecarNode.seq(planned.stream().toList());
   }
 
-  // --- of sidecars ------------------------------------------------------------------------------
+  // --- functions of sidecars --------------------------------------------------------------------
 
   private Optional<SparkPlan> ofSidecar(LogicalPlan plan) {
     if (plan instanceof ArrowEvalPython eval) {
@@ -88,7 +89,7 @@ public final class FunctionStrategy extends SparkStrategy {
         : called(plan, type).map(call -> ofGroups(call, plan));
   }
 
-  /** What a plan's function of this type asks a sidecar for; empty if it is somebody else's. */
+  /** Returns the sidecar call of a plan's function of this type; empty if it calls no sidecar. */
   private static Optional<SidecarCall> called(LogicalPlan plan, int type) {
     PythonUDF function = function(plan);
     return function.evalType() == type ? SidecarCall.of(function) : Optional.empty();
@@ -132,9 +133,9 @@ public final class FunctionStrategy extends SparkStrategy {
     return node(groups, map);
   }
 
-  /** What lies below is taken along while it is UDFs of sidecars, too. */
+  /** Plans UDFs of sidecars, together with the UDFs of sidecars directly below them. */
   private Optional<SparkPlan> ofUdfs(ArrowEvalPython eval) {
-    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // the lowest first
+    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // from the lowest to the highest
     LogicalPlan below = eval;
     while (source(below) instanceof ArrowEvalPython each && isOurs(each)) {
       evals.push(each);
@@ -159,7 +160,10 @@ public final class FunctionStrategy extends SparkStrategy {
                 planned));
   }
 
-  /** Spark leaves out between two UDFs the columns that only the first one takes. */
+  /**
+   * Returns the plan below a projection of mere columns, which Spark puts between two UDFs to drop
+   * the columns that only the lower UDF takes.
+   */
   private static LogicalPlan source(LogicalPlan plan) {
     return plan instanceof Project project
             && CollectionConverters.asJava(project.projectList()).stream()
@@ -173,7 +177,7 @@ public final class FunctionStrategy extends SparkStrategy {
         && CollectionConverters.asJava(eval.udfs()).stream().allMatch(UdfSteps::isOurs);
   }
 
-  // --- of Spark's own workers -------------------------------------------------------------------
+  // --- functions of Spark's own workers ---------------------------------------------------------
 
   private Optional<SparkPlan> ofPython(LogicalPlan plan) {
     if (!PythonCalls.areWanted() || isRefused(plan)) {
@@ -187,8 +191,9 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   /**
-   * Whether it is an aggregate, or a window, of others than Python's: Spark refuses a mixture by their
-   * names, and for windows kinds beside each other, and iterators.
+   * Whether a plan is an aggregate or a window that is left to Spark because not all of its
+   * functions are Python's, or because Spark refuses it with an error that names the functions: a
+   * mixture, or, in windows, several kinds of functions, or iterators.
    */
   private static boolean isRefused(LogicalPlan plan) {
     if (plan instanceof Window window) {
@@ -206,14 +211,14 @@ public final class FunctionStrategy extends SparkStrategy {
         || aggregates.stream().anyMatch(each -> !(each.aggregateFunction() instanceof PythonUDAF));
   }
 
-  /** Keys, aggregates, what is made of both, and the child. */
+  /** Returns an aggregate's keys, aggregates, results computed from both, and child. */
   private static Tuple4<
           Seq<NamedExpression>, Seq<AggregateExpression>, Seq<NamedExpression>, LogicalPlan>
       aggregation(LogicalPlan plan) {
     return PhysicalAggregation.unapply(plan).get();
   }
 
-  /** Whether it is no sidecar's. */
+  /** Whether a function calls no sidecar. */
   private static boolean isNobodys(PythonFuncExpression function) {
     return !(function instanceof PythonUDF udf
         && (SidecarCall.of(udf).isPresent() || UdfCall.of(udf).isPresent()));
@@ -264,7 +269,7 @@ public final class FunctionStrategy extends SparkStrategy {
             .or(() -> SparkTypes.unsupported(map.schema()));
   }
 
-  /** A plan that there is no objection to. */
+  /** Plans functions over rings; {@link #objection} has found none. */
   private SparkPlan overRings(LogicalPlan plan) {
     Option<String> artifacts = PythonCalls.artifacts();
     if (plan instanceof Aggregate) {
@@ -304,14 +309,14 @@ public final class FunctionStrategy extends SparkStrategy {
     return new Mapping(name, function, plan.output(), isBarrier, artifacts);
   }
 
-  // --- of both ----------------------------------------------------------------------------------
+  // --- functions of both kinds ------------------------------------------------------------------
 
   private SidecarNode node(Work work, LogicalPlan plan) {
     return SidecarNode.of(
         work, CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
   }
 
-  /** The function of batches, groups or cogroups. */
+  /** Returns the function of a plan that has one function, of batches, groups or cogroups. */
   private static PythonUDF function(LogicalPlan plan) {
     return CollectionConverters.asJava(plan.expressions()).stream()
         .filter(PythonUDF.class::isInstance)
@@ -320,7 +325,7 @@ public final class FunctionStrategy extends SparkStrategy {
         .orElseThrow();
   }
 
-  /** Of each child of a function of groups or cogroups; none for other plans. */
+  /** Returns the keys of each child of a function of groups or cogroups; empty for other plans. */
   private static List<Seq<Attribute>> keys(LogicalPlan plan) {
     if (plan instanceof FlatMapGroupsInArrow map) {
       return List.of(map.groupingAttributes());

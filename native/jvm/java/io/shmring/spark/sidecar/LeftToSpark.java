@@ -14,7 +14,9 @@ import org.slf4j.LoggerFactory;
 import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Puts behind the names of functions why they are left to Spark's own way: explain() shows it there. */
+/**
+ * Puts the reason why functions are left to Spark behind their names, so that explain() shows it.
+ */
 final class LeftToSpark {
   private static final String BEGINS = " [Spark's own way: ";
   private static final Logger LOG = LoggerFactory.getLogger(LeftToSpark.class);
@@ -22,7 +24,9 @@ final class LeftToSpark {
 
   private LeftToSpark() {}
 
-  /** The plan whose functions have the reason; empty if there are none that lack one. */
+  /**
+   * Returns the plan with the reason behind its functions' names; empty if all have one already.
+   */
   static Optional<LogicalPlan> marked(
       LogicalPlan plan, String why, Predicate<PythonFuncExpression> which) {
     LogicalPlan marked =
@@ -44,7 +48,7 @@ final class LeftToSpark {
     return function.makeCopy(elements.toArray());
   }
 
-  /** Lets the log say it once. */
+  /** Logs a warning, once for each text. */
   static void tell(String what) {
     if (SAID.add(what)) {
       LOG.warn(what);

@@ -29,21 +29,23 @@ import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Functions over rings: whether Spark's own workers get their batches from there, and how. */
+/** Decides whether functions of Spark's Python workers go over rings, and makes their calls. */
 final class PythonCalls {
-  /** "on": they do; anything else: they do not. */
+  /** Setting: "on" sends batches of Python functions over rings; any other value does not. */
   static final String SWITCH = "spark.shmring.functions";
 
-  // Since 4.3.
+  // Setting of Spark, since 4.3.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
   /**
-   * What calls read of a session's settings. Spark's nodes of groups, of cogroups and of UDTFs read it
-   * when they are made, others when their tasks are made, or in these (Call.in): a plan may be run under
-   * other settings than it was made.
+   * Holds a session's settings that calls depend on. A plan may run under other settings than it
+   * was made. Spark's nodes of groups, of cogroups and of UDTFs read the settings when the node is
+   * made, others when its tasks are made, or in the tasks (Call.in).
    *
-   * @param rows of a batch
+   * @param types mapping from Spark types to Arrow types
+   * @param conf settings that the worker is told
+   * @param rows most rows of a batch
    */
   record Settings(Signature.Types types, Map<String, String> conf, int rows) implements Serializable {
     static Settings of(SQLConf now) {
@@ -67,7 +69,7 @@ final class PythonCalls {
             "Python functions take Spark's own way, although %s is on: %s", SWITCH, why));
   }
 
-  /** Why no function of this session goes over rings; empty: they can. */
+  /** Returns why no function of this session can go over rings; empty if functions can. */
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
     SQLConf sql = SQLConf.get();
@@ -92,19 +94,19 @@ final class PythonCalls {
     return Optional.empty();
   }
 
-  /** Why no UDF goes over rings, where other functions may. */
+  /** Returns why no UDF of this session can go over rings; empty if UDFs can. */
   static Optional<String> objectionToUdfs() {
     return SQLConf.get().getConfString(COLUMNAR_INPUT, "false").equals("true")
         ? Optional.of("UDFs get batches as long as those of their source")
         : Optional.empty();
   }
 
-  /** Of the query that is being planned, by their uuid: Spark Connect's. */
+  /** Returns the uuid of the Spark Connect artifacts of the query that is being planned. */
   static Option<String> artifacts() {
     return JobArtifactSet.getCurrentJobArtifactState().map(JobArtifactState::uuid);
   }
 
-  /** Why these functions, which get columns, do not go over rings. */
+  /** Returns why these functions, which get columns, cannot go over rings; empty if they can. */
   static Optional<String> objection(List<? extends PythonFuncExpression> udfs) {
     if (!PythonCall.isOfColumns(udfs.get(0).evalType())) {
       return Optional.of("functions of this kind are not taken");
@@ -117,7 +119,11 @@ final class PythonCalls {
     return SparkTypes.unsupported(UdfAnswers.types(CollectionConverters.asScala(typed).toList()));
   }
 
-  /** A function whose batches are of groups or cogroups: where the keys stand, and the values. */
+  /**
+   * Returns the call of a function that gets all columns.
+   *
+   * @param places places of keys and values among the sent columns, in Spark's form
+   */
   static PythonCall ofFrames(
       PythonUDF function, int[] places, Option<String> artifacts, Settings settings) {
     EvalPythonExec.ArgumentMetadata[][] taken = {
@@ -162,7 +168,7 @@ final class PythonCalls {
         place(value(argument), arguments), name, isTable);
   }
 
-  /** What is sent to all of these, each of it once. */
+  /** Returns the distinct arguments of all functions. */
   static List<Expression> arguments(List<? extends PythonFuncExpression> udfs) {
     List<Expression> arguments = new ArrayList<>();
     for (PythonFuncExpression udf : udfs) {
@@ -175,7 +181,7 @@ final class PythonCalls {
     return arguments;
   }
 
-  /** Where it stands among these; -1: nowhere. */
+  /** Returns the place of a value among the arguments; -1 if it is none of them. */
   static int place(Expression value, List<Expression> arguments) {
     for (int i = 0; i < arguments.size(); i++) {
       if (arguments.get(i).semanticEquals(value)) {
@@ -189,12 +195,14 @@ final class PythonCalls {
     return argument instanceof NamedArgumentExpression named ? named.value() : argument;
   }
 
-  /** The arguments of the innermost of functions that are called with each other's results. */
+  /** Returns the arguments of the innermost function of a chain. */
   private static List<Expression> given(PythonFuncExpression udf) {
     return CollectionConverters.asJava(((Expression) chain(udf).get(0)).children());
   }
 
-  /** The function behind those whose results it is called with. */
+  /**
+   * Returns the chain that ends with a function: each function's only argument is the one before.
+   */
   private static List<PythonFuncExpression> chain(PythonFuncExpression udf) {
     List<PythonFuncExpression> chain = new ArrayList<>();
     Seq<Expression> children = ((Expression) udf).children();

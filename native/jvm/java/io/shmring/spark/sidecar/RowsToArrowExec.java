@@ -36,20 +36,20 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The end of a stage whose code writes its rows straight into batches of a node over rings, as Spark's
- * aggregates take theirs: no row is made. Where the stage is not generated, it gives the child's
- * rows.
+ * Ends a stage whose generated code writes values straight into batches of a node over rings,
+ * without rows, as the code of Spark's aggregates takes values. If the stage's code is not
+ * generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   private static final String SINK = RowSink.class.getName();
 
-  // More are written by several methods: the JVM does not compile one of more than 8,000 bytes.
+  // Columns that one method writes: the JVM does not compile a method of more than 8,000 bytes.
   private static final int COLUMNS_OF_METHOD = 16;
 
   private final SparkPlan child;
   private final Seq<Expression> computed;
   private CodegenSupport parent;
-  private transient String sink; // in the generated code
+  private transient String sink; // name of the sink's variable in the generated code
 
   public RowsToArrowExec(SparkPlan child) {
     this(child, SidecarNode.seq(List.of()));
@@ -74,7 +74,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public String doProduce(CodegenContext context) {
-    sink = // one, though the child may give rows at several places
+    sink = // one sink, though the child may give rows at several places of the code
         context.addMutableState(
             SINK,
             "sink",
@@ -94,7 +94,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return child.outputSet();
   }
 
-  /** The types of the columns that the code writes. */
+  /** Returns the types of the columns that the code writes. */
   private List<DataType> types() {
     return Stream.of(child.output(), computed)
         .flatMap(each -> CollectionConverters.asJava(each).stream())
@@ -141,7 +141,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
         .formatted(computing, at, sink, bytes, writes, sink, sink);
   }
 
-  /** Writes some of a row's cells. */
+  /** Returns code that writes some of a row's cells. */
   private String write(List<DataType> types, List<ExprCode> cells, int from, int end, String at) {
     StringBuilder writes = new StringBuilder();
     for (int i = from; i < end; i++) {
@@ -154,7 +154,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return writes.toString();
   }
 
-  /** Writes them in a method of its own, and returns a call of that. */
+  /** Adds a method that writes some of a row's cells, and returns code that calls it. */
   private String method(
       CodegenContext context,
       List<DataType> types,
@@ -184,7 +184,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return "%s(%s);\n".formatted(call, String.join(", ", arguments));
   }
 
-  /** Returns the expression with the child's columns by their places. */
+  /** Returns the expression with references to the child's columns by place. */
   private Expression bound(Expression expression) {
     List<ExprId> columns =
         CollectionConverters.asJava(child.output()).stream().map(Attribute::exprId).toList();
@@ -197,7 +197,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
                     : each));
   }
 
-  /** What a row of Spark's would have without its texts and binaries. */
+  /** Returns the bytes of an UnsafeRow without its texts and binaries. */
   private static long fixedBytes(int columns) {
     return UnsafeRow.calculateBitSetWidthInBytes(columns) + (long) columns * Long.BYTES;
   }
@@ -207,7 +207,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   }
 
   // CHANGE: a new type between Spark and Arrow
-  /** Writes a value that is not null. */
+  /** Returns code that writes a value that is not null. */
   private static String write(DataType type, String sink, int column, String value, String at) {
     if (isBytes(type)) {
       return "%s.putBytes(%d, %s);".formatted(sink, column, value);

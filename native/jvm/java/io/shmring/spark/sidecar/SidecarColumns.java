@@ -14,9 +14,9 @@ import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Lets sidecars' nodes take and give columns, once Spark has said where it makes rows of them. Only
- * these nodes and Spark's ColumnarToRow take columns from one: both are done with a batch when they
- * ask for the next one, which is as long as it is there.
+ * Lets nodes over rings take and give columns, after Spark has put its transitions between columns
+ * and rows into the plan. Only nodes over rings and ColumnarToRow take columns from such a node:
+ * both are done with a batch when they ask for the next one, and a batch is valid only until then.
  */
 public final class SidecarColumns extends ColumnarRule {
   @Override
@@ -37,7 +37,7 @@ public final class SidecarColumns extends ColumnarRule {
     }
   }
 
-  /** The node over children that give columns, where it takes their rows from generated code. */
+  /** Returns the node over children that give columns if generated code can make rows of them. */
   static SparkPlan overGenerated(SparkPlan node) {
     boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();
     List<SparkPlan> children = new ArrayList<>();
@@ -53,10 +53,11 @@ public final class SidecarColumns extends ColumnarRule {
   }
 
   /**
-   * A sidecar's node as one that gives columns, and the rows that Spark's own code makes of them;
-   * empty where that does not pay.
+   * Returns a node over rings that gives columns, below a node whose generated code makes rows of
+   * them; empty if that does not pay.
    *
-   * @param fused whether what is above is of the same code, and takes of a row what it needs
+   * @param fused whether the node above is in the same generated code, and reads only values it
+   *     needs
    */
   private static Optional<SparkPlan> generated(SparkPlan node, boolean fused) {
     if (!(node instanceof SidecarNode sidecar)
@@ -69,7 +70,7 @@ public final class SidecarColumns extends ColumnarRule {
     return sidecar.givingColumns().map(AnswersToRowsExec::new);
   }
 
-  /** Spark's code copies a binary before it writes the row; ours does not. */
+  /** Whether a node has binaries: Spark's code copies a binary before it writes the row. */
   private static boolean hasBinary(SparkPlan node) {
     return Arrays.stream(node.schema().fields())
         .anyMatch(field -> field.dataType() instanceof BinaryType);

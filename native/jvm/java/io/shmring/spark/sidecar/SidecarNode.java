@@ -40,47 +40,49 @@ import scala.reflect.ClassTag$;
 import scala.reflect.ClassTag;
 
 /**
- * A plan's node of functions over rings, of a sidecar or of Spark's own Python workers: each task sends
- * its rows over the ring and takes the answers. {@link SparkNodes} has its subclasses.
+ * Executes functions over rings as a node of a plan, functions of a sidecar or of Spark's own
+ * Python workers: each task sends its rows over a ring and takes the answers. {@link SparkNodes}
+ * has the subclasses.
  */
 public abstract sealed class SidecarNode extends SparkPlan
     permits SparkNodes.OverOne, SparkNodes.OverTwo {
   /**
-   * What a node does: a record. Its components are the node's elements, in which Spark finds expressions,
-   * and puts others in their place. Generated code may bring the plan to a task.
+   * Describes what a node does. Each work is a record, and its components are the node's elements:
+   * Spark finds the expressions in them, and replaces them. A work is serializable because
+   * generated code may bring the plan to a task.
    */
   interface Work extends Serializable {
-    /** As plans show the node. */
+    /** Returns the node's name in plans. */
     String name();
 
-    /** Whom the node's tasks ask. */
+    /** Returns the call that the node's tasks make. */
     Call call(SidecarNode node);
 
-    /** What is sent, and what comes of the answers. */
+    /** Returns the form of requests, and the handlers of answers. */
     Signature signature(SidecarNode node);
 
-    /** Columns that are not the children's. */
+    /** Returns the output columns that the functions compute. */
     Seq<Attribute> results();
 
-    /** Columns of the child that stand before these. */
+    /** Returns the child's columns that stand before the results in the output. */
     default Seq<Attribute> beside(SidecarNode node) {
       return seq(List.of());
     }
 
-    /** Whether a child's columns are what is sent, so that they need not become rows. */
+    /** Whether only columns of the child are sent, so that they need not become rows. */
     default boolean sendsColumns(SidecarNode node) {
       return false;
     }
 
     /**
-     * What is sent beside a child's columns if the code of a stage may write its rows into batches; empty:
-     * it may not.
+     * Returns the expressions that are sent beside a child's columns if a stage's generated code
+     * may write them into batches; empty if it may not.
      */
     default Optional<Seq<Expression>> computed(SidecarNode node) {
       return Optional.empty();
     }
 
-    /** Whether there is the same node for what takes columns. */
+    /** Whether the node can also give batches of columns instead of rows. */
     default boolean canGiveColumns(SidecarNode node) {
       return false;
     }
@@ -90,22 +92,30 @@ public abstract sealed class SidecarNode extends SparkPlan
       return false;
     }
 
-    /** Whether rows come in the order of the child's. Spark's own node of UDFs does not say so. */
+    /**
+     * Whether the plan is told that rows keep their order; Spark's node of UDFs does not say so.
+     */
     default boolean keepsOrder() {
       return false;
     }
 
-    /** Whether the plan is told that rows stay in their partitions. Spark's own node of UDFs does not. */
+    /**
+     * Whether the plan is told that rows keep their partition; Spark's node of UDFs does not say
+     * so.
+     */
     default boolean keepsPartitioning() {
       return true;
     }
 
-    /** Spark's own node, where children must lie as that one knows: its classes differ between versions. */
+    /**
+     * Returns Spark's own node, which knows how children have to be partitioned and sorted; empty
+     * if that does not matter. The classes for it differ between versions of Spark.
+     */
     default Optional<SparkPlan> sparks(SidecarNode node) {
       return Optional.empty();
     }
 
-    /** What plans show of it: all but the name, and what Spark Connect calls the query's artifacts. */
+    /** Returns the components that plans show: all but the name and the uuid of artifacts. */
     default List<Object> shown() {
       return components(this).stream()
           .filter(each -> !(each instanceof String || each instanceof Option))
@@ -114,17 +124,18 @@ public abstract sealed class SidecarNode extends SparkPlan
   }
 
   private final Work work;
-  private final Seq<Object> components; // of that
+  private final Seq<Object> components; // components of the work
   final boolean givesColumns;
   private final Seq<SparkPlan> children;
-  final Settings whenMade = Settings.of(conf()); // for work of which Spark's own node reads them then
+  // Settings for work whose own node in Spark reads the settings when the node is made.
+  final Settings whenMade = Settings.of(conf());
   private transient Metrics metrics;
 
   /**
-   * Spark copies a node through such a constructor of its class, with the product's elements.
+   * Spark copies a node by a constructor of its class that takes the product's elements.
    *
-   * @param components the components of the work
-   * @param givesColumns whether the node above takes the answers' columns, each batch until the next
+   * @param components components of the work
+   * @param givesColumns whether the node above takes batches of columns, each valid until the next
    */
   SidecarNode(
       Class<? extends Work> kind,
@@ -137,7 +148,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     this.children = children;
   }
 
-  /** Makes the node of a work, of the class by which Spark's rules find such a node. */
+  /** Makes the node of a work, of a class that Spark's rules look for. */
   static SidecarNode of(Work work, List<SparkPlan> children) {
     Seq<Object> components = seq(components(work));
     Class<? extends Work> kind = work.getClass();
@@ -250,12 +261,12 @@ public abstract sealed class SidecarNode extends SparkPlan
 
   // --- columns instead of rows ----------------------------------------------------------------
 
-  /** The same node for what takes columns; empty if it has only rows. */
+  /** Returns a copy of this node that gives columns; empty if the node can only give rows. */
   Optional<SparkPlan> givingColumns() {
     return work.canGiveColumns(this) ? Optional.of(copy(true, children)) : Optional.empty();
   }
 
-  /** The node over a child's columns instead of the rows that are made of them. */
+  /** Returns this node over the child's columns, if the rows it would take are made of columns. */
   SparkPlan overColumns() {
     if (!isOverOne()) {
       return this;
@@ -280,7 +291,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     return SidecarColumns.overGenerated(new RowsToArrowExec(child(), computed));
   }
 
-  /** Whether the code of the stage below writes its rows into batches. */
+  /** Whether the generated code of the stage below writes its rows into batches. */
   boolean isOverStage() {
     SparkPlan below = child() instanceof WholeStageCodegenExec stage ? stage.child() : child();
     return below instanceof RowsToArrowExec;
@@ -305,7 +316,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     return givesColumns;
   }
 
-  // --- its tasks ------------------------------------------------------------------------------
+  // --- tasks ----------------------------------------------------------------------------------
 
   @Override
   public RDD<InternalRow> doExecute() {
@@ -339,7 +350,9 @@ public abstract sealed class SidecarNode extends SparkPlan
                 given());
   }
 
-  /** The rows of a child, which another extension's rule may have replaced by one that has columns. */
+  /**
+   * Returns a child's rows; another extension's rule may have put a child that only has columns.
+   */
   private static RDD<InternalRow> rows(SparkPlan child) {
     return child.supportsRowBased()
         ? child.execute()
@@ -352,12 +365,12 @@ public abstract sealed class SidecarNode extends SparkPlan
         : input.mapPartitions(task.overOne(), false, given());
   }
 
-  /** The class of what it gives. */
+  /** Returns the class of the output: batches of columns, or rows. */
   private <R> ClassTag<R> given() {
     return ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
   }
 
-  /** What each task is to do with what the children give. */
+  /** Returns the work of each task on an input of this kind. */
   private <T, R> SidecarTask<T, R> task(
       Signature signature, Input.Kind<T> input, SidecarTask.Output<R> output) {
     return new SidecarTask<>(work.call(this), signature, input, output, known());
@@ -375,7 +388,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     return known().byName();
   }
 
-  // --- as plans show it, and compare it -------------------------------------------------------
+  // --- text and comparison of plans -----------------------------------------------------------
 
   @Override
   public String nodeName() {
@@ -387,7 +400,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     return CollectionConverters.asScala(work.shown().iterator());
   }
 
-  /** For explain("formatted"), as Spark's own nodes have it. */
+  /** Returns the text for explain("formatted"), in the form of Spark's own nodes. */
   @Override
   public String verboseStringWithOperatorId() {
     StringBuilder text = new StringBuilder("\n" + formattedNodeName() + "\n");

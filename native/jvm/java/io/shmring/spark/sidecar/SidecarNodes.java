@@ -51,16 +51,16 @@ import scala.jdk.javaapi.CollectionConverters;
 
 // CHANGE: a new kind of Python function
 /**
- * What nodes over rings do: functions of batches, UDFs and functions of groups, each of a sidecar and of
- * Spark's own Python workers, and UDTFs and aggregates, of groups and of windows, of the latter. `artifacts`
- * are those of the query, by their uuid.
+ * Has the works of nodes over rings. A sidecar and Spark's own Python workers have functions of
+ * batches, UDFs and functions of groups; only the workers have UDTFs, and aggregates of groups and
+ * of windows. `artifacts` is the uuid of the query's artifacts in Spark Connect.
  */
 final class SidecarNodes {
   private SidecarNodes() {}
 
   /**
-   * mapInArrow or mapInPandas, mapInArrow perhaps of a sidecar: the child's rows go, and the answer's come
-   * instead of them.
+   * Work of mapInArrow, perhaps of a sidecar, or of mapInPandas: the answer's rows replace the
+   * child's rows, which are sent.
    */
   record Mapping(
       String name,
@@ -113,9 +113,9 @@ final class SidecarNodes {
     }
   }
 
-  /** UDFs: the child's columns, and the results beside them. */
+  /** Work of UDFs: the output is the child's columns with the results beside them. */
   interface Udfs extends Work {
-    /** What is sent for all of the UDFs. */
+    /** Returns the distinct arguments of all UDFs. */
     List<Expression> sent();
 
     @Override
@@ -133,12 +133,15 @@ final class SidecarNodes {
       return writesColumns(node) && arguments().isEmpty();
     }
 
-    /** Whether all columns of the child can stand in vectors beside the results. */
+    /** Whether all columns of the child can wait in vectors for the results. */
     default boolean writesColumns(SidecarNode node) {
       return SparkTypes.unsupported(UdfAnswers.types(node.child().output())).isEmpty();
     }
 
-    /** Spark seeds random numbers in an argument by the task, and those in a stage by its partition. */
+    /**
+     * Returns the arguments if a stage's code may compute them: they must be deterministic, because
+     * Spark seeds random numbers of an argument by the task, and of a stage by its partition.
+     */
     @Override
     default Optional<Seq<Expression>> computed(SidecarNode node) {
       return writesColumns(node)
@@ -148,12 +151,15 @@ final class SidecarNodes {
           : Optional.empty();
     }
 
-    /** What is sent that is no column of the child. */
+    /** Returns the sent expressions that are not columns of the child. */
     private List<Expression> arguments() {
       return sent().stream().filter(each -> !(each instanceof Attribute)).toList();
     }
 
-    /** Where what is sent stands among the child's columns, and the computed arguments behind them. */
+    /**
+     * Returns the places of sent expressions among the child's columns and, behind, the computed
+     * ones.
+     */
     private List<Integer> places(SidecarNode node) {
       List<ExprId> columns =
           CollectionConverters.asJava(node.child().output()).stream()
@@ -169,8 +175,8 @@ final class SidecarNodes {
     }
 
     /**
-     * @param metadata of what is sent to a sidecar
-     * @param lags whether results may come after all requests
+     * @param metadata metadata of a sidecar's requests; empty if a Python worker answers
+     * @param lags whether results may come only after all requests
      */
     default Signature signature(
         SidecarNode node, Types types, Map<String, String> metadata, boolean lags) {
@@ -201,14 +207,14 @@ final class SidecarNodes {
           Input::ofStage);
     }
 
-    /** Over rows it has rows: they wait for their results. */
+    /** Returns false over rows, which wait for their results and stay rows. */
     @Override
     default boolean canGiveColumns(SidecarNode node) {
       return node.takesColumns() || node.isOverStage();
     }
   }
 
-  /** UDFs of a sidecar. */
+  /** Work of a sidecar's UDFs. */
   record SidecarUdfs(
       SidecarCall call,
       List<UdfSteps.Use> uses,
@@ -236,7 +242,7 @@ final class SidecarNodes {
       return CollectionConverters.asJava(arguments);
     }
 
-    /** For each UDF its result, and what the sidecar's function is given under which names. */
+    /** Returns for each UDF its result, and the function's arguments with their names. */
     @Override
     public List<Object> shown() {
       List<String> shown = new ArrayList<>();
@@ -252,7 +258,7 @@ final class SidecarNodes {
     }
   }
 
-  /** UDFs of Spark's own workers. */
+  /** Work of UDFs in Spark's own workers. */
   record PythonUdfs(Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts)
       implements Udfs {
     @Override
@@ -271,7 +277,9 @@ final class SidecarNodes {
       return signature(node, SparkTypes::of, Map.of(), call(node).isIterator());
     }
 
-    /** An iterator may take all before it answers: rows that wait go to a file, and columns do not. */
+    /**
+     * Returns false for iterators, which may take all input first: only rows can wait in a file.
+     */
     @Override
     public boolean writesColumns(SidecarNode node) {
       return !call(node).isIterator() && Udfs.super.writesColumns(node);
@@ -294,9 +302,9 @@ final class SidecarNodes {
   }
 
   /**
-   * A UDTF: some of the child's columns, and its own beside them.
+   * Work of a UDTF: the output is some of the child's columns with the results beside them.
    *
-   * @param kept of the child's columns, beside the results
+   * @param kept the child's columns in the output
    */
   record PythonUdtf(
       PythonUDTF function, Seq<Attribute> kept, Seq<Attribute> results, Option<String> artifacts)
@@ -337,10 +345,10 @@ final class SidecarNodes {
   }
 
   /**
-   * A function of groups, or of cogroups of two children: perhaps applyInArrow of a sidecar.
+   * Work of a function of groups, or of cogroups of two children; perhaps a sidecar's applyInArrow.
    *
-   * @param function of one child, whose arguments are the columns that go to a sidecar
-   * @param keys of each child
+   * @param function the function; over one child, its arguments are the columns sent to a sidecar
+   * @param keys grouping keys of each child
    */
   record Groups(
       String name,
@@ -350,11 +358,12 @@ final class SidecarNodes {
       Option<String> artifacts)
       implements Work {
     /**
-     * What goes of a child. Spark's workers get what Spark tells. A sidecar gets of a single child what
-     * the function takes, whose columns keep their names, and of each of two the frame's own columns.
+     * Returns the columns that are sent of a child. Spark's workers get the columns that Spark's
+     * own node sends. A sidecar gets the function's arguments, with their names, of a single child,
+     * and the frame's own columns of each of two children.
      *
-     * @param output the child's: Spark has put the keys of two before the frames' own columns, which may
-     *     have them again
+     * @param output the child's columns; of two children, Spark has put the keys before the frame's
+     *     own columns, which may have the keys again
      */
     FrameSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);
@@ -375,7 +384,7 @@ final class SidecarNodes {
       if (sidecar.isPresent()) {
         return sidecar.get();
       }
-      int[] places = // where keys and values stand among what goes
+      int[] places = // places of keys and values among the sent columns
           IntStream.range(0, keys.size())
               .mapToObj(
                   i ->
@@ -414,7 +423,9 @@ final class SidecarNodes {
           (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true));
     }
 
-    /** A cogroup as a sidecar gets it: one row, with the rows of both sides. */
+    /**
+     * Returns the type of a cogroup in a sidecar's request: one row, with a list of rows per side.
+     */
     private static StructType lists(StructType left, StructType right) {
       return new StructType()
           .add("left", new ArrayType(left, false), false)
@@ -450,9 +461,9 @@ final class SidecarNodes {
   }
 
   /**
-   * Aggregates of groups: the keys, and the results beside them.
+   * Work of aggregates over groups: the output is the keys with the results beside them.
    *
-   * @param aggregates whose functions are all Python's
+   * @param aggregates aggregates of Python functions only
    */
   record PythonAggregates(
       Seq<NamedExpression> keys, Seq<AggregateExpression> aggregates, Option<String> artifacts)
@@ -522,9 +533,10 @@ final class SidecarNodes {
   }
 
   /**
-   * Aggregates of windows: the child's columns, and the results beside them.
+   * Work of aggregates over windows: the output is the child's columns with the results beside
+   * them.
    *
-   * @param windows whose functions are all Python's
+   * @param windows windows of Python functions only
    */
   record PythonWindows(
       Seq<NamedExpression> windows,
@@ -558,7 +570,9 @@ final class SidecarNodes {
           .ofWindows(evalType(), frames.places(windows), frames.frames().size());
     }
 
-    /** The bounds go before the arguments, from behind the columns of a row. */
+    /**
+     * Returns the sent columns: the bounds, which stand behind a row's columns, then the arguments.
+     */
     private FrameSide side(SidecarNode node, int bounds) {
       int columns = node.child().output().size();
       List<Object> sent = new ArrayList<>();

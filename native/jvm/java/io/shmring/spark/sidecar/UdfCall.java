@@ -12,18 +12,21 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import scala.collection.immutable.Seq;
 
 /**
- * What a UDF that shmring.spark.arrow_udf() made says of itself. Its name is that of
- * the result's column, so that it stands in what was pickled.
+ * Describes a UDF that shmring.spark.arrow_udf() made. The pickled function holds the description,
+ * because the function's name is the name of the result's column.
  *
- * @param names of the arguments, as the user gave them; none if he gave no names
+ * @param names names of the arguments, if the user gave some; else empty
  */
 record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions";
 
-  /** Of what was pickled: what is called stands there, and what only wraps such a UDF has it behind. */
+  /**
+   * Bytes of a pickled function that name the class of the function itself. A function that only
+   * wraps a UDF of shmring names that UDF's class later.
+   */
   private static final int CLASS_WITHIN = 64;
 
-  /** Empty if it is somebody else's function. */
+  /** Returns the description of a function; empty if shmring.spark.arrow_udf() has not made it. */
   static Optional<UdfCall> of(PythonUDF function) {
     if (!pickled(function, CLASS_WITHIN).contains(MODULE)) {
       return Optional.empty();
@@ -39,7 +42,7 @@ record UdfCall(SidecarCall call, List<String> names) {
     }
   }
 
-  /** Texts of ASCII stand there as they are. */
+  /** Returns the first bytes of the pickled function as text; ASCII texts in it can be read. */
   private static String pickled(PythonUDF function, int most) {
     Seq<Object> command = function.func().command();
     byte[] bytes = new byte[Math.min(most, command.length())];
@@ -49,7 +52,7 @@ record UdfCall(SidecarCall call, List<String> names) {
     return new String(bytes, StandardCharsets.ISO_8859_1);
   }
 
-  /** What the sidecar's function sees this argument as. */
+  /** Returns the name of the column that the sidecar's function sees for an argument. */
   String name(int argument) {
     return argument < names.size() ? names.get(argument) : "_" + argument;
   }

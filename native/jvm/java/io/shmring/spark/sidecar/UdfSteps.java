@@ -22,16 +22,16 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** UDFs of sidecars in the order in which they are called; Spark gives them one by one as a rule. */
+/** Collects UDFs of sidecars in the order of their calls, and plans as few nodes as possible. */
 final class UdfSteps {
-  /** That may be asked for in a request: MOST of sidecars/calls.py. */
+  /** Most calls that a request may ask for; equal to MOST in sidecars/calls.py. */
   private static final int MOST = 256;
 
   /**
-   * One UDF of several that share their arguments.
+   * Describes one of several UDFs that share a list of arguments.
    *
-   * @param arguments which of these it takes, in order
-   * @param names what the sidecar's function sees them as
+   * @param arguments places of this UDF's arguments in the list, in order
+   * @param names names of the columns that the sidecar's function sees for them
    */
   record Use(List<Integer> arguments, List<String> names) implements Serializable {}
 
@@ -39,7 +39,7 @@ final class UdfSteps {
 
   private final List<Step> steps = new ArrayList<>();
 
-  /** Whether a sidecar does this function's work, and that of the functions in its arguments. */
+  /** Whether a sidecar executes this function and all functions in its arguments. */
   static boolean isOurs(PythonUDF function) {
     Optional<UdfCall> udf = UdfCall.of(function);
     if (udf.isEmpty()) {
@@ -62,7 +62,9 @@ final class UdfSteps {
     return !arguments.isEmpty();
   }
 
-  /** The function that is called last. An inner one is called before, and nobody else sees its result. */
+  /**
+   * Adds a function, after the functions in its arguments; only the function sees their results.
+   */
   void add(PythonUDF function, Attribute result) {
     List<Expression> arguments = new ArrayList<>();
     for (Expression argument : CollectionConverters.asJava(function.children())) {
@@ -78,9 +80,9 @@ final class UdfSteps {
   }
 
   /**
-   * A node for all that can be asked for at a time, and others above it.
+   * Returns a plan of nodes over a child; each node has all the UDFs that one request can ask for.
    *
-   * @param wanted columns above all of them; what no node needs is left out between them
+   * @param wanted columns needed above the nodes; other columns are dropped between the nodes
    */
   SparkPlan over(SparkPlan child, List<Attribute> wanted) {
     List<List<Step>> levels = new ArrayList<>();
@@ -102,7 +104,7 @@ final class UdfSteps {
     return planned;
   }
 
-  /** The columns of a plan that somebody above it takes. */
+  /** Returns the plan without the columns that no node above it takes. */
   private static SparkPlan pruned(SparkPlan plan, List<List<Step>> above, List<Attribute> wanted) {
     List<Expression> taking = new ArrayList<>(wanted);
     above.forEach(level -> level.forEach(step -> taking.addAll(step.arguments)));
@@ -131,7 +133,9 @@ final class UdfSteps {
                     .anyMatch(argument -> argument.references().contains(other.result)));
   }
 
-  /** Whether it can be asked of the same sidecar in the same way. */
+  /**
+   * Whether a request for this level's UDFs can ask for the step, too: same sidecar and options.
+   */
   private static boolean isBeside(List<Step> level, Step step) {
     return level.size() < MOST && step.udf.call().equals(level.get(0).udf.call());
   }
@@ -160,9 +164,9 @@ final class UdfSteps {
   }
 
   /**
-   * What a request says of them: sidecars/wire.py says what it means.
+   * Returns the metadata of a request for the UDFs; sidecars/wire.py describes it.
    *
-   * @param answer what the sidecar casts its results to, as Spark's workers do
+   * @param answer types to which the sidecar casts its results, as Spark's workers do
    */
   static Map<String, String> metadata(List<Use> uses, StructType answer, SQLConf conf) {
     ArrayNode calls = JsonNodeFactory.instance.arrayNode();
@@ -172,15 +176,16 @@ final class UdfSteps {
         call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
       }
     }
-    SparkTypes cast = new SparkTypes("UTC", conf.arrowUseLargeVarTypes()); // theirs is of this zone
+    // Workers cast to UTC, too.
+    SparkTypes cast = new SparkTypes("UTC", conf.arrowUseLargeVarTypes());
     byte[] schema = EncodedBatch.schemaBytes(cast.schema(answer));
-    return new TreeMap<>( // in order: requests of one schema may be joined
+    return new TreeMap<>( // sorted, because only requests of equal schemas may be joined
         Map.of(
             "shmring.calls", calls.toString(),
             "shmring.answer", Base64.getEncoder().encodeToString(schema)));
   }
 
-  /** Where the argument stands; if it is a new one, at the end. */
+  /** Returns the place of an argument in the list, after adding it if it is new. */
   private static int place(Expression argument, List<Expression> arguments) {
     if (PythonCalls.place(argument, arguments) < 0) {
       arguments.add(argument);
