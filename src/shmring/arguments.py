@@ -1,7 +1,7 @@
 """Checks of the arguments of a ring's calls, and names for the core's numbers.
 
-Python has the names of options that one chooses, and of kinds of messages, in this module only:
-options of the command line and error messages are made from them.
+This module is the only place in Python with the names of an option's choices and of the kinds of
+messages: options of the command line and error messages are made from these names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 
 MOST_IN_FLIGHT = 2**31 - 1  # requests that a client counts: an int in Java
-_LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # as the core has them
+_LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # the core's limits
 
 ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 DEFAULT_START: Start = "earliest"
@@ -46,7 +46,7 @@ def choose(table: dict[str, int], what: str, value: object) -> int:
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
-    """Check that this is an integer, Python's or numpy's."""
+    """Return the value if it is an integer (Python's or numpy's) in the range, else raise."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise TypeError(f"{what} must be an int, not {value!r}")
     if not least <= index(value) <= most:
@@ -63,25 +63,26 @@ def slots_of(what: str, value: object) -> int:
 
 
 def seconds_of(what: str, value: float, most: float = math.inf) -> float:
-    """Check a time; nan, which compares with nothing, would make a wait endless."""
+    """Check a time in seconds; refuse nan, with which a wait would never end."""
     return _time(what, value, most, "seconds")
 
 
 def milliseconds_of(what: str, value: float) -> float:
-    """Check a time that has an end."""
+    """Check a time in milliseconds, which must be finite."""
     return _time(what, value, sys.float_info.max, "milliseconds")
 
 
 def _time(what: str, value: float, most: float, unit: str) -> float:
     if type(value) is not float and (isinstance(value, bool) or not hasattr(value, "__float__")):
         raise TypeError(f"{what} must be a number of {unit}, not {value!r}")
-    if not 0 <= float(value) <= most:  # one of numpy would warn of a limit that it cannot hold
+    # float(): a numpy number would warn if the limit does not fit its type.
+    if not 0 <= float(value) <= most:
         raise ValueError(f"{what} must be from 0 to {most:g} {unit}, not {value}")
     return value
 
 
 def number_of(text: str) -> int:
-    """A number as people write it: 65536, 1_000, 64k or 64M, with thousands of 1024."""
+    """Parse a number as people write it: 65536, 1_000, 64k or 64M (k is 1024, M is 1024 k)."""
     match = re.fullmatch(r"([0-9][0-9_,]*)([kKMGT]?)(?:i?B)?", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no number such as 65536 or 64M")

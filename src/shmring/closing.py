@@ -1,4 +1,4 @@
-"""Objects that leaving their ``with`` block closes; errors that let go of what they hold."""
+"""Objects closed at the end of a ``with`` block, and freeing leases held by an error's frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self, cast
 
 
 class Closing(ABC):
-    """A context manager that close() ends."""
+    """A context manager that calls close() at the end of its block."""
 
     @abstractmethod
     def close(self) -> None:
@@ -23,7 +23,7 @@ class Closing(ABC):
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:
-    """An error, and each error behind or within it, once."""
+    """Yield an error, its causes and contexts, and the errors of groups; each error once."""
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
     while left:
@@ -38,8 +38,12 @@ def _chain_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def let_go(error: BaseException, *, tracebacks: bool = False) -> None:
-    """Free the leases that the frames of an error's tracebacks hold; drop the `tracebacks`, too."""
+    """Free the leases held by the frames of an error's tracebacks.
+
+    With `tracebacks` the tracebacks themselves are dropped, too.
+    """
     for each in _chain_of(error):
         traceback.clear_frames(each.__traceback__)
-        if tracebacks:  # a frame that still runs may hold the error: a cycle
+        # A frame that still runs cannot be cleared, and may hold the error: drop the cycle.
+        if tracebacks:
             each.__traceback__ = None

@@ -87,10 +87,10 @@ class Contended(ShmringError):
 
 
 class RingNotFound(ShmringError, FileNotFoundError):
-    """This host has no ring, queue or journal of this name or path, or not any more.
+    """This host has no ring, queue or journal of this name or path.
 
-    A wait raises it, too: if the ring's file was removed while it was in use, and either made anew,
-    or nobody is left for whom to wait.
+    A wait raises this error, too, if the ring's file was removed while the ring was in use, and
+    either a new ring has been made in its place or no other process still uses the old one.
     """
 
 
@@ -121,7 +121,7 @@ class NoSpace(ShmringError, OSError):
 class MessageTooLarge(ShmringError, ValueError):
     """The message can never fit this ring."""
 
-    slots = 0  # the slots that a ring would need for it, if known
+    slots = 0  # slots that a ring would need for the message; 0 if not known
 
 
 class SchemaMismatch(ShmringError, TypeError):
@@ -188,7 +188,7 @@ class MissingExtra(ShmringError, ImportError):
 
 
 class GpuError(ShmringError, RuntimeError):
-    """No runtime of a GPU is here, or it refuses a call."""
+    """No GPU runtime was found, or the runtime refuses a call."""
 
 
 class ForkedHandle(ShmringError):

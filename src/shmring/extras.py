@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def need(module: str, what: str, extra: str) -> None:
-    """Check that a package is installed, or say why it is needed and how to install it."""
+    """Raise MissingExtra unless a package is installed; say why it is needed, how to install it."""
     if find_spec(module) is None:
         raise MissingExtra(
             f"{what} needs {module}, which is not installed here: pip install 'shmring[{extra}]'"
@@ -20,7 +20,7 @@ def need(module: str, what: str, extra: str) -> None:
 
 
 def need_pyarrow(what: str) -> None:
-    """Check that pyarrow is installed, as `need` does."""
+    """Raise MissingExtra unless pyarrow is installed (see need)."""
     need("pyarrow", what, "arrow")
 
 

@@ -30,7 +30,7 @@ class Node(ABC):
     """A node of the graph: it can follow other nodes, and they can follow it."""
 
     def then(self, follower: NodeT) -> NodeT:
-        """Let `follower` see only messages that this has released; return it, so that calls chain.
+        """Let `follower` see only messages that this node has released; return the follower.
 
         `follower` goes on following its other branches. A producer at the end closes the loop: a
         producer waits for every branch anyway, so then() only checks that its ring is the same.
@@ -53,11 +53,11 @@ class Node(ABC):
 
     @abstractmethod
     def ends(self) -> list[str]:
-        """The branches for which a follower of this waits; none for the producer."""
+        """Return the branches for which a follower of this node waits; none for the producer."""
 
     @abstractmethod
     def sequences(self) -> list[Sequence]:
-        """The sequences of which this consists."""
+        """Return the sequences in this node."""
 
 
 NodeT = TypeVar("NodeT", bound=Node)
@@ -88,7 +88,7 @@ class Sequence(Closing, Node):
 
     @property
     def ring(self) -> Ring:
-        """The ring."""
+        """Ring of this sequence."""
         return self._ring
 
     @property
@@ -118,7 +118,7 @@ class Sequence(Closing, Node):
 
         Parameters
         ----------
-        sequence : the one that next() returned, or the last one of a batch
+        sequence : sequence returned by next(), or the last sequence of a batch
         length : bytes of each message; for producers
         """
         if isinstance(self._handle, Producer):
@@ -127,15 +127,15 @@ class Sequence(Closing, Node):
             self._handle.done(sequence)
 
     def available(self) -> int:
-        """Return the sequence behind the last slot that can be used now without another next().
+        """Return the sequence after the last slot that can be used now without another next().
 
             first = sequence.next()
             end = sequence.available()
             ...  # use slots first to end - 1
             sequence.done(end - 1)
 
-        Each of these slots is a message of its own (or free, for a producer). The batch ends before
-        anything else, which next() deals with: an aborted claim, a claim whose owner died, an end
+        Each slot of the batch is a message of its own (or free, for a producer). The batch ends
+        before anything that only next() handles: an aborted claim, a claim whose owner died, an end
         marker, the rest of a message of several slots, a message that a branch in `after` has not
         released.
 
@@ -189,20 +189,20 @@ class FanOut(Node):
     begins at its own position, and the followers of the fan-out wait for it from then on. An
     empty fan-out holds nobody back.
 
-    The ring keeps the graph. A fan-out keeps what the ring does not know: its members, its
-    followers and its upstream, as it was given them.
+    The ring keeps the graph of branches. The fan-out keeps the nodes given to it, which the ring
+    does not know: its members, its followers and its upstream.
     """
 
     def __init__(self) -> None:
-        # Dicts, for their order and because one step changes them. A thread adds its node before it
-        # looks at the other dict: so at least one of two threads connects their nodes.
+        # Dicts keep their order, and each change is one step. A thread adds its node before it
+        # reads the other dict: so of two threads at the same time, at least one connects the nodes.
         self._members: dict[Node, None] = {}
         self._followers: dict[Node, None] = {}
         self._upstream: Node | None = None
 
     @classmethod
     def to(cls, node: Node) -> FanOut:
-        """Make a fan-out to one branch, or to a chain of branches, given by its last one."""
+        """Make a fan-out to one branch, or to a chain of branches, given by its last branch."""
         return cls().and_(node)
 
     def and_(self, node: Node) -> FanOut:
@@ -217,7 +217,7 @@ class FanOut(Node):
         return self
 
     def remove(self, node: Node) -> FanOut:
-        """Take a branch out and drop it, and the branches of its chain that no other one follows.
+        """Remove a branch and drop it, with the branches of its chain that no other branch follows.
 
         next() of a dropped branch raises BranchDropped.
 
@@ -239,7 +239,7 @@ class FanOut(Node):
         return self
 
     def then(self, follower: NodeT) -> NodeT:
-        """Let `follower` see only what all branches of the fan-out have released."""
+        """Let `follower` see only messages that all branches of the fan-out have released."""
         new = follower not in self._followers and not is_producer(follower)
         if new:
             self._followers[follower] = None
@@ -272,7 +272,7 @@ class FanOut(Node):
         return [s for member in list(self._members) for s in member.sequences()]
 
 
-# --- what is asked of the ring -------------------------------------------------------------------
+# --- changes of the ring's graph ------------------------------------------------------------------
 
 
 def _check_same_ring(node: Node, upstream: Node) -> None:
@@ -283,7 +283,10 @@ def _check_same_ring(node: Node, upstream: Node) -> None:
 
 
 def _follow(ring: Ring, branch: str, upstream: Node) -> None:
-    """Follow all of `upstream` in one step, so that the branch never runs ahead of a part of it."""
+    """Let a branch follow all branches of `upstream` in one step.
+
+    With several steps, the branch could run ahead of the branches added last.
+    """
     core = ring.core
     while True:
         ends = upstream.ends()
@@ -292,14 +295,14 @@ def _follow(ring: Ring, branch: str, upstream: Node) -> None:
         except BranchNotFound:
             if upstream.ends() == ends:
                 raise
-            continue  # a fan-out has lost a branch meanwhile
+            continue  # a branch of a fan-out was dropped meanwhile: read the branches again
         return
 
 
 def _unfollow(ring: Ring, branch: str, upstream: list[str]) -> None:
     core = ring.core
     for end in upstream:
-        with suppress(BranchNotFound):  # dropped, and so nobody follows it
+        with suppress(BranchNotFound):  # no branch follows a dropped branch
             core.unfollow(core.find_branch(branch), 1 << core.find_branch(end))
 
 
@@ -308,7 +311,7 @@ def _after(ring: Ring) -> dict[str, list[str]]:
 
 
 def _chain(after: dict[str, list[str]], ends: list[str], upstream: list[str]) -> list[str]:
-    """`ends`, and the branches that they follow, without `upstream` and those behind it."""
+    """Return `ends` and all branches that they follow, up to `upstream`, which is left out."""
     behind = set(_chain(after, upstream, []) if upstream else upstream)
     found = dict.fromkeys(ends)
     next_ones = ends

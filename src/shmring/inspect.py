@@ -22,15 +22,15 @@ _ROWS_PER_CALL = 4096
 
 
 def filled_rows(ring: Ring) -> list[Row]:
-    """The rows of the queue table that hold a message, as in :meth:`Ring.rows`, by message_id."""
+    """Return the rows of the queue table that hold a message (see Ring.rows), by message_id."""
     rows: list[Row] = []
-    for first in range(0, ring.slots, _ROWS_PER_CALL):  # in several calls, so that Ctrl-C works
+    for first in range(0, ring.slots, _ROWS_PER_CALL):  # Ctrl-C works between two calls
         rows += ring.rows(first, first + _ROWS_PER_CALL)
     return sorted(rows, key=lambda row: row[1])
 
 
 def _time(ns: int) -> int | None:
-    return ns if 0 < ns < 2**63 else None  # the ring keeps no time, or the time is damaged
+    return ns if 0 < ns < 2**63 else None  # 0: the ring has no clock; negative or huge: damaged
 
 
 def table(ring: Ring) -> pa.Table:
@@ -60,7 +60,7 @@ def table(ring: Ring) -> pa.Table:
 def _waiting(ring: Ring, branch: BranchRecord) -> int:
     try:
         return ring.core.waiting(branch["id"])
-    except BranchNotFound:  # it was dropped meanwhile
+    except BranchNotFound:  # the branch was dropped meanwhile
         return 0
 
 
@@ -81,7 +81,7 @@ def stats(ring: Ring) -> RingStats:
         for branch in ring.branches()
     ]
     branches.sort(key=lambda branch: -branch["lag"])
-    # The ring's own floor moves only for a producer's need.
+    # Compute the floor: the ring raises its own floor only when a producer needs room.
     held = [b["released"] for b in branches if not b["drop_oldest"]]
     floor = max(ring.floor, min(held)) if held else ring.floor
     return {

@@ -1,7 +1,7 @@
 """Metrics of this host's rings and sidecars, for Prometheus.
 
-What each is, :data:`METRICS` says. Labels are names that people give: there is no
-process id among them, and the rings of a sidecar's clients are counted together.
+:data:`METRICS` describes each metric. Labels are names given by people, never process ids, and the
+rings of a sidecar's clients are counted together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Samples = dict[str, dict[Labels, float]]
 
 
 class Metric(NamedTuple):
-    """A metric; Prometheus has ``shmring_`` before its name."""
+    """A metric; its name in Prometheus begins with ``shmring_``."""
 
     name: str
     kind: Kind
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
     words: str
 
 
-# name, kind, labels, and what it is
+# Columns: name, kind, labels, description.
 # CHANGE: a new metric
 _TABLE = """\
 memory_bytes            gauge   -               Size of /dev/shm.
@@ -93,7 +93,7 @@ def _metric(line: str) -> Metric:
 
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
-# A participant's counters, and the metrics that sum them up.
+# By a participant's counter: the metric that sums it up.
 # CHANGE: a new counter of participants
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
@@ -105,13 +105,15 @@ _NOTHING = (0,) * (len(_COUNTED) + 1)
 
 
 class HostMetrics(Closing):
-    """Looks at the host now and then, and adds up what comes and goes with its processes.
+    """Looks at the host now and then, and sums up the counters of its participants.
+
+    A participant's counters vanish with the participant; the sums stay.
 
     Parameters
     ----------
-    interval : seconds between two looks, in a thread; None: looks are asked for
-    age : seconds for which a message may be held, or wait
-    foreign : other users' rings too
+    interval : seconds between two looks of a thread; None starts no thread, and the caller looks
+    age : seconds for which a message may be held, or wait, without a finding
+    foreign : whether to include other users' rings
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class HostMetrics(Closing):
             self._thread.start()
 
     def close(self) -> None:
-        """Let go of all rings."""
+        """Close all rings."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -145,12 +147,13 @@ class HostMetrics(Closing):
 
     def _run(self, interval: float) -> None:
         while not self._ended.wait(interval):
-            with suppress(ShmringError, OSError):  # no descriptors, say: later perhaps
+            # A look may fail, for example without free file descriptors: the next may succeed.
+            with suppress(ShmringError, OSError):
                 self.look()
 
     @property
     def samples(self) -> Samples:
-        """The last look's values: by metric, then by the values of its labels."""
+        """Return the last look's values: by metric, then by the values of its labels."""
         return self._samples
 
     def look(self) -> HostLook:
@@ -176,10 +179,10 @@ class HostMetrics(Closing):
             return now
 
     def collect(self) -> Iterator[Family]:
-        """All metrics, those without a value too: a registry of prometheus_client asks for them."""
+        """Yield all metrics, with or without values, for a registry of prometheus_client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        samples = self._samples  # of one look
+        samples = self._samples  # one look's values; another thread may replace the attribute
         for metric in METRICS:
             family = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
             made = family(f"shmring_{metric.name}", metric.words, labels=metric.labels)
@@ -265,7 +268,7 @@ class HostMetrics(Closing):
         participant: ParticipantRecord,
         before: Counts,
     ) -> None:
-        """Add what a participant has counted since the last look: its own counters go with it."""
+        """Add the growth of a participant's counters since the last look to the ring's sums."""
         role = participant["role"]
         if role not in ("producer", "consumer"):
             return
@@ -282,7 +285,7 @@ class HostMetrics(Closing):
                 self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
     def _forget(self, now: HostLook) -> None:
-        """No series stays of a ring that is gone."""
+        """Remove the series of rings that are gone."""
         there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}
         for key in [key for key in self._counted if key[1][0] not in there]:
             del self._counted[key]

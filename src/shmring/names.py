@@ -5,10 +5,10 @@ finds, opens, makes, lists and removes rings, and knows the free room of their f
 makes and opens the file; posix_ipc, or the core, removes the name of an object in shared memory
 (docs/layout.md, "Creation" and "Removal", says why).
 
-Companion files, ``.shmring-KIND-FILE-OWNER``, are removed with their ring. FILE is the ring's, and
-OWNER a streaming query or a job: Spark's sinks keep their records in such files, and the rows of
-jobs that are not committed yet. On a file system without O_TMPFILE, a process that is killed while
-it makes a ring leaves ``.shmring-new-UUID``.
+Companion files, ``.shmring-KIND-FILE-OWNER``, are removed with their ring. FILE is the name of the
+ring's file, and OWNER is a streaming query or a job: Spark's sinks keep their records in companion
+files, and the rows of jobs that are not committed yet. On a file system without O_TMPFILE, a
+process that is killed while it makes a ring leaves ``.shmring-new-UUID``.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from shmring.errors import (
 
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
-REPLIES = "reply."  # before a sidecar's name: the rings with its answers
-RING_OVERHEAD = 256 * 1024  # bytes of its file beside its slots, at most, without a schema
-PARKED = "parked."  # before a sidecar's name: the rings with requests that have left its ring
-REQUESTS = "sidecar."  # before a sidecar's name: the ring with its requests
+REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sidecar's answers
+RING_OVERHEAD = 256 * 1024  # most bytes of a ring's file beside its slots, without a schema
+PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
+REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
 
 Path = str | os.PathLike[str]
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can name a ring."""
+    """Return whether `text` is a valid name of a ring."""
     try:
         _shmring.path_of(text)
     except ValueError:
@@ -52,7 +52,7 @@ def is_name(text: str) -> bool:
 
 
 def path_text(path: Path) -> str:
-    """A path as text; an empty one would be the working directory to some calls."""
+    """Return a path as text; refuse "", which some calls take for the working directory."""
     text = cast("str | bytes", os.fspath(path))
     if isinstance(text, bytes):
         raise TypeError(f"path must be a str or a path object, not {text!r}: os.fsdecode() it")
@@ -62,7 +62,7 @@ def path_text(path: Path) -> str:
 
 
 def locate(name: object, path: Path | None) -> tuple[str, str]:
-    """The label used in messages and the path of the file."""
+    """Return the label that names a ring in messages, and the path of its file."""
     if (name is None) == (path is None):
         raise ValueError("a ring is found by its name or by its path: give one of the two")
     if path is not None:
@@ -80,12 +80,12 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
 
 
 def path_of(ring: str) -> str:
-    """The path of a ring, given by name; a `ring` with a slash is a path already."""
+    """Return the path of a ring's file; `ring` is the ring's name, or with a slash the path."""
     return locate(None, ring)[1] if "/" in ring else locate(ring, None)[1]
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of shared memory on this host, and those of them that are free."""
+    """Return the bytes of shared memory on this host, and how many of them are free."""
     found = os.statvfs(SHM_FOLDER)
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
@@ -110,7 +110,7 @@ def attach_core(label: str, path: str, flags: int) -> _shmring.Ring:
 
 
 def is_own_limit(slots: int) -> bool:
-    """Whether a limit of this process (ulimit -f) is in the way of a ring with so many slots."""
+    """Return whether this process's limit (ulimit -f) is too small for a ring with these slots."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     most = slots * _shmring.SLOT_FILE_BYTES + RING_OVERHEAD
     return limit != resource.RLIM_INFINITY and most > limit
@@ -145,14 +145,14 @@ def remove(
     *,
     is_used: Callable[[list[dict[str, Any]]], bool] | None = None,
 ) -> bool:
-    """Unlink the ring at this path, or only the one with this uuid, unless it is used; whether.
+    """Unlink the ring at this path, unless it is used; return whether it was unlinked.
 
-    `is_used` is given the living participants, of which a damaged ring has none, and says whether
-    the ring stays for them. It is asked under the ring's own lock, which every process takes that
-    joins: nobody comes between the answer and the unlink. A handle of the caller's own counts,
-    unless it is closed before.
+    With `uuid`, only the ring with this uuid is unlinked. `is_used` gets the living participants
+    (none if the ring is damaged) and returns whether the ring has to stay. It is called under the
+    ring's own lock, which every process takes to join: no process can join between the answer and
+    the unlink. A handle of the caller counts as a participant unless it is closed before.
     """
-    kept = companions_of(path)  # before the unlink: another ring may take the name
+    kept = companions_of(path)  # listed before the unlink: after it another ring may take the name
     unlink_name = _shm_unlink(path)
     removed = True
 
@@ -169,18 +169,18 @@ def remove(
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
-    """The call that removes the name of an object in shared memory; None: unlink(2) does."""
+    """Return the call that removes a name from shared memory; None if unlink(2) does."""
     folder, file = os.path.split(path)
     if folder != SHM_FOLDER:
         return None
     try:
         posix_ipc = import_module("posix_ipc")
-    except ImportError:  # a dependency only where it needs no compiler
+    except ImportError:  # posix_ipc is only installed where it needs no compiler
         return None
     return partial(_unlink_object, posix_ipc, f"/{file}")
 
 
-def _unlink_object(posix_ipc: Any, name: str) -> None:  # it has no types
+def _unlink_object(posix_ipc: Any, name: str) -> None:  # Any: posix_ipc has no types
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:
@@ -199,16 +199,20 @@ def _unlink_file(path: str) -> None:
 
 
 def rings() -> list[str]:
-    """Names of the rings on this host."""
-    files = os.listdir(SHM_FOLDER) if os.path.isdir(SHM_FOLDER) else []  # containers may lack it
+    """Return the names of the rings on this host."""
+    # A container may have no /dev/shm.
+    files = os.listdir(SHM_FOLDER) if os.path.isdir(SHM_FOLDER) else []
     names = (f.removeprefix(_PREFIX) for f in files if f.startswith(_PREFIX))
     return sorted(n for n in names if is_name(n))
 
 
 def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
-    """Remove the ring at this path if its participants are dead, and companion files of the dead.
+    """Remove the ring at this path if its participants are dead, and companion files of dead jobs.
 
-    Whether the ring is removed, or would be by a dry run, and the paths of the files that are.
+    Returns
+    -------
+    whether the ring was removed, and the paths of the companion files that were. A dry run removes
+    nothing, and returns the same values
     """
     kept = companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
@@ -219,7 +223,7 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
 
 
 def _living(path: str) -> list[dict[str, Any]]:
-    """The living participants of the ring at this path."""
+    """Return the living participants of the ring at this path."""
     ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_COPY)
     try:
         return [participant for participant in ring.participants() if participant["alive"]]
@@ -228,7 +232,7 @@ def _living(path: str) -> list[dict[str, Any]]:
 
 
 def _users(path: str) -> list[dict[str, Any]]:
-    """The living participants; none of a ring that is damaged, for no other process can join it."""
+    """Return the living participants; none for a damaged ring, because no process can join it."""
     try:
         return _living(path)
     except (Damaged, NotARing):
@@ -236,9 +240,13 @@ def _users(path: str) -> list[dict[str, Any]]:
 
 
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
-    """Remove files of rings that are gone, and rings that were never finished, from a folder.
+    """Remove from a folder the companion files of rings that are gone, and unfinished rings.
 
-    With `file` the files of that ring alone, beside the unfinished ones. Returns the paths.
+    With `file` only the companion files of this ring are removed, and unfinished rings.
+
+    Returns
+    -------
+    the paths that were removed, or would be without `dry_run`
     """
     left = [
         kept.path for kept in _all_kept(folder) if file in (None, kept.file) and not _has_ring(kept)
@@ -247,22 +255,22 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
         _discard(left)
     for draft in filter(_DRAFT.fullmatch, _listed(folder)):
         draft = os.path.join(folder, draft)
-        with suppress(ShmringError):  # it is being made
+        with suppress(ShmringError):  # another process is making the ring
             if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
                 left.append(draft)
     return left
 
 
 class Swept(NamedTuple):
-    """What gc() has removed, or would."""
+    """The rings and files that gc() has removed, or would remove."""
 
-    rings: list[str]  # by name, or path
-    files: list[str]  # what goes beside rings, or without any
+    rings: list[str]  # names, or paths of rings without a name
+    files: list[str]  # paths of companion files and unfinished rings
     skipped: list[tuple[str, str]]  # named rings that are damaged or another user's, and why
 
 
 def sweep(name: str | None, path: Path | None, *, dry_run: bool) -> Swept:
-    """Do as gc(), or only say what it would do."""
+    """Do the work of gc(); with `dry_run` remove nothing, and return what gc() would remove."""
     swept = Swept([], [], [])
     one = name is not None or path is not None
     found = [locate(name, path)] if one else [locate(ring, None) for ring in rings()]
@@ -303,10 +311,11 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
 # --- companion files ------------------------------------------------------------------------------
 
-SINK = "sink"  # the last epoch of a query that the ring has
-STAGING = "staging"  # rows of a job; its driver is a participant until the job ends
+SINK = "sink"  # kind: the last epoch of a streaming query that is in the ring
+STAGING = "staging"  # kind: rows of a job, whose driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
-_JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name in RingJob.java
+# Prefix, before a job's id, of the name of the job's participant (see RingJob.java).
+_JOB_PARTICIPANT = "spark write "
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".
@@ -322,16 +331,17 @@ class _Kept(NamedTuple):
 
 
 def companions_of(ring: str) -> list[str]:
-    """The companion files of the ring at this path."""
+    """Return the companion files of the ring at this path."""
     return [kept.path for kept in _companions_of(ring)]
 
 
 def _left_by_the_dead(ring: str) -> list[str]:
-    """The companion files of the ring at this path that belong to jobs whose driver is dead."""
+    """Return the ring's companion files that belong to jobs whose driver is dead."""
     staging = [kept for kept in _companions_of(ring) if kept.kind == STAGING]
     if staging:
-        with suppress(ShmringError):  # nothing is removed of a ring that cannot be observed
-            # After the look at the folder: a driver joins the ring before it stages rows.
+        with suppress(ShmringError):  # keep all files of a ring that cannot be observed
+            # Read the participants after the folder: a driver joins the ring before it stages rows,
+            # so the driver of each listed file, if alive, is among the participants.
             names = {participant["name"] for participant in _living(ring)}
             return [k.path for k in staging if _JOB_PARTICIPANT + k.owner not in names]
     return []
@@ -352,13 +362,19 @@ def _companions_of(ring: str) -> list[_Kept]:
 
 
 def _all_kept(folder: str) -> list[_Kept]:
-    """The companion files that this user may remove; anybody may give a file such a name."""
+    """Return the companion files that this user may remove.
+
+    Another user can give any file the name of a companion file.
+    """
     found = ((os.path.join(folder, name), _NAME.fullmatch(name)) for name in _listed(folder))
     return [_Kept(path, m[1], m[2], m[3]) for path, m in found if m and _is_ours(path)]
 
 
 def _has_ring(kept: _Kept) -> bool:
-    """Whether the ring is there, and not one of the same name that another user has made since."""
+    """Return whether the companion file's ring exists, made by the same user.
+
+    After a ring is gone, another user may make a ring of the same name.
+    """
     ring = os.path.join(os.path.dirname(kept.path), kept.file)
     with suppress(OSError):
         return os.lstat(ring).st_uid == os.lstat(kept.path).st_uid

@@ -1,4 +1,4 @@
-"""Files whose names other users can know, and make before this user does."""
+"""Opens files in shared folders, where another user may have put a file of the same name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def open_own(path: str, flags: int, mode: int = 0o600) -> int:
     """Return a descriptor of a regular file that only this user can have made or changed.
 
-    The call never waits, as opening a FIFO would, and follows no link.
+    The call never waits (opening a FIFO would), and follows no link.
 
     Raises
     ------
-    PermissionError : the file is another user's, or other users may write it, or it is no file
-    OSError : as os.open()
+    PermissionError : the file is another user's, or other users may write to it, or it is no
+        regular file
+    OSError : the errors of os.open()
     """
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)

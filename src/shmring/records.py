@@ -56,8 +56,8 @@ class BranchRecord(TypedDict):
     ----------
     exclusive, ephemeral, drop_oldest : as for :meth:`shmring.Ring.consumer`
     after : names of the branches that it follows; if empty, it follows the producers
-    position : the next sequence to be taken
-    released : all sequences below this one are released
+    position : next sequence to be taken
+    released : sequence below which all sequences are released
     ends : number of end markers that the branch has reached
     consumers : number of living consumers
     orphans : number of seats whose messages wait to be delivered again, because a consumer died or
@@ -82,11 +82,11 @@ class BranchLag(BranchRecord):
 
     Attributes
     ----------
-    lag : slots that it has still to take
-    waiting : messages that it has still to take, up to the first claim that is not committed, and
-        those that it delivers again, because a consumer died with them or handed them back. End
-        markers are not counted. Exact up to 65,536 messages, then estimated from these. Those that
-        were published in one run (`push_many`) count as one of the 65,536
+    lag : slots that the branch has still to take
+    waiting : messages that the branch has still to take, up to the first claim that is not
+        committed, and messages that it delivers again, because a consumer died with them or handed
+        them back. End markers are not counted. The number is exact up to 65,536 messages, and then
+        estimated from these. Messages published in one run (`push_many`) count as one of the 65,536
     """
 
     lag: int
@@ -114,16 +114,17 @@ class ParticipantRecord(Counters):
     Attributes
     ----------
     role : "attached", "producer" or "consumer"
-    branch : the branch of a consumer; else None
-    stopped : alive, but stopped by SIGSTOP or a debugger
-    orphaned : messages wait here to be delivered again: the participant died, or there is none (its
-        pid is 0) and the messages were handed back (`nack`)
-    claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
-    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
-    redelivered : of the messages that it took, those that were taken before
-    synced_ns : of a journal, nanoseconds in which it has synced
-    most_delivered, deliveries : of what it holds, the first sequence of what was delivered most
-        often, or None, and how often
+    branch : branch of a consumer; None for other participants
+    stopped : whether the participant is alive, but stopped by SIGSTOP or a debugger
+    orphaned : whether messages of this seat wait to be delivered again: the participant died, or
+        the seat has no participant (its pid is 0) and holds messages that were handed back (`nack`)
+    claim, hold : first sequence that the participant has claimed, lowest sequence that it holds;
+        None if there is none
+    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : counters
+    redelivered : messages taken that had been delivered before
+    synced_ns : nanoseconds that a journal has spent in syncs
+    most_delivered, deliveries : first sequence of the held message that was delivered most often
+        (None if no message is held), and the number of its deliveries
     """
 
     seat: int
@@ -150,12 +151,12 @@ class HolderRecord(TypedDict):
     kind : "claim": a producer has neither committed nor aborted; "lease": a consumer has not
         released; "consumers": the branch's consumers have not taken the message yet; "no
         consumer": the branch has no consumers
-    branch : None for a claim
-    name, pid, alive, stopped : of the participant; None, None, False and False if there is none
-    sequence : the lowest sequence that is held
-    slots : number of slots from there to the producers
-    age_s : seconds since that message was published; None if the ring cannot say
-    words : the same as a sentence, as in the text of :class:`shmring.Full`
+    branch : name of the branch; None for a claim
+    name, pid, alive, stopped : the participant's; None, None, False and False without a participant
+    sequence : lowest sequence that is held
+    slots : number of slots from `sequence` to the producers
+    age_s : seconds since the message at `sequence` was published; None if the ring does not know
+    words : the record as a sentence, which is also in the text of :class:`shmring.Full`
     """
 
     kind: Literal["claim", "lease", "consumers", "no consumer"]
@@ -175,9 +176,9 @@ class RingStats(TypedDict):
 
     Attributes
     ----------
-    claimed, floor : the next sequence to be claimed, the lowest sequence that is held
-    used : number of slots between the two
-    branches : sorted by lag, the largest lag first
+    claimed, floor : next sequence to be claimed, lowest sequence that is held
+    used : number of slots from `floor` to `claimed`
+    branches : branches, sorted by lag, the largest lag first
     """
 
     name: str | None
@@ -192,20 +193,20 @@ class RingStats(TypedDict):
 
 
 def most_waiting(stats: RingStats) -> int:
-    """Return how many messages would be lost with the ring: those that wait for one branch."""
+    """Return how many messages would be lost with the ring: the most that wait for one branch."""
     return max((branch["waiting"] for branch in stats["branches"]), default=0)
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, as `shmring check` says it.
+    """Something wrong on this host, found by `shmring check`.
 
     Attributes
     ----------
-    status : as monitoring plugins have it: 1 a warning, 2 stuck
-    kind : which of the things that can be wrong, in a word
-    ring, sidecar : what it is wrong with; the host if both are None
-    words : a statement about it
-    command : that mends it; empty if no command does
+    status : status of monitoring plugins: 1 a warning, 2 stuck
+    kind : kind of the finding, in a word
+    ring, sidecar : name of the ring or sidecar with the finding; the host's if both are None
+    words : sentence about the finding
+    command : command that mends it; empty if no command does
     """
 
     status: Literal[1, 2]

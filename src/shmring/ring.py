@@ -53,7 +53,7 @@ DEFAULT_SLOTS = 65_536
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
-        with suppress(ShmringError):  # it is gone, or gc() removes it later
+        with suppress(ShmringError):  # the ring is gone already, or gc() removes it later
             remove(path, uuid)
 
 
@@ -93,11 +93,11 @@ class Ring(Closing):
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
         try:
             if self._unlink is not None and (finalizer := self._unlink.peek()):
-                # First: nobody sees a ring that has been left. The finalizer stays until the file
-                # is gone: an exception may end the removal half-way.
+                # Unlink before leaving: no process sees a temporary ring without participants. The
+                # finalizer stays until the file is gone: an exception may end the removal half-way.
                 _unlink_own(*finalizer[2])
                 self._unlink.detach()
-        finally:  # a signal's handler may raise: who gets that has no second close() to call
+        finally:  # even if a signal's handler raises: no second close() will come
             self._handle.close()
 
     def keep(self) -> None:
@@ -135,7 +135,7 @@ class Ring(Closing):
             raise Closed(f'ring "{self._label}" is closed; a closed ring cannot be sent')
         return _received, (self._label, self._path, self._flags, self._info.uuid)
 
-    # --- what it is ---------------------------------------------------------------------------
+    # --- the ring's properties ----------------------------------------------------------------
 
     @property
     def name(self) -> str | None:
@@ -144,7 +144,7 @@ class Ring(Closing):
 
     @property
     def path(self) -> str:
-        """The ring's file."""
+        """Path of the ring's file."""
         return self._path
 
     @property
@@ -235,10 +235,11 @@ class Ring(Closing):
             messages). Messages on lease of its living consumers still hold the producers
         after : names of the branches that this branch follows: it sees a message when all of them
             have released the message
-        max_deliveries, dead_letter : deliver a message 1 to 255 times at most to this consumer. One
-            that was delivered so often, to consumers that died or handed it back, is pushed into
-            the ring `dead_letter` instead, and released. This is the name of a ring that is there,
-            with the same schema and at least as many slots, or a path with a slash; see
+        max_deliveries, dead_letter : the most deliveries of a message, 1 to 255, and the ring for
+            messages delivered more often. This consumer pushes a message that was delivered so
+            often, to consumers that died or handed it back, into the ring `dead_letter`, and
+            releases it. `dead_letter` is the name of an existing ring, or its path (with a slash);
+            this ring has the same schema and at least as many slots; see
             :doc:`death </concepts/death>`
         wait : as for producer()
         name : name of this participant in statistics
@@ -353,14 +354,14 @@ class Ring(Closing):
     def pin(self) -> Pinned:
         """Let a GPU's runtime pin the slots in this process, so that it copies at the bus's speed.
 
-        The runtime is CUDA's or HIP's: the one that torch or cupy has loaded, or else the one that
-        is found. It takes a third of a second a GB, once. The ring is unpinned by unpin(), at the
-        end of a ``with`` over what this returns, or before its memory goes. A forked child has the
-        ring unpinned. A ring that is pinned stays as it is.
+        The runtime is that of CUDA or HIP: the runtime that torch or cupy has loaded, or else the
+        first one found. Pinning takes a third of a second for each GB, once. The ring is unpinned
+        by unpin(), at the end of a block ``with ring.pin():``, or before its memory is unmapped. In
+        a forked child the ring is not pinned. Pinning a pinned ring changes nothing.
 
         Raises
         ------
-        GpuError : there is no runtime, or it refuses
+        GpuError : no runtime was found, or the runtime refuses
         """
         from shmring.gpu import pin
 
@@ -386,7 +387,7 @@ class Ring(Closing):
 
     @property
     def floor(self) -> int:
-        """The sequence below which producers may overwrite; they raise it when they need room."""
+        """The sequence below which producers may overwrite; it only rises if they need room."""
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:
@@ -437,7 +438,7 @@ class Ring(Closing):
         return stats(self)
 
     def recover(self) -> int:
-        """Clear away participants that died, now; processes that wait do so too.
+        """Clear away dead participants now; waiting processes also do this by themselves.
 
         Returns
         -------
@@ -445,7 +446,7 @@ class Ring(Closing):
 
         Raises
         ------
-        Contended : another process is clearing away at this moment
+        Contended : another process is clearing away dead participants at this moment
         """
         return self.core.recover()
 
@@ -488,7 +489,7 @@ def _dead_letters(
 def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
     upstream = 0
     given = cast("str | Iterable[str] | Consumer", after)
-    if isinstance(given, Consumer):  # to iterate it takes its messages
+    if isinstance(given, Consumer):  # iterating over a consumer would take its messages
         raise TypeError(f"after takes names of branches: give {given.branch!r}, not {given!r}")
     for name in (after,) if isinstance(after, str) else after:
         upstream |= 1 << core.find_branch(branch_name(name))
@@ -559,7 +560,7 @@ def create(
         )
         return Ring(core, label, where, 0, temporary=temporary)
     except BaseException as error:
-        # Ctrl-C, or what a signal's handler raises, may come when it is made already.
+        # Ctrl-C, or an exception of a signal's handler, may come after the ring was made.
         if temporary and not isinstance(error, Exception):
             with suppress(ShmringError):
                 if core is not None:
@@ -598,10 +599,11 @@ def attach(
 
 
 def look_on(name: str | None = None, *, path: Path | None = None) -> Ring:
-    """Attach to anybody's ring, only to observe it.
+    """Attach to any user's ring, only to observe it.
 
-    What others can shorten is read into private memory, as it stands now: a mapping would end this
-    process by SIGBUS. Such a copy shows no payload.
+    If other users can shorten the ring's file, its present contents are copied into private memory:
+    touching a mapping of a shortened file would end this process by SIGBUS. The copy has no
+    payload.
     """
     label, where = locate(name, path)
     flags = _shmring.READ_ONLY | _shmring.FOREIGN_COPY
@@ -620,7 +622,7 @@ def open_or_create(
 
     Raises
     ------
-    as :func:`create` and :func:`attach`
+    the errors of :func:`create` and :func:`attach`
     """
     return attach_or_make(name, path, **options)[0]
 
@@ -628,7 +630,7 @@ def open_or_create(
 def attach_or_make(
     name: str | None, path: Path | None, **options: Unpack[CreateOptions]
 ) -> tuple[Ring, bool]:
-    """Do as open_or_create(), and return also whether the ring was made now."""
+    """Do the work of open_or_create(), and return also whether the ring was made now."""
     while True:
         try:
             return attach(name, path=path), False

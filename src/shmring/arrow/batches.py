@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from shmring._shmring import ArrowLayout, Lease
     from shmring.ring import Producer
 
-# Of any message: its length is a 32-bit number.
+# Most bytes of a message: its length is a 32-bit number.
 _MOST_BYTES = 2**32 - 1
 
-# The stubs leave the types of arrays open, which strict checking refuses.
+# pyarrow as Any: its type stubs leave the types of arrays open, which strict checking refuses.
 _pa: Any = pa
-# The stubs leave it out.
+# RecordBatch._import_from_c as Any: pyarrow's type stubs lack it.
 _import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
 
-# Anything that speaks the Arrow PyCapsule interface.
+# Object with the Arrow PyCapsule interface.
 ArrowData: TypeAlias = Any
 # A batch and its size in bytes of IPC.
 Piece: TypeAlias = "tuple[pa.RecordBatch, int]"
@@ -253,7 +253,7 @@ class BatchEncoder:
 def _stream_bytes(batch: pa.RecordBatch) -> int:
     """Count the bytes of an IPC stream of one batch.
 
-    Not from nbytes: pyarrow crashes over an inner map of no rows that came without offsets.
+    The count does not use nbytes: pyarrow crashes over an inner map of no rows without offsets.
     """
     sink = pa.MockOutputStream()
     _pa.ipc.new_stream(sink, batch.schema).write_batch(batch)
@@ -266,7 +266,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return _pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-# Behind the four bytes that mark an encapsulated message.
+# Length of the metadata, after the four bytes that mark an encapsulated message.
 _METADATA_LENGTH = struct.Struct("<4xI")
 
 
@@ -282,14 +282,14 @@ def _body_offset(stream: pa.Buffer) -> int:
 
 
 def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
-    """The fields of a schema or of a nested type."""
+    """Return the fields of a schema or of a nested type."""
     if isinstance(nested, pa.Schema):
         return list(nested)
     return [cast("Any", nested).field(i) for i in range(nested.num_fields)]
 
 
 def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> bool:
-    """Whether a type anywhere in the schema, or in the fields of the type, passes the test."""
+    """Return whether any type in the schema, or in the type's fields, passes the test."""
 
     def inside(kind: Any) -> bool:
         if test(kind):
@@ -333,7 +333,7 @@ class Known(NamedTuple):
 
     schema: pa.Schema
     layout: ArrowLayout
-    heads: dict[int, bytes]  # of each kind: what stands before the batch
+    heads: dict[int, bytes]  # by kind of message: the bytes before the record batch
 
     def map(
         self,
@@ -344,14 +344,14 @@ class Known(NamedTuple):
         copy: bool = False,
         every_offset: bool = False,
     ) -> pa.RecordBatch | None:
-        """Map a message of this schema; None if it is of another one, or damaged.
+        """Map a message of this schema; None if it has another schema, or is damaged.
 
         Parameters
         ----------
-        kind : of the message, if its Arrow data stood alone
-        skip : bytes before these
-        copy : map a copy of the message
-        every_offset : check each of them, in a copy
+        kind : kind that the message would have without the skipped bytes
+        skip : bytes before the Arrow data
+        copy : whether to map a copy of the message
+        every_offset : whether to check every offset, in a copy of the offsets
         """
         head = self.heads.get(kind)
         if head is None:
@@ -364,7 +364,7 @@ class Known(NamedTuple):
 def known(schema: pa.Schema, heads: dict[int, bytes]) -> Known | None:
     """Prepare a schema for the binding; None if pyarrow decodes its messages."""
     native = pa.schema(list(schema))
-    if not schema.equals(native):  # big-endian numbers: pyarrow swaps their bytes
+    if not schema.equals(native):  # big-endian data is left to pyarrow, which swaps the bytes
         return None
     layout = arrow_layout(schema)
     return None if layout is None else Known(schema, layout, heads)
@@ -375,12 +375,12 @@ def learned(stream: pa.Buffer) -> Known | None:
     return _learned(bytes(memoryview(stream)[: metadata_bytes(stream)]))
 
 
-@lru_cache(maxsize=16)  # more than one: several producers may take turns
+@lru_cache(maxsize=16)  # more than one entry, because several producers may take turns
 def _learned(head: bytes) -> Known | None:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head))
     except (pa.ArrowException, OSError, EOFError):
-        return None  # another producer has written over it
+        return None  # another producer has overwritten the message
     return known(schema, {KIND_ARROW_STREAM: head})
 
 
@@ -395,12 +395,12 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             reader = pa.RecordBatchReader.from_stream(data)
             return reader.schema, iter(reader)
         if hasattr(data, "__arrow_c_array__"):
-            array = _pa.array(data)  # pa.record_batch() takes no slice of a struct
+            array = _pa.array(data)  # pa.record_batch() does not accept a slice of a struct
             if not pa.types.is_struct(array.type) or array.null_count:
                 raise pa.ArrowInvalid(f"{array.type}, with {array.null_count} nulls")
             batch = pa.RecordBatch.from_struct_array(array)
             return batch.schema, iter((batch,))
-    except pa.ArrowInvalid as error:  # a single column
+    except pa.ArrowInvalid as error:  # the stream is a single column, not a batch
         raise TypeError(f"{type(data).__name__} is no record batch or table: {error}") from error
     raise TypeError(
         f"expected Arrow data (a RecordBatch, a Table, or an object with __arrow_c_stream__ "
@@ -434,15 +434,16 @@ def _split_rows(
             yield from _split_rows(part, limit, too_large, views)
 
 
-# Bytes, or rows, of a column that nobody uses and that are not worth a copy of the others.
+# Unused bytes, or rows, of a column up to which copying the used part does not pay.
 _SMALL = 4096
 
 
 def _compacted(batch: pa.RecordBatch, *, tight: bool) -> pa.RecordBatch:
-    """Leave out what views do not refer to, if that is most of it; or all of it (`tight`).
+    """Copy the columns of views without their unused values.
 
-    IPC leaves out by itself what belongs to other rows, except for the values of views: a slice of
-    ten rows would carry the strings of the whole frame. Views within lists and structs carry them.
+    Without `tight` a column is only copied if most of its values are unused. IPC leaves out the
+    values of other rows by itself, but not the values of views: a slice of ten rows would carry the
+    strings of the whole frame. Views within lists and structs still carry theirs.
     """
     columns = [_compact(batch.column(i), tight) for i in range(batch.num_columns)]
     return _pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -457,7 +458,7 @@ def _pays(used: int, there: int, tight: bool) -> bool:
 
 
 def _used_bytes(array: Any) -> int:
-    """Sum up the bytes outside of the views, counted for each view."""
+    """Sum up the bytes that the views refer to; bytes shared by two views count twice."""
     end = array.offset + len(array)
     views = np.frombuffer(array.buffers()[1], np.int32, 4 * end).reshape(-1, 4)
     lengths = views[array.offset :, 0].astype(np.int64)
@@ -466,7 +467,7 @@ def _used_bytes(array: Any) -> int:
     return int(lengths[lengths > _VIEW_BYTES].sum())
 
 
-# A string of so many bytes lies in its view.
+# Length up to which a string is stored within its view.
 _VIEW_BYTES = 12
 
 

@@ -49,18 +49,20 @@ class _Jam:
         self._ring = ring
         self._label = label
         self._consumer = consumer
-        self._before: tuple[int, int] | None = None  # what it holds, refusals when it was seen
+        # At the last look: the lowest sequence the reader holds, the producers' refusals so far.
+        self._before: tuple[int, int] | None = None
         self._slices = 0
 
     def look(self) -> None:
-        """Look once more, a slice later.
+        """Check once more, a slice later.
 
         Raises
         ------
-        TooManyLeases : nothing has moved for as many slices as are enough
+        TooManyLeases : nothing has moved for _JAMMED_SLICES slices
         """
         hold = self._consumer.hold
-        if hold is None or self._ring.floor < hold:  # nothing, or another holds more
+        # Without a jam: the reader holds no batch, or another participant holds an older message.
+        if hold is None or self._ring.floor < hold:
             self._before = None
             return
         before, self._before = self._before, (hold, self._refusals())
@@ -134,7 +136,7 @@ class ArrowReader(Closing):
             raise ValueError(f"until must be 'end' or 'empty', not {until!r}")
         self._ring = ring
         self._label = ring.name or ring.path
-        self._stored: pa.Schema | None = ring.schema  # what stands in the ring's header
+        self._stored: pa.Schema | None = ring.schema  # schema in the ring's header
         self._schema = self._stored
         self._copy = copy
         self._until = until
@@ -180,7 +182,7 @@ class ArrowReader(Closing):
         return self._read(ends_of(self._consumer), timeout)
 
     def _read(self, ends: int, timeout: float | None) -> pa.RecordBatch:
-        """Read as read() does; `ends`: ends_of() the consumer when the caller began to read."""
+        """Read a batch (see read); `ends` is the consumer's ends_of() when the call began."""
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
             return batch
@@ -190,8 +192,9 @@ class ArrowReader(Closing):
         return found
 
     def _open(self, lease: Lease) -> pa.RecordBatch | str:
-        """The batch, or the text of an error: an exception's traceback would hold the slots."""
-        with lease:  # released now, or when the batch's last buffer dies; handed back after Ctrl-C
+        """Return the batch, or an error's text: an exception's traceback would hold the slots."""
+        # The lease is released now, or with the batch's last buffer; Ctrl-C hands it back.
+        with lease:
             try:
                 batch = self._map(lease)
                 if batch is None:
@@ -205,13 +208,13 @@ class ArrowReader(Closing):
         return batch
 
     def _map(self, lease: Lease) -> pa.RecordBatch | None:
-        """Map it by the binding; None if the binding leaves the message to pyarrow."""
+        """Map the message by the binding; None if the binding leaves the message to pyarrow."""
         if self._known is None:
             return None
         return self._known.map(lease, lease.kind, copy=self._copy, every_offset=self._validate)
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
-        """Decode it by pyarrow, which reads every format, or raises the error."""
+        """Decode the message by pyarrow, which reads every format, or raises the error."""
         kind = lease.kind
         message_id = lease.message_id
         if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):
@@ -267,7 +270,8 @@ class ArrowReader(Closing):
     def aiter(self) -> AsyncIterator[pa.RecordBatch]:
         """Iterate in an event loop: ``async for batch in reader.aiter()``.
 
-        It ends as iteration does. A task that is cancelled while it waits has taken no batch.
+        The iteration ends as it does without an event loop. A task that is cancelled while it waits
+        has taken no batch.
         """
         return _Batches(partial(self._next_batch, ends_of(self._consumer)))
 
@@ -277,7 +281,7 @@ class ArrowReader(Closing):
         Raises
         ------
         EndOfStream : iteration would end
-        Empty, Damaged, TooManyLeases : as read()
+        Empty, Damaged, TooManyLeases : as for read()
         """
         return await self._next_batch(ends_of(self._consumer))
 
@@ -307,7 +311,7 @@ class ArrowReader(Closing):
                 jam.look()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export copies of the batches up to the end as an Arrow stream; its user may keep them."""
+        """Export the batches up to the end as an Arrow stream of copies, which may be kept."""
         self._copy = True
         reader: Any = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)

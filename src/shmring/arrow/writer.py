@@ -60,7 +60,7 @@ class ArrowWriter(Closing):
             )
         if schema is not None and not schema.equals(wanted):
             raise self._mismatch(schema, wanted)
-        # The ring's own where both are given: they may differ in their metadata.
+        # The ring's schema if both are given: the two may differ in their metadata.
         self.schema: pa.Schema = wanted
         self._encoder = BatchEncoder(self.schema, compression=compression)
         # Without a schema in the header each message carries its own.
@@ -134,7 +134,7 @@ class ArrowWriter(Closing):
 
 
 def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether the schemas are the same, except for the layout of strings and bytes."""
+    """Return whether the schemas differ only in the layout of strings and bytes."""
 
     def plain(schema: pa.Schema) -> pa.Schema:
         return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])

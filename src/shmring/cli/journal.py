@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from shmring.durable.journal.reader import Message
 
-_SLICE = 0.5  # seconds between looks at whether it still writes
-_ROWS = 10_000  # of messages, in a piece of a Parquet file
+_SLICE = 0.5  # seconds between two checks whether the journal still runs
+_ROWS = 10_000  # messages in one row group of a Parquet file
 
 directory = click.argument("directory", metavar="DIR")
 gap_option = click.option(
@@ -84,8 +84,9 @@ def run(
 ) -> None:
     """Write every message of RING to DIR until Ctrl-C or SIGTERM.
 
-    What was taken is put on disk before it ends; the branch "journal" keeps its place, and holds
-    producers once the ring is full. Start it again and nothing is missing.
+    Before the command ends, it writes all messages taken so far to disk. The branch "journal" keeps
+    its place, and holds producers once the ring is full: start the command again, and no message is
+    missing.
     """
     from shmring.durable import Journal, Retention
 
@@ -99,7 +100,7 @@ def run(
             with suppress(KeyboardInterrupt, Terminated):  # how it ends
                 _watch(running)
         finally:
-            # What is taken goes to disk within moments; a second Ctrl-C must not come between.
+            # Messages already taken go to disk within moments: let no second Ctrl-C interrupt that.
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
             running.close()
@@ -152,7 +153,7 @@ def cat(
 ) -> None:
     """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
 
-    A journal may be writing there. End markers are left out.
+    The journal may be running. End markers are left out.
     """
     from shmring.durable import replay
 
@@ -172,7 +173,7 @@ def cat(
 
 
 def _write_parquet(messages: Iterator[Message], path: str) -> None:
-    """Write the rows of batches, or a row a message; the file is there once it is whole."""
+    """Write the rows of all batches, or a row for each message; the file appears when complete."""
     need_pyarrow("Parquet")
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
@@ -206,17 +207,17 @@ def _write_parquet(messages: Iterator[Message], path: str) -> None:
 
 @contextmanager
 def _whole(path: str) -> Generator[IO[bytes]]:
-    """A file that has its name, and an older one's mode, once it is whole.
+    """Open a draft file that replaces `path`, with the old file's mode, when the block ends.
 
-    What is no file, such as /dev/stdout or a pipe, is written to as it is.
+    If `path` is no regular file (/dev/stdout, a pipe), it is opened itself.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as out:
             yield out
         return
-    target = os.path.realpath(path)  # a link stays one
+    target = os.path.realpath(path)  # replace the file that a link leads to, not the link
     draft = f"{target}.{os.getpid()}.part"
-    with open(draft, "xb") as out:  # nobody else's
+    with open(draft, "xb") as out:  # "x" fails if the file exists: it would be another program's
         try:
             if os.path.exists(target):
                 shutil.copymode(target, draft)
@@ -253,7 +254,7 @@ def verify(directory: str, *, allow_gap: bool) -> None:
             f"{found.torn:,} bytes at the end are no whole record: a crash has torn it, a journal "
             f"is writing it now, or it is damaged"
         )
-    if found.newest_ns:  # 0 of a ring without a clock
+    if found.newest_ns:  # 0 if the ring has no clock
         print(f"messages of {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
     click.echo(f"read in {time.monotonic() - begun:.1f} s", err=True)
 
@@ -282,7 +283,8 @@ def replay(
 ) -> None:
     """Push the messages of a journal into RING again, with their kinds and end markers.
 
-    They get new numbers and times. While RING is full, this waits, and then makes up for it.
+    The messages get new numbers and times. While RING is full, the replay waits; afterwards it
+    catches up with its schedule.
     """
     from shmring.durable import replay
 
@@ -315,7 +317,7 @@ def replay(
 
 
 class _Pace:
-    """Waits as long between messages as their times say, divided by a factor."""
+    """Waits between messages for the difference of their times, divided by a factor."""
 
     def __init__(self, speed: float | None) -> None:
         self._speed = speed
@@ -323,7 +325,7 @@ class _Pace:
         self._began = 0.0
 
     def await_turn(self, time_ns: int) -> None:
-        if self._speed is None or not time_ns:  # a ring without a clock
+        if self._speed is None or not time_ns:  # 0 if the ring had no clock
             return
         now = time.monotonic()
         if not self._first_ns:
@@ -339,8 +341,8 @@ class _Pace:
 def truncate(directory: str) -> None:
     """Cut a journal off at the first damage.
 
-    Every file that changes is kept beside the new one as *.broken. Refused while a journal writes
-    there.
+    Every file that changes is kept beside the new one as *.broken. The command is refused while the
+    journal runs.
     """
     from shmring.durable import truncate
 

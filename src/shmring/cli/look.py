@@ -1,4 +1,4 @@
-"""Commands that look on, without joining: stat, top and table."""
+"""Commands that observe a ring without joining it: stat, top and table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def top(place: Place, interval: float, times: int | None) -> None:
         if wants_json():
             emit(found)
         else:
-            click.clear()  # a terminal
+            click.clear()  # does nothing unless stdout is a terminal
             passes = f"{found['slots_per_s']:,} slots a second"
             _show(found, (*summary(place, found), passes))
             sys.stdout.flush()
@@ -82,13 +82,13 @@ def top(place: Place, interval: float, times: int | None) -> None:
 
 
 class _Rates:
-    """What counters gain a second between two looks."""
+    """Computes how much each counter grew per second between two looks."""
 
     def __init__(self) -> None:
         self._seen: dict[object, tuple[float, int]] = {}
 
     def _rate(self, what: object, value: int) -> int:
-        """0 for what is seen for the first time, or has begun anew."""
+        """Return the growth per second; 0 for a counter that is new or was reset."""
         now = time.monotonic()
         then, before = self._seen.get(what, (now, value))
         self._seen[what] = (now, value)
@@ -106,11 +106,12 @@ class _Rates:
 
 
 def _show(stats: Any, lines: tuple[str, ...]) -> None:
-    """The lines, the branches and the participants; with what passes a second, if that is known."""
+    """Print the lines, the branches and the participants, and the rates if they are known."""
     print_lines("\n".join(lines))
     holder = stats["holder"] if stats["used"] else None
     branches: Columns = {
-        "": lambda b: ">" if holder and holder["branch"] == b["name"] else "",  # holds producers
+        # The mark ">" stands at the branch that holds the producers.
+        "": lambda b: ">" if holder and holder["branch"] == b["name"] else "",
         "branch": itemgetter("name"),
         "lag": itemgetter("lag"),
         "consumers": itemgetter("consumers"),
@@ -139,7 +140,7 @@ def _show(stats: Any, lines: tuple[str, ...]) -> None:
 
 
 def summary(place: Place, stats: RingStats) -> list[str]:
-    """How full the ring is, and who keeps it so, a line each."""
+    """Return lines of text: how full the ring is, and which participant or branch holds it."""
     used, slots, holder = stats["used"], stats["slots"], stats["holder"]
     lines = [
         f"{clean(place.label)}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
@@ -174,7 +175,7 @@ def _holds_from(participant: ParticipantRecord) -> str:
 
 
 def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Columns and rows of the counters; those that are 0 everywhere are left out."""
+    """Return the columns and rows of the counters; a column with only zeros is left out."""
     shown = [c for c in _RARE if any(participant[c] for participant in participants)]
     return (
         ["seat", "messages", "size", *(c.replace("_", " ") for c in shown)],
@@ -203,7 +204,7 @@ def table(place: Place, limit: int | None) -> None:
     """Show the queue table: slot, message_id, time, message, reference_count.
 
     It works on a live, dead or damaged ring and disturbs nobody. The reference count is the number
-    of branches that still have to release the message. With --json a line is a row.
+    of branches that still have to release the message. With --json, each row is a line.
     """
     with place.attach(read_only=True) as ring:
         found = filled_rows(ring)

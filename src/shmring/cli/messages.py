@@ -1,4 +1,4 @@
-"""``shmring produce``: lines into a ring; ``shmring consume``: what comes out of it."""
+"""``shmring produce`` pushes lines into a ring; ``shmring consume`` prints a ring's messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BRANCH = "default"
 
-_AT_ONCE = 256  # messages of one push, so that a small ring need not be empty for it
+_AT_ONCE = 256  # most messages in one push: few enough that a small ring need not be empty
 _READ = 1 << 16
 
 
@@ -51,8 +51,8 @@ def produce(
 ) -> None:
     """Push the lines of stdin into a ring, each as a message.
 
-    The ring is made if it is not there. A ring without a branch gets one, so that nothing is lost
-    before `shmring consume` comes.
+    The ring is made if it is missing. A ring without a branch gets one, so that no message is lost
+    before `shmring consume` joins.
     """
     messages = nbytes = 0
     with place.open(slots=slots)[0] as ring:
@@ -73,7 +73,7 @@ def produce(
 
 
 def _runs(read: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """What goes by one push each: several short messages, or one."""
+    """Divide the messages into pushes: several messages of one slot each, or one longer message."""
     for messages in read:
         for first in range(0, len(messages), _AT_ONCE):
             part = messages[first : first + _AT_ONCE]
@@ -84,7 +84,10 @@ def _runs(read: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 
 
 def lines(file: Any) -> Iterator[list[bytes]]:
-    """Messages that end with a newline, which the last one may lack; as soon as they are there."""
+    """Yield the lines of a file, without their newlines, as soon as they arrive.
+
+    The last line may lack its newline.
+    """
     begun: list[bytes] = []
     for read in iter(lambda: file.read1(_READ), b""):
         whole, found, rest = read.rpartition(b"\n")
@@ -101,13 +104,13 @@ def lines(file: Any) -> Iterator[list[bytes]]:
 # --- consume --------------------------------------------------------------------------------------
 
 
-_LULL = 0.001  # seconds without a message after which what was written is flushed
-_LEAST = 0.001  # of the last wait: one of 0 s is not told who is in the way
-_SLICE = 0.2  # seconds of one wait, after which a signal is looked for
+_LULL = 0.001  # seconds without a message after which the lines so far are written out
+_LEAST = 0.001  # seconds of the last wait: the error of a wait of 0 s does not say who blocks
+_SLICE = 0.2  # seconds of one wait; between two waits the command checks for signals
 
 
 def start(value: str) -> str | int:
-    """Where a new branch begins."""
+    """Parse the option --start: a name of STARTS, or a sequence."""
     if value in STARTS:
         return value
     if value.isdigit():
@@ -156,14 +159,14 @@ def consume(
 ) -> None:
     """Take messages from a ring, a line each, until an end marker comes.
 
-    Who consumes from the same branch shares its messages; every branch gets all of them. Arrow
-    batches become a line of JSON a row. A ring that is not there is made, as stderr says. With
-    --json, each message is a JSON object; --count ends with the counts as one.
+    Consumers of one branch share its messages; every branch gets all messages. Arrow batches become
+    a line of JSON a row. A missing ring is made, and stderr says so. With --json, each message is a
+    JSON object; --count ends with the counts as a JSON object.
     """
     opened, made = place.open(slots=slots)
     counts = Counter(messages=0, bytes=0)
     with opened as ring:
-        if made:  # perhaps for want of a letter
+        if made:  # say so: the ring's name may be misspelled
             complain(f'there was no ring "{place.label}": made one of {ring.slots:,} slots')
         lines = None if count else Lines()
         with ring.consumer(name="shmring consume", **branch) as inp:
@@ -176,9 +179,10 @@ def consume(
 
 @contextmanager
 def _between_messages() -> Generator[list[int]]:
-    """Signals that have come, in place of exceptions that would lose a message just taken.
+    """Yield a list to which the first signal is added, instead of raising an exception.
 
-    A second one is acted on at once: stdout may be a pipe that nobody reads from.
+    An exception could lose a message just taken. A second signal is acted on at once, because
+    stdout may be a pipe from which nobody reads. After the block the first signal is raised.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     found: list[int] = []
@@ -212,7 +216,7 @@ def _drain(
     limit: int | None,
     timeout: float | None,
 ) -> None:
-    # A second Ctrl-C, or a stdout that takes no more, hands back what is not written out.
+    # After a second Ctrl-C, or an error of stdout, the messages not yet written are handed back.
     with _between_messages() as signals, _Unwritten(lines, counts) as unwritten:
         while not signals and (limit is None or counts["messages"] < limit):
             try:
@@ -230,7 +234,10 @@ def _drain(
 
 
 class _Unwritten:
-    """Messages whose lines stdout does not have yet: released then, or else handed back."""
+    """Messages taken but not written to stdout yet.
+
+    Writing a message releases its lease; a message that cannot be written is handed back.
+    """
 
     def __init__(self, lines: Lines | None, counts: Counter[str]) -> None:
         self._lines = lines
@@ -246,7 +253,8 @@ class _Unwritten:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # What stdout did not take does not wait any more; a signal is not to wait for it.
+        # Write the lines that wait, unless a signal has come (it must not wait for stdout). After
+        # an error of stdout no lines wait: Lines.flush() has dropped them.
         waiting = self._lines is not None and self._lines.waiting
         if error is None or (isinstance(error, Exception) and waiting):
             with self._leases:
@@ -255,13 +263,13 @@ class _Unwritten:
             self._leases.__exit__(kind, error, traceback)
 
     def take(self, lease: shmring.Lease, ring: shmring.Ring) -> None:
-        """Keep the message until it is written; one that cannot be goes back."""
+        """Keep the message until it is written; if an error comes first, hand it back."""
         with ExitStack() as own:
             own.enter_context(lease)
             try:
                 self._add(lease, _batch_of(ring, lease))
             except Damaged:
-                lease.release()  # for the next one, too, it would be
+                lease.release()  # the message would be damaged for the next consumer, too
                 raise
             self._leases.push(own.pop_all())
         if self._lines is None or self._lines.is_full:
@@ -276,7 +284,7 @@ class _Unwritten:
             self._counts["rows"] += batch.num_rows
 
     def flush(self) -> None:
-        """Write out what there is."""
+        """Write all lines that wait, and release their messages."""
         if self._lines is not None:
             self._lines.flush()
         self._leases.pop_all().close()
@@ -290,7 +298,7 @@ def _next(
     until: str,
     timeout: float | None,
 ) -> shmring.Lease | None:
-    """The next message; None if there is none and it is time to stop."""
+    """Return the next message; None if there is none and the command is to stop."""
     try:
         return inp.lease(timeout=0 if until == "empty" else _LULL)
     except Empty:
@@ -304,7 +312,8 @@ def _next(
         try:
             return inp.lease(timeout=min(max(left, _LEAST), _SLICE))
         except Empty as error:
-            _, colon, said = str(error).partition(" s: ")  # who is in the way
+            # The error's text names the participant that holds the messages back, after " s: ".
+            _, colon, said = str(error).partition(" s: ")
             why = f"{colon[2:]}{said}" if said else why
             if left == 0:
                 text = f'branch "{inp.branch}": no message within {timeout} s{why}'
@@ -313,7 +322,10 @@ def _next(
 
 
 def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None:
-    """The batch that the message is; no ArrowReader, because a ring may hold other messages too."""
+    """Return the message's record batch; None if the message is no batch.
+
+    An ArrowReader would not do: a ring may hold other messages, too.
+    """
     if lease.kind not in ARROW_KINDS:
         return None
     need_pyarrow("a record batch")

@@ -1,4 +1,4 @@
-"""Options that several commands have: which ring, its size, how to wait."""
+"""Options shared by several commands: the ring, its size, how to wait."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DAY = 86_400  # seconds
+DAY = 86_400  # seconds in a day
 
 
 def binary_count(value: str | int) -> int:
-    """A number of bytes or slots: 1k is 1024."""
+    """Parse a number of bytes or slots; 1k is 1024."""
     if isinstance(value, int):
         return value
     try:
@@ -35,7 +35,7 @@ def binary_count(value: str | int) -> int:
 
 
 class Number(click.FloatRange):
-    """A number of a range; click takes nan for one of each."""
+    """A number within a range; unlike click's own type, this type refuses nan."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -48,39 +48,42 @@ class Number(click.FloatRange):
 
 @dataclass(frozen=True)
 class Place:
-    """Which ring a command is for: by name, or by the path of its file."""
+    """The ring that a command is for, given by name or by the path of its file."""
 
     name: str | None
     path: str | None
 
     @property
     def label(self) -> str:
-        """What to call it."""
+        """Text that names the ring in messages."""
         return self.name or self.path or ""
 
     def attach(self, *, read_only: bool = False) -> shmring.Ring:
-        """Attach; somebody else's ring may always be looked at, where its mode allows it."""
+        """Attach to the ring; read-only, also to another user's ring if the file's mode allows."""
         return shmring.attach(
             self.name, path=self.path, read_only=read_only, foreign_owner=read_only
         )
 
     def look_on(self) -> shmring.Ring:
-        """Attach to observe all but payload."""
+        """Attach to observe everything except payload."""
         return look_on(self.name, path=self.path)
 
     def open(self, *, slots: int | None) -> tuple[shmring.Ring, bool]:
-        """Attach to the ring, or make it (and say so): both ends of a pair may come first."""
+        """Attach to the ring, or make it; return also whether it was made now.
+
+        The producer or the consumer of a pair may start first, so both may make the ring.
+        """
         options: CreateOptions = {} if slots is None else {"slots": slots}
         return attach_or_make(self.name, self.path, **options)
 
 
 def place_of(ring: str) -> Place:
-    """A ring's name, or the path of its file if there is a / in it."""
+    """Return the place for a ring's name, or for the path of its file if there is a / in it."""
     return Place(None, ring) if "/" in ring else Place(ring, None)
 
 
 def ring_argument(command: Command) -> Command:
-    """RING; the command gets `place`."""
+    """Add the argument RING; the command gets it as `place`."""
 
     @click.argument("ring")
     @functools.wraps(command)
@@ -91,7 +94,7 @@ def ring_argument(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    """--json, behind the command."""
+    """Add the option --json to a command."""
 
     def found(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:

@@ -1,6 +1,6 @@
-"""What commands print: data for machines, text for people, messages; and how they end.
+"""The output of commands (data for machines, text for people, messages), and their exit status.
 
-The end is one line on stderr and a status, never a traceback for what is foreseen.
+After a foreseen error a command prints one line on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _JSON = "shmring.json"
 
 
 def set_json(ctx: click.Context) -> None:
-    """Print JSON from here on."""
+    """Print JSON from now on."""
     ctx.meta[_JSON] = True
 
 
 def wants_json() -> bool:
-    """Whether --json was given."""
+    """Return whether --json was given."""
     return bool(click.get_current_context().meta.get(_JSON))
 
 
@@ -45,9 +45,10 @@ def _fallback(value: object) -> object:
 
 
 def to_json(document: object) -> str:
-    """One line of JSON, all of it printable ASCII: bytes as base64, times and decimals as text.
+    """Return one line of JSON in printable ASCII: bytes as base64, times and decimals as text.
 
-    Other programs' names may have characters that control a terminal or reverse its text.
+    ASCII, because names that other programs chose may have characters that control a terminal or
+    reverse its text.
     """
     return json.dumps(document, default=_fallback).replace("\x7f", "\\u007f")
 
@@ -66,7 +67,7 @@ def say(document: object, text: object, *, err: bool = False) -> None:
 
 
 def message_fields(message: bytes) -> dict[str, str]:
-    """A message in JSON: `message` where it is UTF-8 text, else `message_base64`."""
+    """Return a message's JSON field: `message` if it is UTF-8 text, else `message_base64`."""
     try:
         return {"message": message.decode()}
     except UnicodeDecodeError:
@@ -77,14 +78,14 @@ def message_fields(message: bytes) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """Text that others have written into a ring, without control characters."""
+    """Escape control characters in text that another program has written into a ring."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def size(nbytes: float) -> str:
-    """Bytes with a unit."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -93,25 +94,25 @@ def size(nbytes: float) -> str:
 
 
 def show_status(status: int) -> str:
-    """How bad it is: 0, 1 or 2, as monitoring plugins have it."""
+    """Return the word for a finding's status: 0, 1 or 2, the numbers of monitoring plugins."""
     return ("well", "warning", "stuck")[status]
 
 
 def as_time(time_ns: int) -> str:
-    """A time in local time, to the millisecond."""
+    """Return a time as text, in local time, to the millisecond."""
     local = time.localtime(time_ns // 10**9)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{time_ns // 10**6 % 1000:03}"
 
 
 def print_lines(text: str) -> None:
-    """Print without the spaces with which tables end their lines."""
+    """Print text without the spaces at the ends of its lines, which tables have."""
     print("\n".join(line.rstrip() for line in text.splitlines()))
 
 
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """Print a table, numbers to the right; wide enough for it where stdout is no terminal."""
+    """Print a table with numbers to the right; up to 400 columns wide without a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -129,21 +130,25 @@ def show_table(
     print_lines(captured.get())
 
 
-# --- of messages and batches --------------------------------------------------------------------
+# --- messages and batches -----------------------------------------------------------------------
 
-# Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
+# Most messages, and most bytes, that are collected for one write. A consumer can keep 48 leases.
 _LINES, _LINE_BYTES = 32, 1 << 16
 
 
 class Lines:
-    """A line for each message, of JSON if wanted; a line of JSON for each row of a batch."""
+    """Prints messages: a line each (JSON with --json), or a line of JSON for each row of a batch.
+
+    Lines are collected here until flush(), which drops them even if writing fails. Lines in
+    Python's own buffer would stay there after an error, and be written later.
+    """
 
     def __init__(self) -> None:
         self._out = _stdout()
-        self._waits: list[bytes] = []  # of each message; in Python's own buffer it would stay
+        self._waits: list[bytes] = []  # the lines of each message that waits for flush()
 
     def add(self, message: Lease | Message, batch: pa.RecordBatch | None) -> None:
-        """Take a message, and the batch that it may be; its data may go afterwards."""
+        """Add a message, with its record batch if it is one; the data is copied."""
         if batch is not None:
             rows: list[dict[str, Any]] = batch.to_pylist()
             self._waits.append(b"".join(map(_line, rows)))
@@ -155,16 +160,16 @@ class Lines:
 
     @property
     def waiting(self) -> bool:
-        """Whether something that was taken waits for flush()."""
+        """True if there are lines that wait for flush()."""
         return bool(self._waits)
 
     @property
     def is_full(self) -> bool:
-        """Whether enough waits."""
+        """True if there are enough lines for a flush()."""
         return len(self._waits) >= _LINES or sum(map(len, self._waits)) >= _LINE_BYTES
 
     def flush(self) -> None:
-        """Write out what waits; whatever comes of that, it waits no more."""
+        """Write all lines that wait; after an error they are dropped, and stdout is given up."""
         written, self._waits = b"".join(self._waits), []
         try:
             self._out.write(written)
@@ -176,7 +181,8 @@ class Lines:
 
 def _stdout() -> IO[bytes]:
     out: Any = sys.stdout.buffer
-    if isinstance(out, io.RawIOBase):  # with PYTHONUNBUFFERED each write is a call, maybe in part
+    # With PYTHONUNBUFFERED stdout is raw: each write is a system call, which may write only a part.
+    if isinstance(out, io.RawIOBase):
         return open(out.fileno(), "wb", closefd=False)
     return out
 
@@ -189,7 +195,7 @@ def _line(document: object) -> bytes:
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP has come: leave like after Ctrl-C."""
+    """Raised on SIGTERM or SIGHUP, to end the command as Ctrl-C does."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -203,13 +209,13 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def take_signals() -> None:
     """Let SIGTERM and SIGHUP unwind the stack, so that handles and files are closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
+        if signal.getsignal(number) == signal.SIG_DFL:  # keep a signal ignored, as under nohup
             signal.signal(number, _terminate)
 
 
 def complain(text: object) -> None:
     """Print one line on stderr."""
-    with suppress(OSError):  # nobody reads it
+    with suppress(OSError):  # stderr may be closed, or a pipe without a reader
         print(f"shmring: {clean(' '.join(str(text).split()))}", file=sys.stderr, flush=True)
 
 
@@ -219,11 +225,11 @@ def _is_foreseen(error: BaseException) -> bool:
 
 
 def give_up_stdout() -> None:
-    """Let nobody wait for it, or hear of it, any more: Python flushes it once more at its end."""
+    """Send stdout to /dev/null: Python's last flush at exit must neither wait nor raise."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-# Words of the Python API in errors, and the words of the command line for the same.
+# Words of the Python API in error texts, each with its equivalent on the command line.
 _OPTIONS = {
     "allow_gap=True": "--allow-gap",
     "shmring.durable.restore()": "`shmring journal restore`",
@@ -237,7 +243,11 @@ def _in_options(text: str) -> str:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Say what has to be said about the end of a command; its status, or None for a bug of ours."""
+    """Return the exit status for an error, and print its text on stderr if it has to be told.
+
+    None leaves the error to the caller: click handles its own errors, and any other error is a bug
+    in shmring, which gets a traceback.
+    """
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
     if isinstance(error, Terminated):

@@ -18,7 +18,7 @@ from shmring.ring import look_on
 
 
 def octal(value: str | int) -> int:
-    """Permission bits as people write them."""
+    """Parse permission bits, written in octal."""
     if isinstance(value, int):
         return value
     try:
@@ -64,7 +64,7 @@ def create(
 ) -> None:
     """Make a ring. It stays until it is unlinked.
 
-    All of its memory is reserved now, and in containers charged to the one that this runs in.
+    All of the ring's memory is reserved now. In a container, it counts as this container's memory.
     """
     if slots is not None:
         options["slots"] = slots
@@ -127,7 +127,8 @@ def _listing(name: str) -> dict[str, Any]:
     try:
         with look_on(name) as ring:
             stats = ring.stats()
-            participants = [s for s in stats["participants"] if s["pid"]]  # or handed back
+            # A seat without a process id only stands for messages that were handed back.
+            participants = [s for s in stats["participants"] if s["pid"]]
             alive = sum(s["alive"] for s in participants)
             return {
                 "name": name,
@@ -157,8 +158,8 @@ def _waiting(name: str) -> int:
 def gc(ring: str | None, dry_run: bool) -> None:
     """Remove rings whose every participant has died.
 
-    Without RING all rings of this host that have a name are looked at. A ring that was closed in
-    order, or never used, stays. What cannot be looked at is named on stderr and left alone.
+    Without RING, the command checks all named rings of this host. A ring that was closed in order,
+    or never used, stays. A ring that cannot be examined is named on stderr and stays, too.
     """
     place = Place(None, None) if ring is None else place_of(ring)
     swept, files, skipped = sweep(place.name, place.path, dry_run=dry_run)
@@ -191,7 +192,7 @@ def recover(place: Place) -> None:
 @click.argument("branch")
 @json_option
 def drop_branch(place: Place, branch: str) -> None:
-    """Drop a branch: it holds the producers no longer, its consumers are told."""
+    """Drop a branch: it no longer holds the producers, and its consumers get an error."""
     with place.attach() as ring:
         ring.drop_branch(branch)
     if wants_json():
@@ -202,7 +203,7 @@ def drop_branch(place: Place, branch: str) -> None:
 @click.argument("rings", nargs=-1, required=True, metavar="RING...")
 @json_option
 def unlink(rings: tuple[str, ...]) -> None:
-    """Remove rings. Who is attached goes on; nobody can attach any more."""
+    """Remove rings. Attached processes go on; no other process can attach any more."""
     removed: list[str] = []
     failed = False
     for target in rings:

@@ -1,4 +1,4 @@
-"""``shmring sidecar``: a sidecar in the foreground."""
+"""``shmring sidecar`` runs a sidecar in the foreground."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def sidecar(
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
-    The module is looked for in this folder too. Workers that die are replaced. Ctrl-C or SIGTERM
-    ends it, with its workers and its rings.
+    The module may also be in the current folder. Workers that die are replaced. Ctrl-C or SIGTERM
+    ends the sidecar, with its workers and its rings.
 
-    Name and workers may stand in @shmring.sidecar(...): the module is imported here to see them,
-    unless both are given. So may how requests are joined, which each worker sees for itself.
-    `shmring check NAME` says how it is.
+    The name and the number of workers may be given in @shmring.sidecar(...): the command imports
+    the module to read them, unless both are given as options. How requests are joined may be given
+    there, too: each worker reads that itself. `shmring check NAME` shows the sidecar's state.
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
@@ -84,7 +84,7 @@ def sidecar(
             _say_ready(server, workers)
             server.serve_forever()
     finally:
-        # It ends within seconds; a second Ctrl-C is to leave nothing behind either.
+        # The sidecar ends within seconds: let no second Ctrl-C leave its rings behind.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         server.stop()
@@ -101,7 +101,7 @@ def _say_ready(server: Sidecar, workers: int) -> None:
 
 
 def _marks(target: str) -> tuple[str, int]:
-    """Name and workers that the decorator has set, or else the usual ones."""
+    """Return the name and the number of workers set by the decorator, else the defaults."""
     from shmring.sidecars.functions import find_function, raised
 
     module_name, _, attribute = target.partition(":")
@@ -115,7 +115,7 @@ def _marks(target: str) -> tuple[str, int]:
             click.echo(raised(error), err=True)
         raise ValueError(f"cannot import {module_name}: {error}") from None
     except BaseException as error:
-        click.echo(raised(error), err=True)  # the user's own
+        click.echo(raised(error), err=True)  # the traceback of the user's own code
         raise ValueError(f"cannot import {module_name}: {type(error).__name__}: {error}") from None
     function: Any = find_function(target)
     if not callable(function):

@@ -1,4 +1,4 @@
-"""What is wrong on this host, once: ``shmring check``; all the time: ``shmring exporter``."""
+"""``shmring check`` prints this host's findings once; ``shmring exporter`` exports metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shmring.records import Finding
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-_MOMENT = 1.0  # seconds in which what does not hang goes on
+_MOMENT = 1.0  # seconds between two looks; a participant that does not hang moves in this time
 
 
 @click.command()
@@ -30,11 +30,11 @@ _MOMENT = 1.0  # seconds in which what does not hang goes on
 def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
     """Say what is wrong with the rings and sidecars of this host, and what mends it.
 
-    NAME is a ring, by its name or path, or a sidecar; without any, all that belong to this user
-    are looked at, and shared memory itself. None is joined. Status 0 means that all is well, 1 that
-    there is a warning, 2 that something is stuck. For monitoring, and for probes.
+    NAME is a ring, by its name or path, or a sidecar. Without a name, the command looks at all
+    rings and sidecars of this user, and at the shared memory. It joins no ring. Status 0 means that
+    all is well, 1 that there is a warning, 2 that something is stuck: for monitoring and probes.
 
-    What may hang is looked at a second time, a second later.
+    If something may hang, the command looks a second time, a second later.
     """
     from shmring.findings import MOVING, findings
     from shmring.host import Observer
@@ -67,7 +67,7 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
 
 
 def subject(finding: Finding) -> str:
-    """What a finding is about; empty if it is the host."""
+    """Return the name of the ring or sidecar that a finding is about; empty for the host."""
     if finding.sidecar is not None:
         return f'sidecar "{clean(finding.sidecar)}": '
     return f'ring "{clean(finding.ring)}": ' if finding.ring is not None else ""
@@ -98,7 +98,7 @@ def subject(finding: Finding) -> str:
 def exporter(port: int, address: str, interval: float, age: float, foreign: bool) -> None:
     """Give Prometheus metrics of all rings and sidecars of this host, until Ctrl-C or SIGTERM.
 
-    None is joined. Counters begin with the processes that are there when the exporter starts.
+    The exporter joins no ring. Its counters start with the processes that run when it starts.
     """
     need("prometheus_client", "the exporter", "prometheus")
     from prometheus_client import CollectorRegistry
