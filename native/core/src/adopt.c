@@ -1,6 +1,6 @@
-/* The leases of a dead consumer go to a living one of its branch: docs/protocol.md, P7.
+/* Leases of dead consumers go to living consumers of the same branch: docs/protocol.md, P7.
  *
- * They come before fresh messages, but never block them: if the admin lock cannot be
+ * The leases come before fresh messages, but never block them: if the admin lock cannot be
  * taken, the consumer takes fresh messages, and tries again after a pause. The holder
  * of the lock may be stopped for good.
  */
@@ -11,11 +11,13 @@
 
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
-/* An exclusive consumer may count on the order of its messages: it insists a little. */
+/* Tries of an exclusive consumer to get the admin lock, NAP_NS apart: it may count on the order of
+ * its messages. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
-/* A damaged message cannot be delivered; one error for it is enough. */
+/* Strikes range `k` of a dead consumer, because its first message is damaged or there is none: it cannot
+ * be delivered. Returns true if `status` is an error, which is then the answer of one take. */
 static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
 			  int status)
 {
@@ -26,7 +28,8 @@ static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct 
 	return status != SHMRING_OK;
 }
 
-/* What was delivered 255 times is not counted further. */
+/* Returns the number of earlier deliveries after one more. Counting stops at 255: a range has 8 bits for
+ * the count. */
 static uint32_t once_more(uint32_t before)
 {
 	return before < UINT8_MAX ? before + 1 : before;
@@ -41,16 +44,16 @@ static void give_again(shmring_consumer *consumer, uint64_t lo, uint64_t end, ui
 }
 
 /* Moves the oldest messages that the dead consumer in seat `from` held into this
- * consumer's seat. The lease is recorded here before it is struck there, and
- * adopt_from says so in between: should this consumer die too, recovery keeps
- * exactly one of the two. Returns true if *status is the answer of the take. */
+ * consumer's seat. The lease is recorded in this seat before it is struck from the dead
+ * consumer's, and `adopt_from` names that seat in between: if this consumer dies, too, recovery
+ * keeps exactly one of the two records. Returns true if *status is the answer of the take. */
 static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_messages, uint64_t max_slots,
 		       struct shmring_lease *lease, int *status)
 {
 	shmring *r = consumer->ring;
 	struct seat *s = consumer->seat;
 	struct seat *dead = &r->seats[from];
-	struct range known[LEASES]; /* by the dead consumer */
+	struct range known[LEASES]; /* ranges of the dead consumer */
 	uint32_t all = LEASES;
 	uint32_t k = 0;
 	uint32_t messages, before;
@@ -98,7 +101,7 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 	}
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
-	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */
+	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read again */
 	(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
@@ -140,10 +143,10 @@ static bool try_admin_lock(shmring_consumer *consumer)
 	return true;
 }
 
-/* A consumer that died while it moved a lease must be settled before its orphan moves
- * on: recovery finds there whose the lease is. Leases move only under the admin lock,
- * so its holder sees in one word whether a consumer died while it moved one. False if
- * it cannot be settled now. */
+/* Begins to move leases. A consumer that died while it moved a lease must be settled first: its
+ * recovery looks up in the orphan's seat which of the two seats has the lease. Leases move only
+ * under the admin lock, so the lock's holder sees in one word whether a consumer died while it
+ * moved a lease. Returns false if that consumer cannot be settled now. */
 bool leases_move(shmring_consumer *consumer)
 {
 	shmring *r = consumer->ring;
@@ -166,7 +169,7 @@ void leases_moved(shmring_consumer *consumer)
 	store_relaxed(&consumer->ring->cursors->graph.adopter, 0);
 }
 
-/* An orphan that holds nothing any more leaves the branch. */
+/* Frees the seat of an orphan that holds nothing any more. Returns true if it has freed the seat. */
 static bool free_if_empty(shmring_consumer *consumer, uint32_t index)
 {
 	struct seat *dead = &consumer->ring->seats[index];
@@ -196,7 +199,7 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 		return adopt_later(consumer);
 	}
 	consumer->adopt_after_ns = consumer->adopt_pause_ns = 0;
-	/* It begins with the orphan of the last adoption: the cost does not grow with the seats. */
+	/* The search begins with the orphan of the last adoption: its cost does not grow with the seats. */
 	for (uint32_t n = 0, first = consumer->adopt_seat; n < r->seat_count && !answered; n++) {
 		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
@@ -220,7 +223,7 @@ bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t 
 	return answered;
 }
 
-/* Gives the first messages of [lo, hi) again, up to *end. True if *status is the answer of the take. */
+/* Delivers the first messages of [lo, hi) again, up to *end. Returns true if *status is the answer of the take. */
 static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t max_messages,
 			  uint64_t max_slots, uint64_t *end, struct shmring_lease *lease, int *status)
 {
@@ -238,9 +241,9 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	if (*status || *end == lo) /* damaged, as in adopt_from() */
+	if (*status || *end == lo) /* undeliverable, as in adopt_from() */
 		*end = same;
-	if (*status || !messages) { /* without a free entry to split with it stays recorded */
+	if (*status || !messages) { /* if a split needs an entry and none is free, the range stays recorded */
 		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
 		consumer_raise_hold(consumer);
 		return *status != SHMRING_OK;
@@ -251,8 +254,9 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	return true;
 }
 
-/* Delivers messages that this consumer has handed back when no seat was free, or that came with its seat: this
- * seat records and holds them, so nothing else has to be done. True if *status is the answer of the take. */
+/* Delivers messages that this consumer has handed back when no seat was free, or that came with its seat. This
+ * seat records and holds them already, so no lease has to move. Returns true if *status is the answer of the
+ * take. */
 bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)
 {

@@ -4,7 +4,7 @@
  *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
  * release: strike the range from the seat; then raise hold
  *
- * The state of takes and what recovery makes of it: takes.c. docs/protocol.md, P5.
+ * takes.c has the state of takes, and how recovery settles it. docs/protocol.md, P5.
  */
 #include "cells.h"
 #include "holder.h"
@@ -20,12 +20,13 @@ uint64_t shmring_consumer_hold(const shmring_consumer *consumer)
 	return ranges_lowest(consumer->range, consumer->ranges_used);
 }
 
-/* --- what is rare in a take ---------------------------------------------------- */
+/* --- rare cases of a take ------------------------------------------------------ */
 
-/* Answers within a take; statuses are never positive. */
+/* Results of steps within a take, beside the statuses, which are never positive. */
 enum { LOOK_AGAIN = 1, LOOK_FOR_ORPHANS };
 
-/* LOOK_AGAIN: it moved on, and the lost messages were not this branch's. */
+/* Moves a branch with drop_oldest past messages that are being overwritten. Returns
+ * SHMRING_OVERRUN if the branch lost some, and LOOK_AGAIN if all of them lie before its `first`. */
 static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
@@ -36,15 +37,15 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(consumer, seen, next);
-	consumer_raise_hold(consumer); /* and tells the followers */
+	consumer_raise_hold(consumer); /* wakes followers, too */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
-	if (first >= next && next < MAX_SEQUENCE) /* damaged beyond that: it would not stop here */
+	if (first >= next && next < MAX_SEQUENCE) /* a larger number is damage: the loop would not end */
 		return LOOK_AGAIN;
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);
 }
 
-/* Moves a branch that stands before its `first` towards it. False: it cannot move on now. */
+/* Moves a branch that stands before its `first` towards it. Returns false if it cannot move now. */
 static bool pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t limit)
 {
 	uint64_t t = seen >> 8;
@@ -53,8 +54,8 @@ static bool pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t limit)
 
 	if (at <= t)
 		return false;
-	(void)move_taken(consumer, seen, at); /* lost: another consumer has moved it */
-	consumer_raise_hold(consumer); /* and tells the followers */
+	(void)move_taken(consumer, seen, at); /* if it fails, another consumer has moved the branch */
+	consumer_raise_hold(consumer); /* wakes followers, too */
 	return true;
 }
 
@@ -80,7 +81,7 @@ static int contended(shmring_consumer *consumer)
 	return not_now(SHMRING_CONTENDED);
 }
 
-/* Leases of the dead come before the end of a stream. */
+/* Returns true if leases of dead consumers are left: they come before the end of a stream. */
 static bool dead_hold_something(shmring_consumer *consumer)
 {
 	(void)shmring_recover(consumer->ring, NULL);
@@ -105,7 +106,7 @@ static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 __attribute__((cold, noinline)) static int take_undone(shmring_consumer *consumer, uint64_t t, uint64_t end,
 						       int status)
 {
-	/* A suffix: it needs no entry. */
+	/* The range is the end of a recorded range: striking it needs no free entry. */
 	(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, t, end);
 	crash_order();
 	store_relaxed(&consumer->seat->lease.take_end, TAKE_WORD(end, consumer->branch_index));
@@ -113,7 +114,7 @@ __attribute__((cold, noinline)) static int take_undone(shmring_consumer *consume
 	return status;
 }
 
-/* The range is recorded and held: moves `taken`, and gives the lease. */
+/* Ends a take whose range is recorded and held: moves `taken`, and returns the lease. */
 static inline int take_recorded(shmring_consumer *consumer, struct seat *s, uint64_t seen, uint64_t end,
 				uint64_t word, uint32_t messages, struct shmring_lease *lease)
 {
@@ -126,7 +127,7 @@ static inline int take_recorded(shmring_consumer *consumer, struct seat *s, uint
 		(void)take_undone(consumer, t, end, SHMRING_CONTENDED);
 		return contended(consumer);
 	}
-	/* A helper may have done it already; it can only have stored the same. */
+	/* Another consumer may have marked the take as done already (confirm()), with the same word. */
 	store_release(&s->lease.take_end, word);
 	*lease = (struct shmring_lease){.first = t, .end = end, .messages = messages};
 	count(&s->counters.messages, messages);
@@ -138,8 +139,8 @@ static inline int take_recorded(shmring_consumer *consumer, struct seat *s, uint
 __attribute__((noinline)) static int take_any(shmring_consumer *consumer, uint32_t max_messages,
 					      uint64_t max_slots, struct shmring_lease *lease);
 
-/* The common case of a consumer that holds nothing: one message is next, nothing to adopt, no end
- * to report, no upstream, no overrun. False: take_any() finds out. */
+/* Returns true in the common case: the consumer holds nothing, one message is next, and there is
+ * nothing to adopt, no end to report, no upstream and no overrun. take_any() handles all other cases. */
 static inline bool plain_next(const shmring_consumer *consumer, uint64_t *seen, const struct control **c,
 			      struct entry *e)
 {
@@ -188,7 +189,7 @@ int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max
 	return take_plain(consumer, seen, &e, lease);
 }
 
-/* A take outside of the common case, or with a checksum. */
+/* Takes and reads one message outside of the common case, or with a checksum. */
 __attribute__((cold, noinline)) static int take_and_read(shmring_consumer *consumer, struct shmring_lease *lease,
 							 struct shmring_message *message)
 {
@@ -223,13 +224,13 @@ int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease, st
 	return status;
 }
 
-/* What one look behind `taken` has found. */
+/* Result of one look at the messages behind `taken`. */
 struct found {
-	uint64_t seen; /* `taken` */
-	uint64_t limit; /* nothing is taken from there on */
-	uint64_t end; /* of what is to be taken */
-	uint32_t messages;
-	bool marker; /* the end of a stream is among it */
+	uint64_t seen; /* word of `taken` that was read */
+	uint64_t limit; /* first sequence that must not be taken */
+	uint64_t end; /* end of the range to take */
+	uint32_t messages; /* messages in the range */
+	bool marker; /* the range has an end marker */
 };
 
 /* Moves a branch that drops its oldest messages, or that begins later, to where its next message may be. */
@@ -244,12 +245,12 @@ static int reach_first(shmring_consumer *consumer, struct found *found)
 	if (!status && load_relaxed(&b->d.options) & BRANCH_LATER && t < load_relaxed(&b->d.first)) {
 		if (pass_over(consumer, found->seen, found->limit))
 			return LOOK_AGAIN;
-		found->limit = t; /* what comes there meanwhile is not to be taken */
+		found->limit = t; /* a message published here since lies before `first`: not taken */
 	}
 	return status;
 }
 
-/* The answer where nothing can be taken. */
+/* Returns the status of a take that found nothing. */
 static int find_none(shmring_consumer *consumer, uint64_t seen, int status)
 {
 	const struct branch *b = consumer->branch;
@@ -266,16 +267,17 @@ static int find_none(shmring_consumer *consumer, uint64_t seen, int status)
 	return status ? status : nothing_yet(consumer);
 }
 
-/* Nothing but an end marker, aborted runs, or both: passes over it. OK: the end is to be taken as a message. */
+/* Passes over an end marker, aborted runs, or both, if no message comes before them. Returns SHMRING_OK if the
+ * end marker is to be taken as a message. */
 static int pass_no_messages(shmring_consumer *consumer, struct found *found, bool dead_are_known)
 {
 	bool as_message = false;
 
 	if (found->marker && !dead_are_known && dead_hold_something(consumer))
 		return LOOK_FOR_ORPHANS;
-	/* It comes before the end, which does not overtake it. */
+	/* Leases of dead consumers come before the end: the end waits for them. */
 	if (found->marker && load_relaxed(&consumer->branch->d.orphans)) {
-		consumer_raise_hold(consumer); /* ends a stake */
+		consumer_raise_hold(consumer); /* takes back the hold of consumer_stake() */
 		return nothing_yet(consumer);
 	}
 	if (found->marker ? !consumer_at_end(consumer, found->seen, found->end, found->limit, &as_message)
@@ -298,7 +300,7 @@ static int look_behind_taken(shmring_consumer *consumer, uint32_t max_messages, 
 	t = found->seen >> 8;
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&consumer->heard), 0) &&
 	    consumer_is_ended(consumer, t)) {
-		if (load_relaxed(&b->d.orphans)) /* as in pass_no_messages() */
+		if (load_relaxed(&b->d.orphans)) /* leases of dead consumers come before the end */
 			return nothing_yet(consumer);
 		store_relaxed(&consumer->heard, consumer->heard + 1);
 		return not_now(SHMRING_ENDED);
@@ -329,7 +331,7 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 			consumer_raise_hold(consumer);
 		return status;
 	}
-	/* Relaxed: as in take_plain(). */
+	/* Relaxed: the CAS of `taken` releases it, as in take_plain(). */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
 	status = take_recorded(consumer, s, found->seen, found->end, word, found->messages, lease);
@@ -338,8 +340,8 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 	return status;
 }
 
-/* What was delivered before. One at a time before others are set aside: a message that ends its readers is not to
- * take its neighbours with it. True if *status is the answer of the take. */
+/* Takes messages that were delivered before. They come one at a time if messages may be set aside: a message that
+ * ends its readers must not take its neighbours with it. Returns true if *status is the answer of the take. */
 static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease, int *status)
 {
@@ -356,8 +358,8 @@ static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, 
 	return true;
 }
 
-/* What this consumer handed back comes first, then what dead ones of its branch held, then what is behind
- * `taken`. */
+/* Takes, in this order: messages that this consumer handed back, leases of dead consumers of its branch, new
+ * messages behind `taken`. */
 static int take_any(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 		    struct shmring_lease *lease)
 {
@@ -389,7 +391,7 @@ int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	const struct range *only = &consumer->range[0];
 
-	/* The common case: one lease at a time, and all of it. */
+	/* The common case: the consumer holds one lease, and releases all of it. */
 	if (__builtin_expect(!consumer->ring->owned || consumer->ranges_used != 1 || consumer->deferred.used ||
 				 only->lo != first || only->hi != end,
 			     0))
@@ -408,7 +410,7 @@ static int release_any(shmring_consumer *consumer, uint64_t first, uint64_t end)
 	RETURN_NOT_OK(consumer_check_held(consumer, first, end));
 	if (consumer->gives_again && deferred_overlaps(&consumer->returned, first, end))
 		return fail_returned(consumer, first, end);
-	/* This comes before any change: a release that is refused changes nothing. */
+	/* Room is reserved before any change: a release that is refused changes nothing. */
 	if (consumer->ranges_used == LEASES && !deferred_reserve(&consumer->deferred))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
 	if (consumer->deferred.used)

@@ -22,7 +22,7 @@ static inline uint64_t message_time(uint32_t options)
 	return now_ns(options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
 }
 
-/* Users' own numbers, and bytes, need no check of the message. */
+/* Returns true for the kinds whose messages are checked: all but bytes and the users' own kinds. */
 static inline bool kind_is_reserved(uint8_t kind)
 {
 	return (uint8_t)(kind - 1) < SHMRING_KIND_USER - 1;
@@ -75,7 +75,7 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 		return status;
 	}
 	p->seat = &r->seats[p->seat_index];
-	p->floor = 0; /* the first claim asks */
+	p->floor = 0; /* the first claim reads the shared floor */
 	p->began = load_relaxed(&r->cursors->claim.v);
 	*out = p;
 	return SHMRING_OK;
@@ -85,7 +85,7 @@ void shmring_producer_close(shmring_producer *p)
 {
 	shmring *r;
 
-	if (!p || !is_owned(p->ring)) /* a child frees nothing: see lock_file_forget() */
+	if (!p || !is_owned(p->ring)) /* a forked child frees nothing: see lock_file_forget() */
 		return;
 	r = p->ring;
 	if (p->claim_n)
@@ -101,7 +101,7 @@ void shmring_producer_close(shmring_producer *p)
 	free(p);
 }
 
-/* --- the steps, and a push, which is all of them ---------------------------------- */
+/* --- the steps of a push, and the push of one slot -------------------------------- */
 
 /* Bytes that are written into the slots from now on must not become visible before
  * the floor that allowed them and the intent that covers them: pairs with the
@@ -111,7 +111,7 @@ static inline void order_before_filling(void)
 	fence_release();
 }
 
-/* Claims [lo, lo + n), which is free, for the owner of seat `s`. False if another
+/* Claims [lo, lo + n), which is free, for the owner of seat `s`. Returns false if another
  * producer was faster. */
 static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options, uint64_t lo, uint64_t n)
 {
@@ -176,7 +176,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 				 options & OPT_CHECKSUM,
 			     0))
 		return push_any(p, data, length, kind, message_id);
-	lo = load_relaxed(&c->claim.v); /* as in shmring_next() */
+	lo = load_relaxed(&c->claim.v); /* shmring_next() says why relaxed is enough */
 	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
 		return push_any(p, data, length, kind, message_id);
 
@@ -223,13 +223,14 @@ static int check_claim_size(const shmring *r, uint64_t n)
 	return SHMRING_OK;
 }
 
-/* Once a round: who never waits would not learn that nobody meets it any more. */
+/* Checks once per round of the ring that its file still has its name: a producer that never
+ * waits would otherwise not learn that no other process can reach it any more. */
 static int look_at_name(shmring_producer *p, uint64_t lo)
 {
 	int status = check_named(p->ring, NULL);
 
 	if (status)
-		p->floor = 0; /* the next claim asks again */
+		p->floor = 0; /* makes the next claim check again */
 	else
 		p->looked = lo;
 	return status;
@@ -302,8 +303,8 @@ static int no_claim(const shmring *r)
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
 }
 
-/* The entry of an end marker at `at` has this in place of a checksum, as it has no bytes:
- * how far back the run began that it ends. docs/protocol.md, P11. */
+/* Returns how many slots before an end marker at `at` its run began. The marker's entry has this
+ * distance in place of a checksum, because the marker has no bytes. docs/protocol.md, P11. */
 static uint32_t run_behind(uint64_t began, uint64_t at)
 {
 	return at - began < UINT32_MAX ? (uint32_t)(at - began) : UINT32_MAX;
@@ -338,7 +339,7 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	return SHMRING_OK;
 }
 
-/* A single producer may extend its claim up to the answer of available(). */
+/* Extends the open claim of a single producer up to `last`: shmring_producer_available() bounds it. */
 static int extend_claim(shmring_producer *p, uint64_t last)
 {
 	shmring *r = p->ring;
@@ -381,7 +382,7 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	n = (uint32_t)(last - lo + 1);
 	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	time = message_time(r->options);
-	if (n < p->claim_n) /* visible only once the run before it is */
+	if (n < p->claim_n) /* readers see this aborted run only after the run before it */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
 	for (uint32_t i = n; i-- > 0;) {
 		uint64_t seq = lo + i;
@@ -463,14 +464,15 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			if (began == p->began) /* the last of them */
+			if (began == p->began) /* the claim's last end marker, met first */
 				began = seq + part->slots;
 		}
 		bytes += part->length;
 		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
 		if (i)
-			store_release(&control_at(r, seq)->published, seq + 1); /* as above */
+			store_release(&control_at(r, seq)->published,
+				      seq + 1); /* release: as in shmring_publish_ones() */
 	}
 	p->claim_n = 0;
 	p->began = began;

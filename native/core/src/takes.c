@@ -56,8 +56,8 @@ static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t 
 	set_lo(s, known, k, lo);
 }
 
-/* Strikes [lo, hi) wherever it is recorded. False, without a change, if that needs one
- * more entry than there is; a consumer's ranges do not overlap. */
+/* Strikes [lo, hi) wherever it is recorded. Returns false, without a change, if a range has to be
+ * split and no entry is free. A consumer's ranges do not overlap, so one range at most is split. */
 bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < *used; k++) {
@@ -77,8 +77,8 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 
 			if (other < 0)
 				return false;
-			/* If it is killed between the two, the tail is recorded twice
-			 * and nothing is struck yet: recovery sees one range. */
+			/* If this process is killed between the two stores, the tail is recorded twice
+			 * and nothing is struck yet: recovery joins both into one range. */
 			set_range(s, known, (uint32_t)other, hi, word);
 			crash_order();
 			set_hi(s, known, k, cut);
@@ -104,7 +104,8 @@ uint64_t seat_lowest(const struct seat *s)
 	return ranges_lowest(known, LEASES);
 }
 
-/* A range that would need one more entry stays recorded, and is delivered again. */
+/* Strikes [lo, hi) from a dead owner's seat. If that would need one more entry than there is, the
+ * range stays recorded, and its messages are delivered again. */
 static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 {
 	struct range known[LEASES];
@@ -113,8 +114,8 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi), delivered `before` so often: grows the range that ends at lo, or takes a free entry. A
- * consumer never gets a message again that it holds, so its ranges never overlap. */
+/* Records [lo, hi), whose messages were delivered `before` times before: grows the range that ends at lo, or takes
+ * a free entry. A consumer never gets a message again that it holds, so its ranges never overlap. */
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct seat *s = consumer->seat;
@@ -149,7 +150,8 @@ int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32
 	return SHMRING_OK;
 }
 
-/* How often some of [lo, hi), which this consumer holds, was delivered before. */
+/* Returns the number of earlier deliveries of the message in [lo, hi), which this consumer holds, that was
+ * delivered most often. */
 uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	uint32_t most = 0;
@@ -161,7 +163,8 @@ uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo
 	return most;
 }
 
-/* Where the messages from `lo` on, which this consumer holds, end that were delivered as often as the first. */
+/* Returns the end of the messages from `lo` on, up to `hi`, that were delivered as often as the first of them.
+ * This consumer holds them. */
 uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < consumer->ranges_used; k++) {
@@ -173,19 +176,20 @@ uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, ui
 	return hi;
 }
 
-/* The next takes give [lo, hi) again, which stays recorded here. The caller has reserved room for it. */
+/* Marks [lo, hi) for the next takes of this consumer, which deliver it again; the range stays recorded in this
+ * seat. The caller has reserved room for it. */
 void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	deferred_join(&consumer->returned, &lo, &hi);
 	deferred_put(&consumer->returned, lo, hi);
-	if (consumer->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
+	if (consumer->ranges_used < 2) { /* sends releases to release_any(), which checks `returned` */
 		consumer->range[consumer->ranges_used].lo = NONE;
 		consumer->ranges_used = 2;
 	}
 	store_relaxed(&consumer->gives_again, true);
 }
 
-/* False: no entry is free. */
+/* Splits range `k` at `at`. Returns false if no entry is free. */
 static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 {
 	struct range *known = consumer->range;
@@ -193,15 +197,16 @@ static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 
 	if (other < 0)
 		return false;
-	/* If it is killed between the two, the tail is recorded twice: who adopts it strikes both. */
+	/* If this process is killed between the two stores, the tail is recorded twice: a consumer that adopts
+	 * it strikes both. */
 	set_range(consumer->seat, known, (uint32_t)other, at, known[k].hi);
 	crash_order();
 	set_hi(consumer->seat, known, k, RANGE_WORD(at, RANGE_BEFORE(known[k].hi)));
 	return true;
 }
 
-/* Records of [lo, hi), which this consumer holds, that it was delivered `before` so often. What would
- * need more entries than there are keeps its count. */
+/* Records that [lo, hi), which this consumer holds, was delivered `before` times before. A piece that
+ * would need more entries than there are keeps its count. */
 void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct range *known = consumer->range;
@@ -221,10 +226,11 @@ void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t h
 	}
 }
 
-/* --- what is to be taken ------------------------------------------------------------ */
+/* --- messages to be taken ----------------------------------------------------------- */
 
-/* From `at`, how far do up to max_messages readable messages reach? *messages counts
- * messages that are neither aborted nor an end marker, which comes alone: *marker. */
+/* Finds the end of up to max_messages readable messages from `at` on. *messages counts
+ * messages that are neither aborted nor an end marker. An end marker is never in one range with
+ * messages; *marker tells that the range ends with one. */
 int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker)
 {
@@ -269,8 +275,8 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 	return SHMRING_OK;
 }
 
-/* How far the upstreams let this consumer go. The cached bound holds while the
- * graph does not change: a change may give an upstream's number to another branch. */
+/* Returns the sequence up to which the upstream branches let this consumer take. The cached bound holds
+ * while the graph does not change: a change may give an upstream's number to another branch. */
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 {
 	shmring *r = consumer->ring;
@@ -284,13 +290,13 @@ uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t)
 		return consumer->upstream_released;
 	released = upstream_released(r, upstream);
 	if (load_relaxed(&r->cursors->graph.changes) != changes)
-		return t; /* nothing for now */
+		return t; /* the graph changed: take nothing now */
 	consumer->graph_changes = changes;
 	consumer->upstream_released = released;
 	return released;
 }
 
-/* --- taken and held ----------------------------------------------------------------- */
+/* --- `taken` and holds -------------------------------------------------------------- */
 
 /* Marks the last taker's take as done; `t` is where it ended. */
 void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t)
@@ -339,8 +345,8 @@ int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end)
 		    (unsigned long long)(end - 1));
 }
 
-/* Is this a place where a recorded range begins or ends, or where something was
- * published? Entries inside a message carry an older number, or none. */
+/* Returns true if a recorded range begins or ends at `at`, or something was published there.
+ * Entries inside a message carry an older number, or none. */
 static bool is_boundary(const shmring_consumer *consumer, uint64_t at)
 {
 	for (uint32_t k = 0; k < consumer->ranges_used; k++)
@@ -371,7 +377,7 @@ static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t
 	const shmring *r = consumer->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
 
-	if (published && (published > at || (published - 1 - at) & r->mask)) /* not of a lap before */
+	if (published && (published > at || (published - 1 - at) & r->mask)) /* not the entry of an earlier lap */
 		return fail(SHMRING_E_DAMAGED,
 			    "ring \"%s\": the control entry of message %llu is damaged (published as %llu)",
 			    r->name, (unsigned long long)at, (unsigned long long)(published - 1));
@@ -379,7 +385,8 @@ static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t
 		    (unsigned long long)first, (unsigned long long)end);
 }
 
-/* A hold that began inside a message would stop the floor there, where no branch can begin. */
+/* Checks that this consumer holds all of [first, end), and that the range begins and ends between
+ * messages: a hold that began inside a message would stop the floor there, where no branch can begin. */
 int consumer_check_held(const shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	if (!is_held(consumer, first, end))
@@ -413,7 +420,7 @@ void seat_join_ranges(struct seat *s, bool touching)
 			if (at == NONE || j == k || at < known[k].lo || at > end ||
 			    (at == end && !(touching && RANGE_BEFORE(known[j].hi) == RANGE_BEFORE(known[k].hi))))
 				continue;
-			if (RANGE_END(known[j].hi) > end) /* and as often delivered */
+			if (RANGE_END(known[j].hi) > end) /* copies the end and the count of deliveries */
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);
@@ -421,8 +428,8 @@ void seat_join_ranges(struct seat *s, bool touching)
 		}
 }
 
-/* A lease that was moving between this seat and another one is kept in one of them:
- * in the seat that it left, as long as the other one does not record it. */
+/* Settles a lease that a dead owner was moving between this seat and another one, so that one of
+ * them keeps it: the seat that it left, as long as the other seat does not record it. */
 static void settle_move(shmring *r, struct seat *s, struct branch *b)
 {
 	uint64_t from = load_relaxed(&s->lease.adopt_from) & ~ADOPT_AWAY;
@@ -451,7 +458,7 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	uint64_t taken = load_acquire(&b->taken.v); /* before take_end: the mover has confirmed the take */
+	uint64_t taken = load_acquire(&b->taken.v); /* read before take_end: its mover confirms first */
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
 

@@ -1,4 +1,4 @@
-/* The state of takes: what is recorded, held and taken. */
+/* The state of takes: recorded ranges, holds, and `taken`, the position of a branch. */
 #ifndef SHMRING_TAKES_H
 #define SHMRING_TAKES_H
 
@@ -6,9 +6,9 @@
 
 /* orphans.c: the destination of a lease; it is decided once, even if the seat is overwritten meanwhile */
 struct place {
-	uint32_t seat; /* NOBODY: there is none */
-	uint32_t entry;
-	uint32_t before; /* how often the messages were delivered before */
+	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
+	uint32_t entry; /* number of the range in that seat */
+	uint32_t before; /* earlier deliveries of the messages */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
@@ -38,9 +38,9 @@ void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
 int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
-void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* of a dead owner */
+void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* for a dead owner */
 
-/* Moves `taken` from (t, last) to (end, me). */
+/* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer was faster. */
 static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
 	struct branch *b = consumer->branch;
