@@ -30,21 +30,23 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.arrow.vector.util.TransferPair;
 
 /**
- * Makes vectors of what a function answers: a schema and a batch, in a message behind a head. Columns
- * that the function has passed on may be missing there; they are those of the request. The vectors of
- * a message need not be closed; see {@link Block}.
+ * Makes vectors of a function's answers. An answer is a message with a head, a schema and a batch.
+ * An answer may leave out columns that the function has passed on; the decoder takes those from the
+ * request. The vectors of a message need not be closed; see {@link Block}.
  */
 public final class AnswerDecoder {
   private static final byte[] NONE = {};
 
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
-  private byte[] last = NONE; // the schema of the decoder, as an IPC message
+  private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
-  private Optional<Unchanged> unchanged = Optional.empty(); // in answers of the last schema
+  // Columns that answers of the last schema leave out.
+  private Optional<Unchanged> unchanged = Optional.empty();
 
   /**
-   * @param check called with each schema of a whole answer that differs from the last one; may throw
+   * @param check a check called with each whole answer's schema that differs from the one before;
+   *     may throw
    */
   public AnswerDecoder(BufferAllocator allocator, Consumer<Schema> check) {
     this.allocator = allocator;
@@ -52,9 +54,9 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Decodes an answer in place; the request's columns are valid until it is closed.
+   * Decodes an answer in place. The request's columns are valid until the answer is closed.
    *
-   * @param head number of bytes before the IPC messages
+   * @param head number of bytes before the IPC messages in the message
    */
   public VectorSchemaRoot map(Message message, int head, VectorSchemaRoot sent) {
     return decode(message, head, sent, Optional.of(() -> {}));
@@ -65,7 +67,7 @@ public final class AnswerDecoder {
     return decode(message, head, sent, Optional.empty());
   }
 
-  /** Decodes an answer that came in parts, and is in no message. */
+  /** Decodes an answer that came in parts and was put together in memory. */
   public VectorSchemaRoot read(byte[] answer, VectorSchemaRoot sent) {
     readable("an answer in parts", () -> RingSchema.parse(answer));
     return read("an answer in parts", new ByteArrayInputStream(answer), answer.length, sent);
@@ -81,7 +83,8 @@ public final class AnswerDecoder {
       accept(read.getSchema(), sent.getSchema());
       return whole(readable(what, () -> loaded(reader, read)), sent);
     } catch (IOException error) {
-      throw new UncheckedIOException(error); // bytes in memory have no errors
+      // Cannot happen: bytes in memory have no errors of input.
+      throw new UncheckedIOException(error);
     }
   }
 
@@ -91,7 +94,8 @@ public final class AnswerDecoder {
     for (FieldVector vector : read.getFieldVectors()) {
       BatchCheck.check(vector, read.getRowCount());
     }
-    List<FieldVector> taken = new ArrayList<>(); // the others are closed with the reader
+    // The reader's own vectors are closed with the reader.
+    List<FieldVector> taken = new ArrayList<>();
     for (FieldVector vector : read.getFieldVectors()) {
       TransferPair pair = vector.getTransferPair(allocator);
       pair.transfer();
@@ -118,8 +122,9 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Changes to another schema, if the check accepts it; returns whether its vectors can be made here.
-   * Arrow's reader makes those of views, and of dictionaries' numbers, which Spark reads.
+   * Changes to another schema, if the check accepts it. Returns whether this class can make vectors
+   * of the schema; Arrow's reader makes vectors of views and of dictionaries' numbers, which Spark
+   * reads.
    */
   private boolean isTaken(String what, byte[] bytes, Schema request) {
     RingSchema schema = readable(what, () -> RingSchema.of(bytes));
@@ -154,11 +159,12 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Which columns an answer leaves out, because the function has passed on those of the request;
-   * sidecars/wire.py describes how it says so.
+   * The columns that an answer leaves out because the function has passed on the request's columns;
+   * sidecars/wire.py describes how the answer names them.
    *
-   * @param schema of the whole answer
-   * @param places of its columns in the request; {@link #OWN} for those that the answer has
+   * @param schema schema of the whole answer
+   * @param places for each column of the whole answer, its place in the request, or {@link #OWN} if
+   *     the answer has the column itself
    */
   private record Unchanged(Schema schema, List<Integer> places) {
     private static final String KEY = "shmring.unchanged";
@@ -167,7 +173,7 @@ public final class AnswerDecoder {
 
     /**
      * @param own the answer's schema
-     * @throws RingException if it names other columns than the request has
+     * @throws RingException if the answer's schema names other columns than the request has
      */
     static Optional<Unchanged> in(Schema own, Schema request) {
       String said = own.getCustomMetadata().get(KEY);
@@ -203,8 +209,9 @@ public final class AnswerDecoder {
     }
 
     /**
-     * The whole answer. When it is closed, so is its own part; the request's columns are not,
-     * wherever they are closed, as Spark does with columns that it has made rows of.
+     * Returns the whole answer. Closing it closes its own part only: the request's columns are
+     * closed by other owners, for example by Spark, which closes columns after it has made rows of
+     * them.
      */
     VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot request) {
       int rows = own.getRowCount();

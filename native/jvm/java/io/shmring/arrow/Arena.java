@@ -11,12 +11,14 @@ import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
- * Memory for decoding one batch that is compressed or has dictionaries, and so may be much larger than its
- * message. There is a limit, and all memory is freed at once: Arrow's classes lose buffers when they
- * fail midway, which would leak.
+ * Memory for decoding one batch that is compressed or has dictionaries, and so may be much larger
+ * than its message. The memory is limited, and all of it is freed at once, because Arrow's classes
+ * lose buffers when they fail midway, which would leak.
  */
 final class Arena implements AutoCloseable {
-  /** Memory is limited to this many times the bytes of the message, and {@link #SMALL} bytes more. */
+  /**
+   * Limit of the memory: this many times the bytes of the message, and {@link #SMALL} bytes more.
+   */
   private static final long FACTOR = 1024;
 
   private static final long SMALL = 64L << 20;
@@ -25,7 +27,7 @@ final class Arena implements AutoCloseable {
   final BufferAllocator allocator;
 
   /**
-   * @param message bytes of the message
+   * @param message size of the message in bytes
    */
   Arena(long message) {
     this.allocator =
@@ -36,12 +38,12 @@ final class Arena implements AutoCloseable {
                 .build());
   }
 
-  /** The most memory for a batch whose message has so many bytes. */
+  /** Returns the most memory for a batch whose message has `message` bytes. */
   static long limit(long message) {
     return FACTOR * message + SMALL;
   }
 
-  /** Says what to do about a batch that does not fit. */
+  /** Returns an error that says what to do about a batch that does not fit. */
   static IllegalArgumentException full(long message, OutOfMemoryException error) {
     return new IllegalArgumentException(
         String.format(
@@ -78,7 +80,8 @@ final class Arena implements AutoCloseable {
       this.size = size;
       this.address = MemoryUtil.allocateMemory(size);
       addresses.add(address);
-      MemoryUtil.setMemory(address, size, (byte) 0); // a damaged LZ4 frame may fill less than it says
+      // A damaged LZ4 frame may fill less than its size says.
+      MemoryUtil.setMemory(address, size, (byte) 0);
     }
 
     @Override

@@ -18,7 +18,8 @@ public final class ArrowConsumer implements AutoCloseable {
   private boolean ended;
 
   /**
-   * @param allocator for compressed and dictionary-encoded batches, while they are decoded
+   * @param allocator the allocator for compressed and dictionary-encoded batches while they are
+   *     decoded
    * @throws RingException if the ring has no Arrow schema
    */
   public ArrowConsumer(
@@ -28,8 +29,8 @@ public final class ArrowConsumer implements AutoCloseable {
   }
 
   /**
-   * Returns a copy of the next batch: the garbage collector frees it, and closing it does no harm.
-   * Empty if no batch came in time, or if the stream has ended.
+   * Returns a copy of the next batch. The garbage collector frees the copy, and closing the copy
+   * does no harm. Returns empty if no batch came in time or the stream has ended.
    */
   public Optional<VectorSchemaRoot> read(Duration timeout) throws InterruptedException {
     ended = false;
@@ -48,7 +49,7 @@ public final class ArrowConsumer implements AutoCloseable {
     }
   }
 
-  /** Whether the last read reached the end of the stream. */
+  /** Returns whether the last read reached the end of the stream. */
   public boolean ended() {
     return ended;
   }

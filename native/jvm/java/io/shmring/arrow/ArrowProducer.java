@@ -18,7 +18,7 @@ public final class ArrowProducer implements AutoCloseable {
   private final Producer producer;
 
   /**
-   * @throws RingException if the ring has no Arrow schema, or one with dictionaries
+   * @throws RingException if the ring has no Arrow schema, or a schema with dictionaries
    */
   public ArrowProducer(Ring ring, String name) {
     this.ring = ring;
@@ -42,7 +42,7 @@ public final class ArrowProducer implements AutoCloseable {
     }
   }
 
-  /** Publishes the end marker: it ends the stream for every reader of every branch. */
+  /** Publishes the end marker, which ends the stream for every reader of every branch. */
   public void end() throws InterruptedException {
     producer.end();
   }

@@ -23,7 +23,7 @@ public final class BatchCheck {
   private BatchCheck() {}
 
   /**
-   * @throws IllegalArgumentException if a value lies outside
+   * @throws IllegalArgumentException if a value lies outside the vector's buffers
    */
   public static void check(FieldVector vector, int rows) {
     if (vector.getValueCount() < rows) {
@@ -67,8 +67,8 @@ public final class BatchCheck {
   }
 
   /**
-   * @param width of an offset, in bytes
-   * @param end the largest value of the last offset
+   * @param width size of an offset in bytes
+   * @param end the largest allowed value of the last offset
    */
   private static void checkOffsets(FieldVector vector, int width, int rows, long end) {
     if (rows == 0) {
@@ -90,7 +90,10 @@ public final class BatchCheck {
     }
   }
 
-  /** A short value stands in its view, which else says where it lies. */
+  /**
+   * Checks a vector of views. A short value lies inside its view; the view of a longer value says
+   * where the value lies.
+   */
   private static void checkViews(BaseVariableWidthViewVector vector, int rows) {
     ArrowBuf views = vector.getDataBuffer();
     checkSize(vector, "views", views, (long) rows * BaseVariableWidthViewVector.ELEMENT_SIZE);

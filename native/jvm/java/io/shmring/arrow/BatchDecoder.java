@@ -41,14 +41,15 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Makes vectors of some columns of a message. Only the buffers of these columns are copied, or none
- * at all. The vectors need not be closed; see {@link Block}.
+ * Makes vectors of the wanted columns of a message. Only the buffers of these columns are copied,
+ * or none when a message is mapped. The vectors need not be closed; see {@link Block}.
  */
 public final class BatchDecoder {
   private final RingSchema schema;
   private final boolean[] wanted;
   private final List<Part> parts;
-  private final Schema coded; // the wanted columns, with numbers instead of values of dictionaries
+  // The wanted columns; columns with a dictionary have numbers instead of values.
+  private final Schema coded;
   private final Schema pruned;
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
@@ -59,7 +60,7 @@ public final class BatchDecoder {
 
   /**
    * @param columns numbers of the wanted columns, in the schema's order
-   * @param allocator for empty vectors
+   * @param allocator the allocator for empty vectors
    */
   public BatchDecoder(RingSchema schema, int[] columns, BufferAllocator allocator) {
     this.schema = schema;
@@ -79,9 +80,9 @@ public final class BatchDecoder {
   }
 
   /**
-   * Returns copies of the wanted columns of a message; the lease may be closed afterwards.
+   * Returns copies of the wanted columns of a message. The lease may be closed afterwards.
    *
-   * @throws RingException if the message is not the Arrow data that it should be
+   * @throws RingException if the message is no Arrow data of the ring's schema
    */
   public VectorSchemaRoot copy(Message message) {
     return guarded(message, Optional.empty());
@@ -90,8 +91,8 @@ public final class BatchDecoder {
   /**
    * Returns the wanted columns of a message, in place.
    *
-   * @param whenUnused runs when the garbage collector finds no vector over the message; until then
-   *     the caller keeps the message from being overwritten
+   * @param whenUnused an action that runs when the garbage collector finds no vector over the
+   *     message; until then the caller keeps the message from being overwritten
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
     return guarded(message, Optional.of(whenUnused));
@@ -103,10 +104,11 @@ public final class BatchDecoder {
   }
 
   /**
-   * Decodes, and turns a failure into the ring's error: a damaged message must not end the process.
+   * Runs a decoding, and turns its failure into the ring's error, because a damaged message must
+   * not end the process.
    *
-   * @param what names the message or answer
-   * @param schema names its schema, after a space
+   * @param what name of the message or answer, for errors
+   * @param schema name of its schema with a space before it, for errors; may be empty
    */
   static <T> T readable(String what, String schema, Callable<T> decoding) {
     try {
@@ -139,7 +141,7 @@ public final class BatchDecoder {
   }
 
   /**
-   * @param offset of the IPC message behind the schema
+   * @param offset offset of the IPC message after the schema
    */
   VectorSchemaRoot decode(Message message, long offset, Optional<Runnable> whenUnused)
       throws IOException {
@@ -156,13 +158,14 @@ public final class BatchDecoder {
       return root;
     }
     BatchShape shape = new BatchShape(parts, wanted, body.batch(), body);
-    if (shape.pieces.isEmpty()) { // a block without buffers would wait for the garbage collector
+    // No buffers: a block without buffers would wait for the garbage collector.
+    if (shape.pieces.isEmpty()) {
       VectorSchemaRoot root = load(pruned, shape, List.of());
       whenUnused.get().run();
       return root;
     }
     AtomicBoolean loaded = new AtomicBoolean();
-    Runnable ifLoaded = // a message that cannot be read stays the caller's
+    Runnable ifLoaded = // if the message cannot be read, the caller keeps it
         () -> {
           if (loaded.get()) {
             whenUnused.get().run();
@@ -188,7 +191,10 @@ public final class BatchDecoder {
     }
   }
 
-  /** Decodes dictionaries and the batch behind them, and puts the values in place. */
+  /**
+   * Decodes dictionaries and the batch after them, and replaces numbers by the dictionaries'
+   * values.
+   */
   private VectorSchemaRoot resolved(Message message, long offset) {
     List<VectorSchemaRoot> decoded = new ArrayList<>();
     try (Arena arena = new Arena(message.length())) {
@@ -265,7 +271,10 @@ public final class BatchDecoder {
     }
   }
 
-  /** A column whose values a dictionary has; empty for dictionaries of unwanted or nested columns. */
+  /**
+   * Returns the wanted column that a dictionary encodes; empty for a dictionary of an unwanted or
+   * nested column.
+   */
   private Optional<Field> encoded(long id) {
     List<Field> stored = schema.stored().getFields();
     return IntStream.range(0, wanted.length)
@@ -275,7 +284,7 @@ public final class BatchDecoder {
         .findFirst();
   }
 
-  /** The field of a dictionary's values. */
+  /** Returns the field of a dictionary's values. */
   private static Field plain(Field encoded) {
     rejectNested(encoded, encoded.getChildren());
     return new Field(
@@ -292,7 +301,8 @@ public final class BatchDecoder {
   }
 
   private List<ArrowBuf> copied(Body body, List<Piece> pieces) {
-    for (Piece piece : pieces) { // a buffer that cannot be decompressed takes no memory for its copy
+    // Decompress before memory is taken: a damaged buffer then takes none.
+    for (Piece piece : pieces) {
       if (piece.length() > 0) {
         body.prepare(piece.buffer());
       }
@@ -380,18 +390,18 @@ public final class BatchDecoder {
       }
       return root;
     } catch (Throwable error) {
-      root.close(); // gives the memory back now, instead of after a garbage collection
+      root.close(); // gives the memory back now, not after a garbage collection
       throw error;
     }
   }
 
   /**
    * One encapsulated IPC message inside a ring's message: length, metadata, body. Its numbers come
-   * from another process and have been checked against the message.
+   * from another process, and have been checked against the message.
    *
-   * @param metadata the flatbuffer, copied out
-   * @param body where the body begins in the ring's message
-   * @param end where it ends
+   * @param metadata the metadata's flatbuffer, copied out of the ring
+   * @param body offset of the body in the ring's message
+   * @param end offset of the end of the body in the ring's message
    */
   record Frame(org.apache.arrow.flatbuf.Message metadata, long body, long end) {
     private static final int CONTINUATION = -1;
@@ -428,7 +438,7 @@ public final class BatchDecoder {
       return found;
     }
 
-    /** The record batch, or the values of a dictionary. */
+    /** Returns the record batch, or the batch of a dictionary's values. */
     RecordBatch batch() {
       byte type = metadata.headerType();
       if (!isDictionary() && type != MessageHeader.RecordBatch) {

@@ -14,23 +14,25 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 
 /**
- * Nodes and buffers of a batch's wanted columns. Arrow's loader allocates whatever rows, nodes and offsets ask for,
- * so all three are compared with each other and with the message before anything is allocated.
+ * Nodes and buffers of a batch's wanted columns. Arrow's loader allocates as much as rows, nodes
+ * and offsets ask for, so all three are compared with each other and with the message before memory
+ * is allocated.
  */
 final class BatchShape {
   /**
-   * A buffer to copy, and the bytes of ones or zeros that stand for a validity buffer left out.
+   * A buffer to copy; for a validity buffer that was left out, bytes of ones or zeros to make
+   * instead.
    *
-   * @param buffer its number
+   * @param buffer number of the buffer in the batch
    */
   record Piece(int buffer, long length, int filled, int fill) {
-    /** Bytes of memory for a copy. */
+    /** Returns the bytes of memory that a copy takes. */
     long room() {
       return aligned(length + filled);
     }
   }
 
-  /** A field, as its values lie in a batch: numbers, if they are encoded by a dictionary. */
+  /** A field as its values lie in a batch. A field with a dictionary has numbers as its values. */
   record Part(Field field, List<BufferLayout> layouts, List<Part> children) {
     static Part of(Field stored) {
       Field field =
@@ -97,7 +99,10 @@ final class BatchShape {
     }
   }
 
-  /** Number of buffers, after the buffer of views, with the values that do not fit into their views. */
+  /**
+   * Returns the number of buffers that follow the buffer of views, for values that do not fit into
+   * their views.
+   */
   private int variadic(Part part, BufferLayout layout) {
     if (layout.getType() != BufferLayout.BufferType.VIEWS) {
       return 0;
@@ -114,7 +119,7 @@ final class BatchShape {
    * Checks the next node.
    *
    * @param least the number of values that the parent or the batch has
-   * @param exact false if there may be more values
+   * @param exact whether the node must have exactly `least` values; if false, it may have more
    */
   private FieldNode nextNode(Part part, long least, boolean exact) {
     if (node >= batch.nodesLength()) {
@@ -136,7 +141,8 @@ final class BatchShape {
     long length = found.length();
     nodes.add(new ArrowFieldNode(length, found.nullCount()));
     boolean hasOffsets = false;
-    long end = length; // values of the children, or bytes of the values behind offsets
+    // Number of the children's values, or bytes of the values that offsets point to.
+    long end = length;
     for (BufferLayout layout : part.layouts) {
       int width = layout.getTypeBitWidth();
       switch (layout.getType()) {
@@ -170,7 +176,7 @@ final class BatchShape {
     int count = variadic(part, layout);
     variadicCounts.add((long) count);
     for (int i = 0; i <= count; i++) {
-      addBuffer(part, "views", 0); // BatchCheck compares views and values
+      addBuffer(part, "views", 0); // no least size: BatchCheck compares views and values
     }
   }
 
@@ -182,7 +188,10 @@ final class BatchShape {
     add(new Piece(buffer++, length, 0, 0));
   }
 
-  /** Makes a validity buffer that was left out because all values are null or none is. */
+  /**
+   * Adds the validity buffer. A buffer that was left out because all values are null, or none is,
+   * is made.
+   */
   private void addValidity(Part part, FieldNode found) {
     long length = found.length();
     if (nextLength(part) > 0 || length == 0) {

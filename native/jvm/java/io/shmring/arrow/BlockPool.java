@@ -13,13 +13,16 @@ import org.apache.arrow.memory.ReferenceManager;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
- * Memory for blocks, used again after the garbage collector has given it back: fresh pages cost more
- * than the copy into them.
+ * Memory for blocks. The memory is used again after the garbage collector has given it back,
+ * because fresh pages cost more than the copy into them.
  */
 final class BlockPool {
   private static final int LEAST = 64 * 1024;
 
-  /** Beyond this limit the pool asks for a collection, as the JDK does for its direct buffers. */
+  /**
+   * Bytes of memory beyond which the pool asks for a garbage collection, as the JDK does for its
+   * direct buffers.
+   */
   private static final long MUCH = 256L << 20;
 
   private static final int ATTEMPTS = 5;
@@ -45,7 +48,9 @@ final class BlockPool {
     return found;
   }
 
-  /** A block over memory of this pool, which comes back when nobody uses the block any more. */
+  /**
+   * Returns a block over memory of this pool. The memory comes back when no buffer uses the block.
+   */
   Block block(ByteBuffer memory, long size) {
     return new Block(
         MemoryUtil.getByteBufferAddress(memory), size, () -> free.addFirst(memory));
@@ -58,7 +63,10 @@ final class BlockPool {
     return memory;
   }
 
-  /** A block that is too small is dropped: batches of a ring mostly have one size. */
+  /**
+   * Returns `memory`, or the next free memory, that has `size` bytes; null if there is none. Memory
+   * that is too small is dropped, because batches of a ring mostly have one size.
+   */
   private ByteBuffer fitting(ByteBuffer memory, int size) {
     if (memory == null || memory.capacity() >= size) {
       return memory;
@@ -78,10 +86,10 @@ final class BlockPool {
   }
 
   /**
-   * The memory of one batch. It is freed when all vectors over it are closed, as Spark does after it
-   * has made rows of them, or when the garbage collector finds no buffer over it: columnar Python
-   * functions keep vectors longer than their batch, and do not say when they drop them. So the memory
-   * can neither leak nor be used after it was freed.
+   * The memory of one batch. The memory is freed when all vectors over it are closed, as Spark does
+   * after it has made rows of them, or when the garbage collector finds no buffer over it, because
+   * columnar Python functions keep vectors longer than their batch and do not say when they drop
+   * them. So the memory can neither leak nor be used after it was freed.
    */
   static final class Block implements ReferenceManager {
     private static final Cleaner CLEANER = Cleaner.create();
@@ -92,7 +100,8 @@ final class BlockPool {
     private final Cleaner.Cleanable cleanable;
 
     /**
-     * @param whenUnused runs once when no buffer is left; must not refer to this block
+     * @param whenUnused an action that runs once, when no buffer is left; must not refer to the
+     *     block
      */
     Block(long address, long size, Runnable whenUnused) {
       this.address = address;
@@ -100,7 +109,7 @@ final class BlockPool {
       this.cleanable = CLEANER.register(this, whenUnused);
     }
 
-    /** A buffer without references yet. */
+    /** Returns a buffer that has no references yet. */
     ArrowBuf buffer(long offset, long length) {
       ArrowBuf buffer = new ArrowBuf(this, null, length, address + offset);
       buffer.writerIndex(length);
@@ -175,7 +184,7 @@ final class BlockPool {
 
     @Override
     public long getAccountedSize() {
-      return 0; // of no allocator
+      return 0; // no allocator accounts for the memory
     }
   }
 }

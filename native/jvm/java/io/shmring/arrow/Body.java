@@ -12,23 +12,25 @@ import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.vector.compression.CompressionCodec;
 import org.apache.arrow.vector.compression.CompressionUtil;
 
-/** The buffers of one batch, by their numbers. Every length has been checked against the message. */
+/** The buffers of one batch, by their numbers. Each length has been checked against the message. */
 interface Body {
-  /** Number of bytes of a buffer, after decompression. */
+  /** Returns the number of bytes of a buffer after decompression. */
   long length(int buffer);
 
-  /** Decompresses a buffer. */
+  /** Prepares a buffer for copyTo(); decompresses it if it is compressed. */
   void prepare(int buffer);
 
   /** Copies the bytes of a prepared buffer from `offset` on until `to` is full. */
   void copyTo(int buffer, long offset, ByteBuffer to);
 
-  /** The most memory for copies of the buffers. */
+  /** Returns the most memory that copies of the buffers may take. */
   long limit();
 
   /** Buffers as they lie in a message. */
   record Stored(Message message, Frame frame, RecordBatch batch) implements Body {
-    /** Memory is limited to this many times the bytes of the message, and {@link #SMALL} bytes more. */
+    /**
+     * Limit of the memory: this many times the bytes of the message, and {@link #SMALL} bytes more.
+     */
     private static final int FACTOR = 16;
 
     private static final long SMALL = 1 << 20;
@@ -44,7 +46,7 @@ interface Body {
       return found.length();
     }
 
-    /** The place of a buffer in the message. */
+    /** Returns the offset of a buffer in the message. */
     long place(int buffer) {
       return frame.body() + batch.buffers(buffer).offset();
     }

@@ -22,13 +22,14 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 // CHANGE: a new type between Spark and Arrow
 /**
- * Makes columns of types that Spark has out of those that it does not have, without the loss of a
- * digit: nanoseconds become microseconds, unsigned integers the next wider signed ones (of 64 bits:
- * decimals), decimals of 256 bits those of 128. Fields inside of lists, maps and structs too.
+ * Converts columns of types that Spark does not have to types that it has, without the loss of a
+ * digit: nanoseconds become microseconds, unsigned integers become the next wider signed integers
+ * (64 bits: decimals), and decimals of 256 bits become decimals of 128 bits. Fields inside lists,
+ * maps and structs are converted too.
  */
 public final class Conversion {
   private static final int MOST_DIGITS = 38;
-  private static final int NANOS = 1000; // of a microsecond
+  private static final int NANOS = 1000; // nanoseconds of a microsecond
 
   private final String label;
   private final BufferAllocator allocator;
@@ -36,8 +37,8 @@ public final class Conversion {
   private final BlockPool pool = new BlockPool();
 
   /**
-   * @param label names the columns' source in errors
-   * @param fields of the columns
+   * @param label name of the columns' source, for errors
+   * @param fields fields of the columns
    */
   public Conversion(String label, List<Field> fields, BufferAllocator allocator) {
     this.label = label;
@@ -45,7 +46,7 @@ public final class Conversion {
     this.needed = fields.stream().anyMatch(Conversion::isNeeded);
   }
 
-  /** Returns the field with the types that its values will have. */
+  /** Returns the field with the types that its values will have after the conversion. */
   public static Field of(Field field) {
     FieldType type =
         new FieldType(
@@ -54,7 +55,7 @@ public final class Conversion {
         field.getName(), type, field.getChildren().stream().map(Conversion::of).toList());
   }
 
-  /** Whether values of a column are converted, or have to be looked at. */
+  /** Returns whether values of a column are converted, or have to be checked. */
   private static boolean isNeeded(Field field) {
     return isOf(field.getType()) || field.getChildren().stream().anyMatch(Conversion::isNeeded);
   }
@@ -72,7 +73,8 @@ public final class Conversion {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
     if (type instanceof ArrowType.Time time && time.getUnit() == TimeUnit.MICROSECOND) {
-      return new ArrowType.Time(TimeUnit.NANOSECOND, Long.SIZE); // as Spark counts within a day
+      // Spark counts nanoseconds within a day
+      return new ArrowType.Time(TimeUnit.NANOSECOND, Long.SIZE);
     }
     if (type instanceof ArrowType.Int number && !number.getIsSigned()) {
       return number.getBitWidth() == Long.SIZE
@@ -88,7 +90,7 @@ public final class Conversion {
   }
 
   /**
-   * Returns the columns with other types, and closes the given ones.
+   * Returns the columns with types that Spark has, and closes the given columns.
    *
    * @throws IllegalArgumentException if a value would lose a digit
    */
@@ -114,12 +116,12 @@ public final class Conversion {
     }
   }
 
-  /** Replaces the values of a field; nodes and buffers lie in the order of the tree of fields. */
+  /** Replaces the values of a field. Nodes and buffers lie in the order of the tree of fields. */
   private void convert(
       Field field, String column, Iterator<ArrowFieldNode> nodes, ListIterator<ArrowBuf> buffers) {
     ArrowFieldNode node = nodes.next();
     int count = TypeLayout.getTypeBufferCount(field.getType());
-    if (isOf(field.getType())) { // of two buffers: validity and values
+    if (isOf(field.getType())) { // a converted type has two buffers: validity and values
       ArrowBuf validity = buffers.next();
       ArrowBuf values = buffers.next();
       buffers.set(converted(field.getType(), column, node, validity, values));
@@ -153,7 +155,7 @@ public final class Conversion {
     return pool.block(memory, size).buffer(0, size);
   }
 
-  /** Writes a value; returns false if it loses a digit. */
+  /** Writes a value. Returns false if the value would lose a digit. */
   private static boolean put(ArrowType type, ArrowBuf from, int row, ByteBuffer to) {
     long at = (long) row * Long.BYTES;
     if (type instanceof ArrowType.Int number) {

@@ -25,8 +25,8 @@ import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * A record batch that can be published as a message, several times if necessary. Its columns stay in
- * place, and are copied only into the claim.
+ * A record batch that can be published as a message, several times if necessary. Its columns stay
+ * in place, and are copied only into the claim.
  */
 public final class EncodedBatch implements AutoCloseable {
   private static final int PREFIX = 8;
@@ -35,13 +35,14 @@ public final class EncodedBatch implements AutoCloseable {
   private final byte[] schema;
   private final int rows;
   private final ArrowRecordBatch batch;
-  private final long body; // where it begins
+  private final long body; // bytes before the batch's body
   private final long length;
 
   /**
-   * @param root keeps its values until this is closed
-   * @param schema turns it into a stream: see {@link #schemaBytes}; empty: a batch alone
-   * @param rows number of its rows, for the text of errors
+   * @param root the columns; they must not change until this object is closed
+   * @param schema bytes written before the batch, to make a stream: see {@link #schemaBytes}; empty
+   *     for a batch alone
+   * @param rows number of rows, for the text of errors
    */
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
     this.root = root;
@@ -53,23 +54,23 @@ public final class EncodedBatch implements AutoCloseable {
     length = body + batch.computeBodyLength();
   }
 
-  /** A schema as an IPC message. */
+  /** Returns a schema as an IPC message. */
   public static byte[] schemaBytes(Schema schema) {
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     try {
       MessageSerializer.serialize(new WriteChannel(Channels.newChannel(bytes)), schema);
     } catch (IOException error) {
-      throw new IllegalStateException(error); // an array does no input or output
+      throw new IllegalStateException(error); // cannot happen: an array does no input or output
     }
     return bytes.toByteArray();
   }
 
-  /** What was encoded. */
+  /** Returns the encoded columns. */
   public VectorSchemaRoot columns() {
     return root;
   }
 
-  /** The schema that stands before the batch, as an IPC message. */
+  /** Returns the schema that stands before the batch, as an IPC message. */
   public byte[] schema() {
     return schema;
   }
@@ -78,7 +79,7 @@ public final class EncodedBatch implements AutoCloseable {
     return rows;
   }
 
-  /** Bytes of the IPC messages. */
+  /** Returns the number of bytes of the IPC messages. */
   public long length() {
     return length;
   }
@@ -86,7 +87,7 @@ public final class EncodedBatch implements AutoCloseable {
   /**
    * Publishes the batch; returns empty if there was no room in time.
    *
-   * @param head bytes before the IPC messages; their number is a multiple of 4
+   * @param head bytes to put before the IPC messages; their number is a multiple of 4
    */
   public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
       throws InterruptedException {
@@ -94,8 +95,8 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Publishes some of the bytes of the IPC messages, for a batch that no message of the ring takes;
-   * returns empty if there was no room in time.
+   * Publishes a part of the bytes of the IPC messages, for a batch that is too large for one
+   * message of the ring. Returns empty if there was no room in time.
    */
   public OptionalLong push(
       Producer producer, byte[] head, long first, long count, int kind, Duration timeout)
@@ -119,7 +120,7 @@ public final class EncodedBatch implements AutoCloseable {
     try {
       MessageSerializer.serialize(new WriteChannel(into), batch);
     } catch (IOException error) {
-      throw new IllegalStateException(error); // a claim does no input or output
+      throw new IllegalStateException(error); // cannot happen: a claim does no input or output
     }
   }
 
@@ -129,9 +130,10 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Returns the columns as a record batch, whose buffers are the columns' own; the caller closes it.
-   * Arrow 18, which Spark 4.1 has, leaves out the one offset of a column without values, such as the
-   * inner columns of empty lists; readers crash without it.
+   * Returns the columns as a record batch that shares their buffers; the caller closes it. Arrow
+   * 18, which Spark 4.1 has, leaves out the one offset of a column without values, for example the
+   * inner columns of empty lists; this method puts the offset there, because readers crash without
+   * it.
    */
   public static ArrowRecordBatch batchOf(VectorSchemaRoot root) {
     ArrowRecordBatch batch = new VectorUnloader(root).getRecordBatch();
@@ -144,10 +146,10 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Adds the places of a column's missing offsets, and of those below it.
+   * Adds the places of missing offsets of a column and of the columns below it.
    *
-   * @param first of the column's buffers
-   * @return the first buffer of the next column
+   * @param first number of the column's first buffer
+   * @return the number of the next column's first buffer
    */
   private static int findMissing(
       FieldVector column, int first, List<ArrowBuf> buffers, List<Integer> places) {
@@ -181,11 +183,11 @@ public final class EncodedBatch implements AutoCloseable {
     }
   }
 
-  /** A claim as a channel, which passes over bytes before it and behind it. */
+  /** A claim as a channel. The channel drops the bytes before the published part and after it. */
   private static final class Into implements WritableByteChannel {
     private final Claim claim;
-    private long place; // of the next byte, in the claim
-    private long before; // bytes that are still to be passed over
+    private long place; // offset of the next byte in the claim
+    private long before; // bytes that are still to be dropped before the published part
 
     Into(Claim claim, long place, long first) {
       this.claim = claim;

@@ -19,13 +19,13 @@ import org.apache.arrow.vector.types.pojo.Schema;
 /**
  * The Arrow schema in a ring's header.
  *
- * @param bytes as an IPC message
- * @param stored the schema as written: with dictionaries, if the producers use them
- * @param plain the schema as read: dictionaries are resolved
+ * @param bytes the schema as an IPC message
+ * @param stored the schema as written, with dictionaries if the producers use them
+ * @param plain the schema as read, with the dictionaries' values in place
  */
 public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
 
-  /** The schema of a ring; empty for a ring of bytes. */
+  /** Returns the schema of a ring; empty for a ring of bytes. */
   public static Optional<RingSchema> of(Ring ring) {
     byte[] bytes = ring.schema();
     if (bytes.length == 0) {
@@ -39,7 +39,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     }
   }
 
-  /** The schema of a ring that must have one. */
+  /** Returns the schema of a ring that must have a schema. */
   static RingSchema required(Ring ring) {
     return of(ring)
         .orElseThrow(
@@ -49,14 +49,14 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
   }
 
   /**
-   * @param bytes an IPC message
+   * @param bytes a schema as an IPC message
    */
   static RingSchema of(byte[] bytes) throws IOException {
     Schema stored = parse(bytes);
     return new RingSchema(bytes, stored, plain(stored));
   }
 
-  /** Reads a message from `offset` on. */
+  /** Returns a stream that reads a message from `offset` on. */
   static InputStream stream(Message message, long offset) {
     byte[] bytes = message.bytes();
     return new ByteArrayInputStream(bytes, (int) offset, bytes.length - (int) offset);

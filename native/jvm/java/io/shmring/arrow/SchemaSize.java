@@ -12,12 +12,13 @@ import org.apache.arrow.flatbuf.Type;
 import org.apache.arrow.flatbuf.Union;
 
 /**
- * Checks that a schema is no larger than its bytes. Inside a flatbuffer several fields may share one child or one
- * text, so that a few bytes can stand for a tree without end; writers of Arrow share nothing.
+ * Checks that a schema is no larger than its bytes. Inside a flatbuffer several fields may share
+ * one child or one text, so that a few bytes can stand for an endless tree; Arrow's own writers
+ * share nothing.
  */
 final class SchemaSize {
   private static final int PREFIX = 8;
-  private static final int LEAST = 8; // bytes of a field: its own, and its parent's reference
+  private static final int LEAST = 8; // least bytes of a field: its own, and its parent's reference
 
   private long left;
 
@@ -26,8 +27,8 @@ final class SchemaSize {
   }
 
   /**
-   * @param bytes that begin with a schema, as an IPC message
-   * @throws IllegalArgumentException if there is no schema, or one that is larger
+   * @param bytes an IPC message with a schema, and maybe more bytes
+   * @throws IllegalArgumentException if there is no schema, or the schema is larger than its bytes
    */
   static void check(byte[] bytes) {
     ByteBuffer all = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);

@@ -27,9 +27,9 @@ import org.slf4j.LoggerFactory;
 import scala.Tuple2;
 
 /**
- * The process that looks after this executor's rings and sidecars (shmring.spark.attendant). Its
- * standard input is a pipe from here: when this JVM dies, by whatever, the pipe ends, and so does
- * the attendant with all it has started.
+ * Runs the process that looks after this executor's rings and sidecars (shmring.spark.attendant).
+ * The process's standard input is a pipe from this JVM: when the JVM dies, for whatever reason, the
+ * pipe ends, and the attendant ends with all processes that it has started.
  */
 final class Attendant implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(Attendant.class);
@@ -42,7 +42,8 @@ final class Attendant implements AutoCloseable {
   private final Config config;
   private final String line;
   private final Thread thread;
-  private final CountDownLatch spoken = new CountDownLatch(1); // or ended without a word
+  // Released by the attendant's first line, or by its end.
+  private final CountDownLatch spoken = new CountDownLatch(1);
   private final Map<String, Long> metrics = new ConcurrentHashMap<>();
   private Process process;
   private boolean closed;
@@ -54,7 +55,10 @@ final class Attendant implements AutoCloseable {
     thread.setDaemon(true);
   }
 
-  /** Starts it; tasks that begin afterwards find the rings of the sidecars, and wait for workers. */
+  /**
+   * Starts the attendant. Tasks that begin afterwards find the rings of the sidecars, and wait for
+   * their workers.
+   */
   void start() {
     thread.start();
     try {
@@ -66,7 +70,7 @@ final class Attendant implements AutoCloseable {
     }
   }
 
-  /** Zero until it is known. */
+  /** Returns a metric that the attendant has reported; zero before its first report. */
   long metric(String name) {
     return metrics.getOrDefault(name, 0L);
   }
@@ -88,11 +92,11 @@ final class Attendant implements AutoCloseable {
         Thread.sleep(pause);
       }
     } catch (InterruptedException error) {
-      Thread.currentThread().interrupt(); // closed
+      Thread.currentThread().interrupt(); // interrupted by close()
     }
   }
 
-  /** Starts the process and reads what it says, until its end. */
+  /** Starts the process and reads its reports until it ends. Returns why it ended. */
   private String attend() throws InterruptedException {
     Process started;
     try {
@@ -124,7 +128,8 @@ final class Attendant implements AutoCloseable {
     String path = config.modulePath(Path.of(SparkFiles.getRootDirectory()).toAbsolutePath().toString());
     builder.environment().merge("PYTHONPATH", path, (others, ours) -> ours + ":" + others);
     process = builder.start();
-    OutputStream input = process.getOutputStream(); // stays open as long as this JVM lives
+    // Not closed: the pipe stays open as long as this JVM lives.
+    OutputStream input = process.getOutputStream();
     input.write(line.getBytes(StandardCharsets.UTF_8));
     input.flush();
     return process;
@@ -179,7 +184,7 @@ final class Attendant implements AutoCloseable {
           group(conf, "spark.shmring.ring.", Set.of("slots")));
     }
 
-    /** The names of those of these files that Python looks into. */
+    /** Returns the names of the files in which Python looks for modules. */
     private static List<String> archives(String files) {
       return Stream.of(files.split(","))
           .map(file -> file.substring(file.lastIndexOf('/') + 1))
@@ -187,7 +192,7 @@ final class Attendant implements AutoCloseable {
           .toList();
     }
 
-    /** name.key=value, by name; names may have dots. */
+    /** Groups settings NAME.KEY=VALUE by name; names may have dots. */
     private static Map<String, Map<String, String>> group(
         SparkConf conf, String prefix, Set<String> keys) {
       Map<String, Map<String, String>> groups = new TreeMap<>();
@@ -221,14 +226,16 @@ final class Attendant implements AutoCloseable {
     }
 
     List<String> command() {
-      // -P: the current folder may have a json.py. What came with the job is in PYTHONPATH.
+      // -P: the current folder may have a json.py. Modules that came with the job are in
+      // PYTHONPATH.
       return List.of(python, "-P", "-m", "shmring.spark.attendant");
     }
 
     /**
-     * Where the attendant and the sidecars look for modules that came with the job.
+     * Returns the paths in which the attendant and the sidecars look for modules that came with the
+     * job.
      *
-     * @param folder into which Spark puts the job's files
+     * @param folder the folder into which Spark puts the job's files
      */
     String modulePath(String folder) {
       Stream<String> inArchives = archives.stream().map(name -> folder + "/" + name);
@@ -252,9 +259,9 @@ final class Attendant implements AutoCloseable {
             "spark.shmring.sidecar." + name + " wants one of .function and .command");
       }
       if (command != null) {
-        json.put("command", command); // the attendant splits it as a shell would
+        json.put("command", command); // the attendant splits the command as a shell would
       } else {
-        sidecar.forEach(json::put); // the attendant reads the numbers
+        sidecar.forEach(json::put); // all values as texts: the attendant parses the numbers
       }
       json.put("shared", Boolean.parseBoolean(sidecar.get("shared")));
     }

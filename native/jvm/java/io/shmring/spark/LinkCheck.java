@@ -18,9 +18,9 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 
 /**
- * Looks whether this Spark has the classes, methods and fields that the nodes over rings use. Vendors'
- * Sparks and newer ones may lack some; a session then leaves all functions to Spark, instead of failing in
- * the middle of a query.
+ * Checks whether this Spark has the classes, methods and fields that the nodes over rings use.
+ * Vendors' versions of Spark, and newer ones, may lack some; a session then leaves all functions to
+ * Spark, instead of failing in the middle of a query.
  */
 public final class LinkCheck {
   private static final String SPARK = "org/apache/spark/";
@@ -37,7 +37,7 @@ public final class LinkCheck {
           "SparkNodes$OverOne",
           "SparkNodes$OverTwo");
 
-  /** A method that the nodes replace, so that no class refers to it. */
+  /** A method of Spark that the nodes override, so that no class file refers to it. */
   private static final Member REPLACED =
       new Member(
           SPARK + "api/python/BasePythonRunner",
@@ -45,10 +45,10 @@ public final class LinkCheck {
           "()Ljava/lang/String;");
 
   /**
-   * A class of Spark's, or one of its members.
+   * A class of Spark, or one of its members.
    *
-   * @param name the member's name; empty: the class itself
-   * @param type the member's descriptor
+   * @param name name of the member; empty for the class itself
+   * @param type descriptor of the member
    */
   public record Member(String owner, String name, String type) implements Comparable<Member> {
     @Override
@@ -74,7 +74,10 @@ public final class LinkCheck {
     }
   }
 
-  /** Returns all members of Spark that the nodes' classes use; none if these classes lie in no jar. */
+  /**
+   * Returns all members of Spark that the nodes' classes use; empty if the nodes' classes lie in no
+   * jar.
+   */
   public static Set<Member> used() throws IOException, URISyntaxException {
     Set<Member> used = new TreeSet<>();
     Optional<File> jar = jar();
@@ -101,7 +104,7 @@ public final class LinkCheck {
         && PACKAGES.stream().anyMatch(entry.getName()::startsWith);
   }
 
-  /** Returns the first of these members that the loader's classes lack. */
+  /** Returns the first of the given members that the loader's classes lack. */
   public static Optional<Member> missing(Collection<Member> used, ClassLoader loader) {
     return used.stream().filter(member -> !isThere(member, loader)).findFirst();
   }
@@ -113,14 +116,16 @@ public final class LinkCheck {
         find(member, owner, loader);
       }
       return true;
-    } catch (IllegalAccessException error) { // it is there, and static, or not public
+    } catch (IllegalAccessException error) { // the member exists, and is static or not public
       return true;
     } catch (ReflectiveOperationException | LinkageError | TypeNotPresentException error) {
       return false;
     }
   }
 
-  /** Finds a member as the JVM links it: reflection would load the types of all other members, too. */
+  /**
+   * Finds a member as the JVM links it. Reflection would load the types of all other members too.
+   */
   private static void find(Member member, Class<?> owner, ClassLoader loader)
       throws ReflectiveOperationException {
     MethodHandles.Lookup lookup = MethodHandles.publicLookup();
@@ -138,7 +143,10 @@ public final class LinkCheck {
     }
   }
 
-  /** Returns an abstract method that a newer Spark has added to what a class here implements. */
+  /**
+   * Returns a node's method that is still abstract because a newer Spark has added it to a class or
+   * interface that the node extends.
+   */
   private static Optional<String> unimplemented(ClassLoader loader) {
     for (String name : NODES) {
       try {
@@ -160,7 +168,7 @@ public final class LinkCheck {
   private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
     bytes.skipNBytes(8); // magic and version
     int count = bytes.readUnsignedShort();
-    Object[] pool = new Object[count]; // texts, and indices of others
+    Object[] pool = new Object[count]; // texts, and indices of other constants
     int[] tags = new int[count];
     for (int i = 1; i < count; i++) {
       tags[i] = bytes.readUnsignedByte();
@@ -172,7 +180,7 @@ public final class LinkCheck {
         case 15 -> bytes.skipNBytes(3);
         case 5, 6 -> {
           bytes.skipNBytes(8);
-          i++; // such a constant takes two places
+          i++; // a long or double constant takes two places
         }
         default -> bytes.skipNBytes(4);
       }

@@ -33,7 +33,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
-/** Extends a session that is started with the jar; Spark finds this class by name. */
+/** Extends a session that was started with the jar. Spark finds this class by name. */
 public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   private static final Logger LOG = LoggerFactory.getLogger(ShmringExtensions.class);
 
@@ -50,7 +50,9 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     return BoxedUnit.UNIT;
   }
 
-  /** Refers to classes that can be loaded only if Spark has all that they use. */
+  /**
+   * Holds the references to classes that can be loaded only if Spark has all members that they use.
+   */
   private static final class Functions {
     static void addTo(SparkSessionExtensions extensions) {
       extensions.injectPlannerStrategy(session -> new FunctionStrategy());
@@ -60,8 +62,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
 
   /**
    * Refuses plans that read a branch twice, because the two reads would share its messages, and
-   * changes of a table's columns, which are those of its ring. It plans nothing, and checks each
-   * plan as a whole, after the optimizer and the cache.
+   * changes of a table's columns, because a table has the columns of its ring. The strategy plans
+   * nothing; it checks each plan as a whole, after the optimizer and the cache.
    */
   static final class PlanCheck extends SparkStrategy {
     @Override
@@ -85,7 +87,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
 
   /** The reads of branches in a plan, also in subqueries and in caches that are not filled yet. */
   static final class PlannedReads {
-    private final Map<Object, Scan> scans = new HashMap<>(); // by ring and branch
+    // Keys are lists of a ring's identity and a branch.
+    private final Map<Object, Scan> scans = new HashMap<>();
 
     /**
      * Adds the reads of a plan. A plan that uses a cache fills it first, unless it is filled.
@@ -126,7 +129,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
       for (String ring : options.rings()) {
         for (Object identity : options.identities(ring)) {
           Scan other = scans.putIfAbsent(List.of(identity, options.branch()), scan);
-          if (other != null && other != scan) { // a scan that is in a plan twice may run once
+          if (other != null && other != scan) { // the same scan may be in a plan twice and run once
             throw new IllegalArgumentException(
                 String.format(
                     "ring \"%s\": branch \"%s\" is read twice in this plan, and gives each message"

@@ -34,7 +34,10 @@ public final class ShmringPlugin implements SparkPlugin {
     return new PerExecutor();
   }
 
-  /** Never throws: else Spark would start executors that cannot begin again and again. */
+  /**
+   * Starts the attendant with each executor. init() never throws: otherwise Spark would start new
+   * executors again and again, and none could begin.
+   */
   private static final class PerExecutor implements ExecutorPlugin {
     private static final Logger LOG = LoggerFactory.getLogger(ShmringPlugin.class);
     private Attendant attendant;

@@ -42,7 +42,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** {@code format("shmring")}. */
+/** The data source {@code format("shmring")}. */
 public final class ShmringSource implements TableProvider, DataSourceRegister {
   @Override
   public String shortName() {
@@ -54,7 +54,9 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     return RingTypes.of(RingNames.of(options));
   }
 
-  /** The user may give a schema, for rings that are only on the executors' hosts. */
+  /**
+   * Returns true: the user may give a schema, for rings that exist only on the executors' hosts.
+   */
   @Override
   public boolean supportsExternalMetadata() {
     return true;
@@ -69,7 +71,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
         rings, here ? RingTypes.of(rings) : schema, schema, properties);
   }
 
-  /** One ring, or several with the same schema. */
+  /** A table of one ring, or of several rings with the same schema. */
   static final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetrics {
     private final List<String> rings;
     private final StructType schema;
@@ -79,9 +81,10 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     private final WriteMetrics written = new WriteMetrics();
 
     /**
-     * @param schema of the rings, if it is known
-     * @param given the schema by the user, or of the rows to be written
-     * @param options of the table; a query may give others
+     * @param schema schema of the rings; if the driver's host lacks one of the rings, the given
+     *     schema
+     * @param given schema that the user gave, or that the rows to be written have
+     * @param options options of the table; a query may give other ones
      */
     ShmringTable(
         List<String> rings, StructType schema, StructType given, Map<String, String> options) {
@@ -97,7 +100,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     }
 
     @Override
-    @SuppressWarnings("deprecation") // columns() of the interface is made from it
+    @SuppressWarnings("deprecation") // the interface makes columns() from it
     public StructType schema() {
       return schema;
     }
@@ -111,7 +114,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
               TableCapability.BATCH_WRITE,
               TableCapability.STREAMING_WRITE);
       if (schema.equals(RingTypes.QUEUE_TABLE)) {
-        capabilities.add(TableCapability.ACCEPT_ANY_SCHEMA); // one column makes a message
+        capabilities.add(TableCapability.ACCEPT_ANY_SCHEMA); // rows of one column become messages
       }
       return capabilities;
     }
@@ -133,13 +136,13 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
       return new RingWrite(info, WriteOptions.of(with(info.options())), schema, written);
     }
 
-    /** The metrics of the last epoch. */
+    /** Returns the metrics of the last epoch. */
     @Override
     public Map<String, String> metrics() {
       return written.progress();
     }
 
-    /** What SHOW CREATE TABLE makes the clauses USING and OPTIONS of. */
+    /** Returns the properties from which SHOW CREATE TABLE makes the clauses USING and OPTIONS. */
     @Override
     public Map<String, String> properties() {
       return options;
@@ -147,7 +150,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
 
     private CaseInsensitiveStringMap with(CaseInsensitiveStringMap query) {
       Options.check(query.asCaseSensitiveMap().keySet());
-      Options.check( // of the clause OPTIONS; a table may have any other properties
+      Options.check( // check the clause OPTIONS only: a table may have any other properties
           options.keySet().stream()
               .filter(name -> name.startsWith(TableCatalog.OPTION_PREFIX))
               .map(name -> name.substring(TableCatalog.OPTION_PREFIX.length()))
@@ -166,7 +169,9 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
         this.plan = new ReadPlan(schema, IntStream.range(0, schema.length()).toArray(), options);
       }
 
-      /** Leaves out whole columns only: a struct keeps all its fields, whichever Spark wants. */
+      /**
+       * Leaves out whole columns only: a struct keeps all its fields, whichever fields Spark wants.
+       */
       @Override
       public void pruneColumns(StructType required) {
         Set<String> names =

@@ -11,30 +11,32 @@ import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Arrays of what {@link FlatCells} writes, an embedding for instance: the numbers of an array without
- * nulls are copied at once. Spark's writer took ten times as long, number by number.
+ * Writes a column of arrays whose elements {@link FlatCells} can write, for example embeddings. The
+ * numbers of an array without nulls are copied at once; Spark's writer, which goes number by
+ * number, took ten times as long.
  */
 final class ArrayCells implements RootWriter.Cells {
   private static final int FIRST_ELEMENTS = 1024;
-  private static final int MOST_ELEMENTS = 1 << 30; // the next power of two is not an int
+  // Most elements of a batch: the next power of two is not an int.
+  private static final int MOST_ELEMENTS = 1 << 30;
 
   private final ListVector vector;
   private final FlatCells elements;
   private final int column;
   private final FlatCells.Validity validity = new FlatCells.Validity();
-  private int room; // elements
-  private int end; // of the elements that were written
+  private int room; // elements that there is memory for
+  private int end; // number of elements written
   private long offsets;
 
-  /** Whether arrays of this type are written here. */
+  /** Returns whether this class writes a vector's arrays. */
   static boolean take(FieldVector vector) {
     return vector.getMinorType() == MinorType.LIST
         && FlatColumn.isFlat(((ListVector) vector).getDataVector());
   }
 
   /**
-   * @param column of the rows
-   * @param room for so many elements, at least
+   * @param column number of the column in the rows
+   * @param room least number of elements to make room for at once
    */
   ArrayCells(ListVector vector, int column, int rows, long room) {
     this.vector = vector;
@@ -79,7 +81,7 @@ final class ArrayCells implements RootWriter.Cells {
     end += count;
   }
 
-  /** A bit for each element lies behind their number. */
+  /** Returns whether an array has a null: a bit for each element follows the number of elements. */
   private static boolean hasNulls(UnsafeArrayData array) {
     long bits = array.getBaseOffset() + Long.BYTES;
     long behind =
@@ -110,8 +112,9 @@ final class ArrayCells implements RootWriter.Cells {
   @Override
   public void grow(int rows) {
     if (vector.getValueCapacity() < rows) {
-      vector.setLastSet(rows - 1); // all offsets are written here
-      vector.setValueCount(rows); // reAlloc() would double the elements, however few come
+      vector.setLastSet(rows - 1); // set because write() writes the offsets itself
+      // Grows the offsets only: reAlloc() would double the elements too, however few come.
+      vector.setValueCount(rows);
     }
     validity.grow(vector.getValidityBufferAddress(), rows);
     offsets = vector.getOffsetBufferAddress();

@@ -12,15 +12,20 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** The bytes of the rows of a batch of columns, about as many as Spark's own rows had. */
+/**
+ * Measures the bytes of each row of a columnar batch: about as many as Spark's own rows would have.
+ */
 public final class BatchSizes {
   private static final int CELL_BYTES = 8;
 
-  private long[] ends = new long[1]; // the end of each row
+  // Bytes of all rows before a row; ends[i + 1] is the end of row i.
+  private long[] ends = new long[1];
   private int rows;
 
   // CHANGE: a new type between Spark and Arrow
-  /** Whether all columns of such a batch can be measured; nested ones cannot. */
+  /**
+   * Returns whether all columns of a batch with these types can be measured; nested columns cannot.
+   */
   public static boolean areKnown(StructType struct) {
     for (StructField field : struct.fields()) {
       DataType type = field.dataType();
@@ -69,7 +74,7 @@ public final class BatchSizes {
         : column.getBinary(row).length;
   }
 
-  /** The number of rows from there on that have no more than so many bytes. */
+  /** Returns the number of rows from row `from` on that have at most `mostBytes` together. */
   public int fitting(int from, int mostRows, long mostBytes) {
     int most = Math.min(mostRows, rows - from);
     if (bytes(from, most) <= mostBytes) {

@@ -13,13 +13,15 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Makes Spark's rows of columns. A row stores binaries as it stores texts. Spark's code copies the
- * bytes of a text directly, but makes an array of a binary first, which costs as much again.
+ * Makes Spark's rows of columns. A row stores a binary as it stores a text. Spark's code copies the
+ * bytes of a text directly, but makes an array of a binary first, which costs as much again; so
+ * binaries are read as texts if possible.
  */
 public final class ColumnRows {
   private final StructType types;
   private final UnsafeProjection arrays;
-  private final UnsafeProjection views; // the same if there are no binaries
+  // Reads binaries as texts; the same object as `arrays` if there are no binaries.
+  private final UnsafeProjection views;
 
   public ColumnRows(StructType types) {
     this.types = types;
@@ -43,12 +45,15 @@ public final class ColumnRows {
     return field.dataType() instanceof BinaryType;
   }
 
-  /** What makes rows of a batch's; each is valid until the next one is made. */
+  /**
+   * Returns a function that makes Spark's row of a batch's row; each result is valid until the next
+   * call.
+   */
   public Function<InternalRow, UnsafeRow> of(ColumnarBatch batch) {
     return isViewed(batch) ? views::apply : arrays::apply;
   }
 
-  /** Whether its binaries are columns that give access to their bytes. */
+  /** Returns whether all binary columns of a batch give access to their bytes. */
   private boolean isViewed(ColumnarBatch batch) {
     for (int i = 0; i < types.size(); i++) {
       if (isBinary(types.apply(i)) && !(batch.column(i) instanceof FlatColumn)) {

@@ -16,7 +16,7 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 // CHANGE: a new type between Spark and Arrow
-/** RootWriter.Cells that are written by their addresses. */
+/** Writes one column's cells directly to their addresses. */
 abstract class FlatCells implements RootWriter.Cells {
   private final FieldVector vector;
   private final int column;
@@ -28,8 +28,8 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   /**
-   * @param column of the rows
-   * @param room bytes of all texts or binaries that there is room for at once, at least
+   * @param column number of the column in the rows
+   * @param room least number of bytes of texts or binaries to make room for at once
    */
   static FlatCells of(FieldVector vector, int column, int rows, long room) {
     FlatCells cells =
@@ -96,7 +96,7 @@ abstract class FlatCells implements RootWriter.Cells {
     validity.reset();
   }
 
-  /** Which values of a vector are null: a bit each, which is set unless one is. */
+  /** The validity bits of a vector: one for each value, set unless the value is null. */
   static final class Validity {
     private long bits;
     private int capacity;
@@ -109,7 +109,7 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * @param bits where they are now, those that were written included
+     * @param bits the address of the bits, including those that were written at the old address
      */
     void grow(long bits, int rows) {
       this.bits = bits;
@@ -125,38 +125,40 @@ abstract class FlatCells implements RootWriter.Cells {
     }
   }
 
-  /** Where numbers are written. */
+  /** Returns the address of the numbers; 0 for texts and binaries. */
   long values() {
     return 0;
   }
 
-  /** The bytes of a number; 0 of texts and binaries. */
+  /** Returns the bytes of a number; 0 for texts and binaries. */
   int width() {
     return 0;
   }
 
-  /** A text or binary; numbers are written by their address. */
+  /** Writes a text or binary. (The caller writes numbers by their address.) */
   void put(Object base, long offset, int length, int at) {
     throw new UnsupportedOperationException();
   }
 
-  /** A text or binary that is null. */
+  /** Writes the offset of a text or binary that is null. */
   void skip(int at) {}
 
   abstract void enlarge();
 
-  /** Lets so many bytes of texts or binaries be written without asking for more. */
+  /**
+   * Makes room for `bytes` bytes of texts or binaries, so that they can be written without growing.
+   */
   void makeRoom(long bytes) {}
 
-  /** Reads the present addresses of the vector's buffers. */
+  /** Reads the addresses of the vector's buffers again, after they may have moved. */
   abstract void locate();
 
   abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
   /**
-   * Whether values need not be copied one by one.
+   * Returns whether the values of a source column can be copied all at once.
    *
-   * @param nulls whether some may be null
+   * @param nulls whether some of the values may be null
    */
   abstract boolean isCopiedAtOnce(ColumnVector source, boolean nulls);
 
@@ -165,7 +167,9 @@ abstract class FlatCells implements RootWriter.Cells {
   @Override
   public void finish(int rows) {}
 
-  /** Spark's bulk getters return the codes of such a column, not its values. */
+  /**
+   * Returns whether a column has a dictionary: Spark's bulk getters then return codes, not values.
+   */
   private static boolean isEncoded(ColumnVector source) {
     return source instanceof WritableColumnVector writable && writable.hasDictionary();
   }
@@ -309,7 +313,8 @@ abstract class FlatCells implements RootWriter.Cells {
     void put(SpecializedGetters from, int place, int at, boolean isNull) {
       if (!isNull) {
         if (from instanceof UnsafeRow unsafe) {
-          long where = unsafe.getLong(place); // offset and size, as UnsafeRow's getBinary knows
+          // Offset in the upper half and size in the lower half, as in UnsafeRow.getBinary.
+          long where = unsafe.getLong(place);
           copy(unsafe.getBaseObject(), unsafe.getBaseOffset() + (where >>> 32), (int) where);
         } else if (text) {
           UTF8String string = from.getUTF8String(place);
@@ -349,7 +354,10 @@ abstract class FlatCells implements RootWriter.Cells {
       }
     }
 
-    /** Copies values that lie one behind the other, as they mostly do. */
+    /**
+     * Copies values as long as one lies directly after the other, as they mostly do. Returns their
+     * number.
+     */
     private int putRun(WritableColumnVector source, int from, int most, int at, boolean nulls) {
       int start = source.getArrayOffset(from);
       int length = 0;
@@ -366,7 +374,7 @@ abstract class FlatCells implements RootWriter.Cells {
       return count;
     }
 
-    /** They lie one behind the other. */
+    /** Copies all values at once: in a FlatColumn one lies directly after the other. */
     private void putRun(FlatColumn source, int from, int count, int at) {
       int first = source.offset(from);
       int moved = end - first;
@@ -385,7 +393,10 @@ abstract class FlatCells implements RootWriter.Cells {
       end += length;
     }
 
-    /** A batch's offsets are ints; the option batchBytes keeps all but huge rows below that. */
+    /**
+     * Throws if a column has too many bytes for a batch, whose offsets are ints. Only huge rows can
+     * reach the limit, because the option batchBytes keeps batches far below it.
+     */
     private void checkSize(long bytes) {
       if (bytes > MOST_BYTES) {
         throw new RingException(

@@ -12,13 +12,13 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column of numbers, times, texts or bytes, read in place, as Spark's own off-heap columns are.
- * Arrow's accessors check each value's index and buffer again, which for a sum takes twice as long
- * as everything else; here a batch was checked once, when it was decoded. In all other respects it
- * is Arrow's column: columnar Python functions take its vector.
+ * A column of numbers, times, texts or bytes, read in place like Spark's own off-heap columns.
+ * Arrow's accessors check each value's index and buffer again, which takes twice as long as
+ * everything else in a sum; here the batch was checked once, when it was decoded. In all other
+ * respects the column is Arrow's: columnar Python functions take its vector.
  */
 public final class FlatColumn extends ArrowColumnVector {
-  private final long validity; // 0 if no value is null
+  private final long validity; // address of the validity bits; 0 if no value is null
   private final long offsets;
   private final long values;
 
@@ -31,15 +31,18 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * Returns its columns.
+   * Returns the columns of vectors.
    *
-   * @param root vectors whose values were checked to lie inside their buffers, as a decoder does
+   * @param root vectors whose values were checked to lie inside their buffers, as decoders do
    */
   public static ColumnarBatch batch(VectorSchemaRoot root) {
     return batch(root.getFieldVectors().stream(), root.getRowCount());
   }
 
-  /** Returns the first columns of one, and behind them those of another one, which has as many rows. */
+  /**
+   * Returns the first `columns` columns of `one`, followed by all columns of `other`, which has as
+   * many rows.
+   */
   public static ColumnarBatch batch(VectorSchemaRoot one, int columns, VectorSchemaRoot other) {
     Stream<FieldVector> first = one.getFieldVectors().stream().limit(columns);
     return batch(Stream.concat(first, other.getFieldVectors().stream()), one.getRowCount());
@@ -50,9 +53,9 @@ public final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * Returns some of its columns.
+   * Returns some of the columns of vectors.
    *
-   * @param places of these columns, in their order
+   * @param places numbers of the wanted columns, in the wanted order
    */
   public static ColumnarBatch batch(VectorSchemaRoot root, int[] places) {
     return batch(Arrays.stream(places).mapToObj(root::getVector), root.getRowCount());
@@ -118,20 +121,23 @@ public final class FlatColumn extends ArrowColumnVector {
     return bytes;
   }
 
-  /** The address of the values. */
+  /** Returns the address of the values. */
   long values() {
     return values;
   }
 
-  /** The offset of a text or binary from there; also for the place behind the last row. */
+  /**
+   * Returns the offset of a text or binary from values(); `row` may also be the place after the
+   * last row.
+   */
   int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
   }
 
   // CHANGE: a new type between Spark and Arrow
   /**
-   * Whether values of this type are read here, and written by {@link FlatCells}, by their
-   * addresses. Spark's own classes read and write all others.
+   * Returns whether this class reads, and {@link FlatCells} writes, values of the vector's type by
+   * their addresses. Spark's own classes read and write all other types.
    */
   static boolean isFlat(FieldVector vector) {
     return switch (vector.getMinorType()) {

@@ -19,23 +19,23 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Makes columns of messages. */
+/** Makes columns of the messages of a ring. */
 public interface RingColumns {
-  /** The number of messages in one batch of columns. */
+  /** Returns the number of messages in one batch of columns. */
   int messagesPerBatch();
 
-  /** Copies the messages out. */
+  /** Returns columns with copies of the messages. */
   ColumnarBatch copy(List<Message> messages);
 
   /**
-   * Reads the messages in place, if that is possible.
+   * Returns columns that read the messages in place if possible, else copies.
    *
-   * @param whenUnused runs when no column uses them any more
+   * @param whenUnused an action that runs when no column uses the messages any more
    */
   ColumnarBatch map(List<Message> messages, Runnable whenUnused);
 
   /**
-   * @param schema that the read was planned with; the ring may have been replaced since
+   * @param schema the schema that the read was planned with; the ring may have been replaced since
    */
   static RingColumns of(Ring ring, StructType schema, int[] columns) {
     StructType found = RingTypes.of(ring);
@@ -56,7 +56,7 @@ public interface RingColumns {
     private final Conversion conversion;
 
     /**
-     * @param label names the ring in errors
+     * @param label name of the ring, for errors
      */
     ArrowColumns(String label, RingSchema schema, int[] columns) {
       List<Field> fields = schema.plain().getFields();
@@ -112,7 +112,7 @@ public interface RingColumns {
       return new ColumnarBatch(vectors, messages.size());
     }
 
-    /** Copies messages in any case: Spark's columns have another layout. */
+    /** Returns copies, because Spark's columns have another layout than messages. */
     @Override
     public ColumnarBatch map(List<Message> messages, Runnable whenUnused) {
       ColumnarBatch batch = copy(messages);

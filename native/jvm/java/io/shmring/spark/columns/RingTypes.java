@@ -14,7 +14,9 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: a new type between Spark and Arrow
-/** The columns of a ring for Spark: its Arrow schema, or the queue table for a ring of bytes. */
+/**
+ * The columns of a ring for Spark: its Arrow schema, or the queue table if it is a ring of bytes.
+ */
 public final class RingTypes {
   static final String SLOT = "slot";
   static final String MESSAGE_ID = "message_id";
@@ -32,7 +34,7 @@ public final class RingTypes {
 
   private RingTypes() {}
 
-  /** The common schema of these rings. */
+  /** Returns the common schema of some rings. */
   public static StructType of(List<String> rings) {
     StructType common = null;
     for (String name : rings) {
@@ -69,7 +71,7 @@ public final class RingTypes {
     return type;
   }
 
-  /** Spark has names for these types, and no columns. */
+  /** Refuses views: Spark has type names for views, but no columns that read them. */
   private static void checkViews(Field field) {
     if (field.getType().getTypeID().name().endsWith("View")) {
       throw new IllegalArgumentException("its columns have no " + field.getType());
@@ -77,7 +79,10 @@ public final class RingTypes {
     field.getChildren().forEach(RingTypes::checkViews);
   }
 
-  /** Refuses a ring with columns that Spark reads as others, and so cannot write. */
+  /**
+   * Refuses a ring that has columns of types that Spark converts when it reads, because Spark
+   * cannot write them.
+   */
   public static void checkWritable(Ring ring) {
     RingSchema.of(ring).stream()
         .flatMap(schema -> schema.plain().getFields().stream())

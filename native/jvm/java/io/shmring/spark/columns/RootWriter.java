@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
 import org.apache.spark.sql.execution.arrow.ArrowWriter$;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Puts rows, or columns of other batches, into vectors. */
+/** Writes rows, or rows of columnar batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
 
@@ -23,33 +23,37 @@ public final class RootWriter {
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
-  private final List<Integer> counted; // columns whose bytes make a batch whole
+  // Numbers of the columns whose bytes decide whether a batch is whole.
+  private final List<Integer> counted;
   private final long wholeBytes;
   private final boolean isStruct;
-  private final Optional<ListVector> list; // whose only value has the rows as its elements
+  // The list whose only value has the rows as its elements; empty if the rows are the vectors' own.
+  private final Optional<ListVector> list;
   private int capacity;
   private int rows;
-  private long bytes; // of these in Spark's own format, or nearly, with what is kept of them
+  // Bytes of the rows, about as in Spark's own format, including what is retained for them.
+  private long bytes;
   private long mostBytes = Long.MAX_VALUE;
-  private int limited; // rows when that was set
+  private int limited; // rows when the limit was set
 
   public RootWriter(VectorSchemaRoot root) {
     this(root, Optional.empty());
   }
 
   /**
-   * @param like has the same columns: memory for as much is made at once
+   * @param like a writer of the same columns; memory for as many rows as it has is allocated at
+   *     once
    */
   public RootWriter(VectorSchemaRoot root, Optional<RootWriter> like) {
     this(root, all(root), Long.MAX_VALUE, false, like);
   }
 
   /**
-   * @param counted places of the columns that Spark's own batch has
-   * @param wholeBytes of vectors, with which a batch of Spark's own is whole
-   * @param isStruct whether all columns are the fields of one there
-   * @param like has the same columns: memory for as much as its own is made at once, as what is
-   *     doubled again and again is written, and paid for, twice
+   * @param counted numbers of the columns that Spark's own batch has
+   * @param wholeBytes bytes of the vectors at which Spark's own batch would be whole
+   * @param isStruct whether all columns are the fields of one struct in Spark's own batch
+   * @param like a writer of the same columns; memory for as many rows as it has is allocated at
+   *     once, because memory that is doubled again and again is written twice
    */
   public RootWriter(
       VectorSchemaRoot root,
@@ -60,7 +64,7 @@ public final class RootWriter {
     this(root, counted, wholeBytes, isStruct, Optional.empty(), like);
   }
 
-  /** Writes the elements of the only value of a list, which are structs. */
+  /** Makes a writer of the elements of a list's only value; the elements are structs. */
   public RootWriter(ListVector list, Optional<RootWriter> like) {
     this(new VectorSchemaRoot(list.getDataVector().getChildrenFromFields()), list, like);
   }
@@ -104,28 +108,31 @@ public final class RootWriter {
         : new SparkCells(vector, column);
   }
 
-  /** The number of rows. */
+  /** Returns the number of rows written. */
   public int rows() {
     return rows;
   }
 
-  /** Bytes of the rows, as those who wrote them said. */
+  /** Returns the bytes of the rows written, as the callers counted them. */
   public long bytes() {
     return bytes;
   }
 
-  /** Lets so many bytes of rows follow. */
+  /** Limits the bytes of the rows that follow. */
   public void limit(long moreBytes) {
     mostBytes = bytes + moreBytes;
     limited = rows;
   }
 
-  /** Whether a row of so many bytes may be written: the first one since the limit may in any case. */
+  /**
+   * Returns whether a row of `rowBytes` may be written within the limit. The first row after
+   * limit() may have any size.
+   */
   public boolean hasRoom(long rowBytes) {
     return rows == limited || rowBytes <= room();
   }
 
-  /** Bytes of rows that may be written yet, save for the first one. */
+  /** Returns the bytes of rows that may still be written within the limit. */
   public long room() {
     return mostBytes - bytes;
   }
@@ -134,7 +141,7 @@ public final class RootWriter {
     return columns[column];
   }
 
-  /** One more, whose cells are written. */
+  /** Counts a row whose cells have been written. */
   void added(long rowBytes) {
     rows++;
     bytes += rowBytes;
@@ -148,7 +155,7 @@ public final class RootWriter {
     added(rowBytes);
   }
 
-  /** Writes some rows of a batch that has these columns. */
+  /** Writes some rows of a batch that has the same columns. */
   public void copy(ColumnarBatch batch, int from, int count, long rowBytes) {
     makeRoom(count);
     for (int i = 0; i < columns.length; i++) {
@@ -158,7 +165,9 @@ public final class RootWriter {
     bytes += rowBytes;
   }
 
-  /** Whether the cells lie elsewhere now. */
+  /**
+   * Makes room for `count` more rows. Returns whether the cells may have moved to other addresses.
+   */
   boolean makeRoom(int count) {
     if (count > capacity - rows) {
       if (count > MOST_ROWS - rows) {
@@ -178,7 +187,7 @@ public final class RootWriter {
     return false;
   }
 
-  /** Makes a batch of the rows that were written. */
+  /** Completes the vectors as a batch of the rows written. */
   public void finish() {
     for (Cells column : columns) {
       column.finish(rows);
@@ -196,21 +205,27 @@ public final class RootWriter {
     list.endValue(0, rows);
   }
 
-  /** Whether Spark would write no further row: it looks at the bytes of its vectors after each. */
+  /**
+   * Returns whether Spark would write no further row into its own batch: after each row, Spark
+   * looks at the bytes of its vectors.
+   */
   public boolean isWhole() {
     return wholeBytes < Long.MAX_VALUE && mayBeWhole(0) && vectorBytes() >= wholeBytes;
   }
 
-  /** Bytes of the rows in the counted columns' vectors, as Spark counts them. */
+  /** Returns the bytes of the rows in the counted columns' vectors, as Spark counts them. */
   public long vectorBytes() {
-    long vectorBytes = isStruct ? (rows + 7) / 8 : 0; // which of the structs are null
+    long vectorBytes = isStruct ? (rows + 7) / 8 : 0; // validity bits of the struct
     for (int place : counted) {
       vectorBytes += columns[place].bytes(rows);
     }
     return vectorBytes;
   }
 
-  /** Whether it may be with so many bytes more: none takes three times as much in a vector as in a row. */
+  /**
+   * Returns whether the batch may be whole after `more` bytes of rows: a row takes at most three
+   * times as much in vectors as in Spark's format.
+   */
   public boolean mayBeWhole(long more) {
     return 3 * (bytes + more) >= wholeBytes - 64L * (columns.length + 1);
   }
@@ -218,7 +233,7 @@ public final class RootWriter {
   /**
    * Begins the next batch, in the same memory.
    *
-   * @param mostBytes of its rows, unless its first one has more
+   * @param mostBytes limit of the bytes of its rows; the first row may have more
    */
   public void reset(long mostBytes) {
     rows = 0;
@@ -229,29 +244,32 @@ public final class RootWriter {
     }
   }
 
-  /** One column of a batch that is being made. A row may be written after room was made for it. */
+  /** One column of a batch that is being written. Make room for a row before it is written. */
   interface Cells {
     /**
-     * @param at the row's number here: one more than the last
+     * @param at number of the row in this batch: one more than the last
      */
     void write(InternalRow row, int at);
 
-    /** Changes to the same column of another batch. */
+    /** Writes this column's values of some rows of a columnar batch. */
     default void copy(ColumnarBatch batch, int from, int count, int at) {
       for (int i = 0; i < count; i++) {
         write(batch.getRow(from + i), at + i);
       }
     }
 
-    /** Makes room for so many rows. */
+    /** Makes room for `rows` rows in all. */
     void grow(int rows);
 
-    /** How much there is room for besides a value a row: bytes of texts, or elements of arrays. */
+    /**
+     * Returns the allocated room for variable data: bytes of texts, or elements of arrays; 0 if
+     * each row has one value of fixed size.
+     */
     default long room() {
       return 0;
     }
 
-    /** Of so many rows, in the vector's buffers, as Spark counts them. */
+    /** Returns the bytes of `rows` rows in the vector's buffers, as Spark counts them. */
     long bytes(int rows);
 
     /** Completes the vector's values; the caller sets their number afterwards. */
@@ -260,13 +278,15 @@ public final class RootWriter {
     void reset();
   }
 
-  /** Spark's own writer, for all other types: it writes value by value with Arrow's checks. */
+  /**
+   * Writes a column of any other type by Spark's own writer, value by value, with Arrow's checks.
+   */
   static final class SparkCells implements RootWriter.Cells {
     private final ArrowFieldWriter writer;
     private final int column;
 
     /**
-     * @param column of the rows
+     * @param column number of the column in the rows
      */
     SparkCells(FieldVector vector, int column) {
       vector.allocateNew();
@@ -284,7 +304,7 @@ public final class RootWriter {
 
     @Override
     public long bytes(int rows) {
-      return writer.getSizeInBytes(); // it fills the offsets of nulls first
+      return writer.getSizeInBytes(); // the call fills the offsets of nulls first
     }
 
     @Override

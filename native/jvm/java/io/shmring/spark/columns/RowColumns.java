@@ -10,14 +10,15 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Makes columns of rows, a few rows at a time. */
+/** Makes columnar batches of rows, a few rows at a time. */
 public final class RowColumns implements AutoCloseable {
   private static final int MOST_ROWS = 1024;
   private static final long MOST_BYTES = 1 << 16;
 
   private final VectorSchemaRoot root;
   private final RootWriter writer;
-  private Optional<VectorSchemaRoot> given = Optional.empty(); // Spark's ColumnarToRow closes the columns it has read
+  // A slice of `root`, because Spark's ColumnarToRow closes the columns that it has read.
+  private Optional<VectorSchemaRoot> given = Optional.empty();
 
   public RowColumns(Schema schema, BufferAllocator allocator) {
     this.root = VectorSchemaRoot.create(schema, allocator);
@@ -27,8 +28,8 @@ public final class RowColumns implements AutoCloseable {
   /**
    * Returns the columns of the next rows, which are valid until the next call.
    *
-   * @param rows one row at least
-   * @param made what becomes of each
+   * @param rows the next rows: at least one
+   * @param made a function that turns each row into the row to write
    */
   public ColumnarBatch next(
       Iterator<InternalRow> rows, Function<InternalRow, UnsafeRow> made) {

@@ -8,22 +8,25 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Where generated code writes rows, cell by cell: {@link #begin}, each cell, {@link #end}. The code
- * gives it out as its first row, so that whoever asks for rows knows where they go, and again
- * whenever {@link #end} says so. Its own values are those of columns that Spark's writer takes.
+ * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
+ * code gives this object out as its first row, so that the reader of its rows finds the writers,
+ * and again each time {@link #end} returns true. As a row, it holds only values of columns that
+ * Spark's writer takes.
  */
 public final class RowSink extends GenericInternalRow {
-  private final transient FlatCells[] flat; // null: Spark's writer takes the column
+  // Writer of each column; null if Spark's writer takes the column.
+  private final transient FlatCells[] flat;
   private final transient long[] values;
-  private final transient Queue<RootWriter> full = new ArrayDeque<>(); // oldest first
+  // Writers that take no more rows, oldest first.
+  private final transient Queue<RootWriter> full = new ArrayDeque<>();
   private transient Supplier<RootWriter> next;
-  private transient RootWriter writer; // null before its first row
+  private transient RootWriter writer; // the writer of the present rows; null before its first row
   private int row;
-  private long rowBytes; // of that
-  private int batchRows; // of a batch that is whole
-  private int enough; // rows, after which the code is to stop
-  private int mostRows; // of the writer
-  private boolean whole; // the writer's batch
+  private long rowBytes; // bytes of the present row
+  private int batchRows; // most rows of one batch
+  private int enough; // number of rows after which end() tells the code to stop
+  private int mostRows; // most rows of the present writer
+  private boolean whole; // whether Spark would end the batch of the present writer here
 
   public RowSink(int columns) {
     super(new Object[columns]);
@@ -32,8 +35,8 @@ public final class RowSink extends GenericInternalRow {
   }
 
   /**
-   * @param next gives an empty writer whenever one is needed
-   * @param batchRows of a batch, unless its bytes end it before
+   * @param next a supplier of empty writers, called whenever one is needed
+   * @param batchRows most rows of a batch; its bytes may end it before
    */
   public void writeTo(Supplier<RootWriter> next, int batchRows) {
     this.next = next;
@@ -41,18 +44,21 @@ public final class RowSink extends GenericInternalRow {
     this.mostRows = batchRows;
   }
 
-  /** The number of the oldest rows that were not cut off, which are in one writer. */
+  /** Returns the number of rows in the oldest writer that was not cut off. */
   public int rows() {
     RootWriter oldest = full.isEmpty() ? writer : full.element();
     return oldest == null ? 0 : oldest.rows();
   }
 
-  /** Whether the writer of {@link #rows} takes no more, as the next one did not fit. */
+  /**
+   * Returns whether the writer of {@link #rows} takes no more rows, because the next row did not
+   * fit.
+   */
   public boolean isFull() {
     return !full.isEmpty();
   }
 
-  /** These rows are taken; what follows goes to another writer. */
+  /** Cuts the oldest writer off after its rows were taken; later rows go to another writer. */
   public void cut() {
     if (full.poll() == null) {
       writer = null;
@@ -61,17 +67,19 @@ public final class RowSink extends GenericInternalRow {
   }
 
   /**
-   * Lets {@link #end} say so when the oldest writer has enough rows, or is full. The code may go on for a
-   * while, as where a row of a join has many partners, and fill several.
+   * Lets {@link #end} return true when the oldest writer has `enough` rows, or is full. The code
+   * may still go on for a while, for example if a row of a join has many partners, and fill several
+   * writers.
    *
-   * @param mostRows of this writer, a number of whole batches; those after it have one batch each
+   * @param mostRows most rows of the present writer, a number of whole batches; later writers have
+   *     one batch each
    */
   public void limit(int enough, int mostRows) {
     this.enough = enough;
     this.mostRows = full.isEmpty() ? mostRows : batchRows;
   }
 
-  /** The number of the next row, which has so many bytes. */
+  /** Begins a row of `rowBytes` bytes. Returns its number in the writer. */
   public int begin(long rowBytes) {
     if (writer == null || whole || writer.rows() >= mostRows || !writer.hasRoom(rowBytes)) {
       turn();
@@ -103,7 +111,7 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Where the column's numbers lie, the first of them. */
+  /** Returns the address of the column's first number. */
   public long values(int column) {
     return values[column];
   }
@@ -118,7 +126,10 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** Writes a text; Spark's writer takes one of 64-bit offsets (useLargeVarTypes when the query runs). */
+  /**
+   * Writes a text. Spark's writer takes texts with 64-bit offsets (if useLargeVarTypes was set when
+   * the query ran).
+   */
   public void putBytes(int column, UTF8String text) {
     if (flat[column] == null) {
       put(column, text);
@@ -136,13 +147,13 @@ public final class RowSink extends GenericInternalRow {
     }
   }
 
-  /** A value of another type, as a row has it. */
+  /** Writes a value of any other type, given as a row holds it. */
   public void put(int column, Object value) {
     update(column, value);
     writer.cells(column).write(this, row);
   }
 
-  /** Ends the row; whether there are as many as were wanted. */
+  /** Ends the row. Returns whether the code should stop because there are enough rows. */
   public boolean end() {
     writer.added(rowBytes);
     whole = writer.isWhole();

@@ -30,10 +30,10 @@ import org.apache.spark.sql.types.TimestampType;
 
 // CHANGE: a new type between Spark and Arrow
 /**
- * Spark's types as the Arrow types that Spark itself passes to Python functions. Spark's own method for
- * this has another signature in each version.
+ * Maps Spark's types to the Arrow types that Spark itself passes to Python functions. Spark's own
+ * method for this has another signature in each version.
  *
- * @param timeZone of timestamps
+ * @param timeZone time zone of timestamps
  * @param large whether texts and binaries have 64-bit offsets
  */
 public record SparkTypes(String timeZone, boolean large) implements Serializable {
@@ -50,12 +50,15 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
           DataTypes.DateType, new ArrowType.Date(DateUnit.DAY),
           DataTypes.TimestampNTZType, new ArrowType.Timestamp(TimeUnit.MICROSECOND, null));
 
-  /** As these settings want them. */
+  /** Returns the mapping under a session's settings. */
   public static SparkTypes of(SQLConf settings) {
     return new SparkTypes(settings.sessionLocalTimeZone(), settings.arrowUseLargeVarTypes());
   }
 
-  /** Text about a field without an Arrow type, or with another's name; empty if there is none. */
+  /**
+   * Describes a field that has no Arrow type, or has another field's name; empty if there is no
+   * such field.
+   */
   public static Optional<String> unsupported(StructType struct) {
     Set<String> names = new HashSet<>();
     for (StructField field : struct.fields()) {
@@ -81,7 +84,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof MapType map) {
       return isSupported(map.keyType()) && isSupported(map.valueType());
     }
-    // A derived type equals none of these, such as a text with a collation.
+    // A derived type, for example a text with a collation, equals none of these types.
     return type instanceof DecimalType
         || type instanceof DayTimeIntervalType
         || type.equals(DataTypes.StringType)
@@ -90,7 +93,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
         || PLAIN.containsKey(type);
   }
 
-  /** The Arrow schema of rows whose types are supported. */
+  /** Returns the Arrow schema of rows whose types are supported. */
   public Schema schema(StructType rows) {
     return new Schema(fields(rows));
   }
@@ -122,7 +125,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     return new Field(name, arrow, List.of());
   }
 
-  /** The Arrow type of a supported type, without its parts. */
+  /** Returns the Arrow type of a supported type, without its parts. */
   public ArrowType arrow(DataType type) {
     if (type instanceof DecimalType decimal) {
       return new ArrowType.Decimal(decimal.precision(), decimal.scale(), DECIMAL_BITS);
@@ -139,7 +142,8 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof DayTimeIntervalType) {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
-    if (type instanceof StringType) { // whose name may contain its collation, even the default one
+    // Not compared by equality: its name may contain its collation, even the default one.
+    if (type instanceof StringType) {
       return large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
     }
     if (type instanceof BinaryType) {

@@ -46,37 +46,41 @@ import scala.reflect.ClassTag$;
 import scala.runtime.BoxedUnit;
 
 /**
- * Collects a query's result for the driver's Python, as {@code Dataset.collectAsArrowToPython} does,
- * but by tasks that write their batches into the driver's files. Python's end is
+ * Collects a query's result for the driver's Python, like {@code Dataset.collectAsArrowToPython},
+ * but by tasks that write their batches into the driver's files. The end in Python is
  * shmring/spark/driver.py.
  *
- * <p>Python reads from the socket: the byte {@link #OURS}; Spark's own stream, of the schema and the
- * batches that came in tasks' results, as they came; the number of parts; and the parts, in the order
- * of the rows.
+ * <p>Python reads from the socket: the byte {@link #OURS}; Spark's own stream with the schema and
+ * the batches that came in tasks' results, in the order of their arrival; the number of parts; and
+ * the parts, in the order of the rows.
  */
 public final class DriverCollect {
   private static final String SWITCH = "spark.shmring.driver";
   private static final String MOST_BYTES = "spark.shmring.driver.maxBytes";
   private static final String SPARKS_MOST_BYTES = "spark.driver.maxResultSize";
   private static final String COMPRESSION = "spark.sql.execution.arrow.compression.codec";
-  private static final String ACTION = "collectAsArrowToPython"; // as listeners see Spark's own
+  // Name of the action, the same as for Spark's own call, so that listeners see no difference.
+  private static final String ACTION = "collectAsArrowToPython";
   private static final String QUERY_ID = "spark.sql.dataset.queryExecutionId";
 
   private static final String NO_LIMIT =
       "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
 
-  private static final int OURS = 'S'; // an Arrow stream begins with ff
+  // First byte of the answer; an Arrow stream from Spark begins with ff instead.
+  private static final int OURS = 'S';
 
-  // More bytes of batches come faster by a file than in a task's result.
+  // Most bytes of batches in one task's result: more bytes come faster by a file.
   private static final long MOST_INLINE = 256 * 1024;
 
-  // Results of all tasks have no more together: they go through the driver's heap.
+  // Most bytes of batches in the results of all tasks together, because results go through the
+  // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
   /**
    * A task's part of the result.
    *
-   * @param first number of the first of its batches in the stream; they come after those in the file
+   * @param first number in the stream of the part's first batch there; batches in the stream follow
+   *     the batches in the file
    */
   private record Part(Head head, int first, int count) {}
 
@@ -84,12 +88,12 @@ public final class DriverCollect {
   private final StructType schema;
   private final SQLConf settings;
   private final SparkContext context;
-  private final String limit; // in words
+  private final String limit; // name of the setting that limits the result, for errors
   private final DriverFiles files;
 
-  // Written by one thread, which tells this class of tasks.
-  private final Map<Integer, Part> parts = new TreeMap<>(); // by partition
-  private int batches; // of the stream
+  // The fields below are written by one thread, which reports the results of tasks to this object.
+  private final Map<Integer, Part> parts = new TreeMap<>(); // each task's part, by partition
+  private int batches; // number of batches in the stream
   private long bytes;
   private Optional<String> refusal = Optional.empty();
 
@@ -106,10 +110,11 @@ public final class DriverCollect {
   }
 
   /**
-   * Begins to collect a frame, or lets Spark do so.
+   * Begins to collect a frame, or lets Spark collect it.
    *
-   * @param files as {@link DriverFiles#of} reads them
-   * @return Spark's: port, secret and server of the socket from which Python reads the result
+   * @param files words about the driver's files, for {@link DriverFiles#of}
+   * @return three values of Spark: port, secret and server of the socket from which Python reads
+   *     the result
    */
   public static Object[] serve(Dataset<?> frame, String files) {
     if (!isTaken(frame)) {
@@ -126,7 +131,8 @@ public final class DriverCollect {
 
   private static boolean isTaken(Dataset<?> frame) {
     SQLConf settings = frame.queryExecution().sparkSession().sessionState().conf();
-    StructType numbered = new StructType(); // a result may have two columns of one name
+    // Numbers as names, because a result may have two columns of one name.
+    StructType numbered = new StructType();
     for (StructField field : frame.schema().fields()) {
       numbered = numbered.add(Integer.toString(numbered.size()), field.dataType());
     }
@@ -136,7 +142,7 @@ public final class DriverCollect {
         && SparkTypes.unsupported(numbered).isEmpty();
   }
 
-  /** Acts as Spark's Dataset.withAction. */
+  /** Runs the collection as an action of the query, like Spark's Dataset.withAction. */
   private void act(OutputStream out) {
     Function0<BoxedUnit> action =
         () -> {
@@ -152,7 +158,8 @@ public final class DriverCollect {
         query,
         Option.apply(ACTION),
         () -> {
-          context.setLocalProperty(QUERY_ID, Long.toString(query.id())); // this thread ends here
+          // Not restored: this thread ends with the action.
+          context.setLocalProperty(QUERY_ID, Long.toString(query.id()));
           return QueryExecution$.MODULE$.withInternalError(
               String.format("The \"%s\" action failed.", ACTION), action);
         });
@@ -170,7 +177,7 @@ public final class DriverCollect {
         run(plan, stream);
       }
       done = true;
-    } finally { // Python reads to the end, and then asks whether the job has failed
+    } finally { // written after a failure too: Python reads to the end, then asks for the error
       stream.end();
       out.writeInt(done ? parts.size() : 0);
       for (Part part : done ? parts.values() : Arrays.<Part>asList()) {
@@ -183,7 +190,7 @@ public final class DriverCollect {
     }
   }
 
-  /** Returns Spark's writer, which begins with the schema. */
+  /** Returns Spark's writer of a stream, after it has written the schema. */
   private ArrowBatchStreamWriter streamTo(OutputStream out) {
     return new ArrowBatchStreamWriter(
         schema,
@@ -203,7 +210,9 @@ public final class DriverCollect {
     return BoxedUnit.UNIT;
   }
 
-  /** Returns the node that gives columns, if the plan does no more than make rows of them. */
+  /**
+   * Returns the node that gives columns, if the plan only makes rows of its columns; else empty.
+   */
   private static Optional<SparkPlan> columnsOf(SparkPlan plan) {
     SparkPlan top = plan instanceof WholeStageCodegenExec stage ? stage.child() : plan;
     if (top instanceof ColumnarToRowExec rows) {
@@ -213,7 +222,10 @@ public final class DriverCollect {
     return gives ? Optional.of(top) : Optional.empty();
   }
 
-  /** Returns the same stage, whose generated code writes batches instead of rows if it can. */
+  /**
+   * Returns the stage with generated code that writes batches instead of rows, if possible; else
+   * the plan.
+   */
   private static SparkPlan generated(SparkPlan plan) {
     return plan instanceof WholeStageCodegenExec stage && RowsToArrowExec.takes(stage.child())
         ? new WholeStageCodegenExec(new RowsToArrowExec(stage.child()), stage.codegenStageId())
@@ -250,12 +262,15 @@ public final class DriverCollect {
             return task.collect(context, CollectionConverters.asJava(child));
           } catch (IOException error) {
             Platform.throwException(error);
-            throw new AssertionError(error); // the line above has thrown
+            throw new AssertionError(error); // unreachable: the line above throws
           }
         };
   }
 
-  /** Takes what a task has collected; of several attempts Spark gives the first that succeeds. */
+  /**
+   * Takes the result of a task. If a task has several attempts, Spark gives the result of the first
+   * one that succeeds.
+   */
   private void take(int partition, byte[][] result, ArrowBatchStreamWriter stream) {
     Head head = Head.of(result);
     bytes += head.bytes();

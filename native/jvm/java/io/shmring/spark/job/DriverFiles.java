@@ -16,37 +16,40 @@ import java.util.Optional;
 import org.apache.spark.TaskContext;
 
 /**
- * Files without names that the driver's Python has open, for a result. Processes of the same user on
- * the same host open them under /proc. The kernel frees them once the driver's Python, and what maps
- * them, is gone.
+ * Files without names that the driver's Python has open, for a query's result. Processes of the
+ * same user on the same host open the files under /proc. The kernel frees them when neither the
+ * driver's Python nor a mapping of the files is left.
  *
- * @param token the first bytes of each file
- * @param folder the open files of the driver's Python
- * @param numbers of its files
- * @param mostBytes of the result
+ * @param token first bytes of each file, to recognize it
+ * @param folder the folder under /proc of the driver's open files
+ * @param numbers numbers of the files in the folder
+ * @param mostBytes largest allowed size of the result
  */
 public record DriverFiles(String token, String folder, int[] numbers, long mostBytes)
     implements Serializable {
-  /** A part of a file begins at a multiple of this: the largest page of a supported machine. */
+  /** Alignment of the parts of a file: the largest page of a supported machine. */
   private static final long PAGE = 64 * 1024;
 
-  /** Attempts of a task within one attempt of its stage are fewer. */
+  /** Upper bound of the attempts of a task within one attempt of its stage. */
   private static final long ATTEMPTS = 256;
 
-  /** A small result fails in no case because memory is short. */
+  /** Size up to which a result never fails for lack of memory. */
   private static final long LEAST_BYTES = 64 << 20;
 
-  /** A file may be as long as a number says, and has a part of so many bytes for each attempt. */
+  /**
+   * Upper bound of `mostBytes`: a file's length is a long, and the file has a part of so many bytes
+   * for each attempt.
+   */
   private static final long MOST_BYTES = 1L << 46;
 
-  private static final String DELETED = " (deleted)"; // the kernel's word for files without names
+  private static final String DELETED = " (deleted)"; // mark of the kernel for files without names
 
   /**
-   * Takes files of memory if there is room for the largest result, else one on disk.
+   * Chooses files in memory if there is room for the largest result, else one file on disk.
    *
-   * @param said by shmring/spark/driver.py: token, folder, free memory, the file on disk, and those of
-   *     memory, such as "d00d /proc/123/fd 4294967296 9 7,8"
-   * @param limit of the result's bytes; 0: as many as the memory takes
+   * @param said words of shmring/spark/driver.py: token, folder, free memory, number of the file on
+   *     disk, and numbers of the files in memory; for example "d00d /proc/123/fd 4294967296 9 7,8"
+   * @param limit largest allowed size of the result; 0 for as many bytes as fit in memory
    */
   public static DriverFiles of(String said, long limit) {
     String[] words = said.split(" ");
@@ -59,23 +62,26 @@ public record DriverFiles(String token, String folder, int[] numbers, long mostB
         Math.min(limit > 0 ? limit : Math.max(room, LEAST_BYTES), MOST_BYTES));
   }
 
-  /** Returns the file of a task: tasks that write to different files do not wait for each other. */
+  /**
+   * Returns the number of a task's file. Tasks that write to different files do not wait for each
+   * other.
+   */
   public int number(TaskContext context) {
     return numbers[context.partitionId() % numbers.length];
   }
 
   /**
-   * Opens the task's file, at a part that no other attempt writes to. Returns empty if there is none, as
-   * on another host or for another user, or if the file cannot be so long.
+   * Opens the task's file, at a part to which no other attempt writes. Returns empty if there is no
+   * file, for example on another host or for another user, or if the file cannot be so long.
    *
-   * @param headBytes of the schema, which is written before the batches
+   * @param headBytes size of the schema, which is written before the batches
    */
   public Optional<FileChannel> open(TaskContext context, int headBytes) throws IOException {
     Path path = Path.of(folder, Integer.toString(number(context)));
     if (!isFileWithoutName(path)) {
       return Optional.empty();
     }
-    // From one part to the next; no batch has a longer head than the schema.
+    // Bytes from one part to the next; no batch has a longer head than the schema.
     long window = ((mostBytes + 2L * headBytes) / PAGE + 2) * PAGE;
     long attempt = context.stageAttemptNumber() * ATTEMPTS + context.attemptNumber();
     long part = attempt * context.numPartitions() + context.partitionId() + 1;
@@ -98,7 +104,10 @@ public record DriverFiles(String token, String folder, int[] numbers, long mostB
     return Optional.empty();
   }
 
-  /** Whether it is such a file: to open anything else might block, or change something. */
+  /**
+   * Returns whether a path leads to a file without a name: opening any other file might block, or
+   * change something.
+   */
   private static boolean isFileWithoutName(Path path) {
     try {
       return Files.isRegularFile(path)

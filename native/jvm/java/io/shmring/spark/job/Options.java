@@ -13,9 +13,9 @@ import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 
 // CHANGE: a new option of Spark's reads or writes
-/** Parses options; errors name the option and its value. */
+/** Parses options. Errors name the option and its value. */
 public record Options(CaseInsensitiveStringMap given) {
-  /** All options: a table may be given those of its reads and of its writes. */
+  /** Names of all options, of reads and of writes, because a table may be given both. */
   private static final List<String> NAMES =
       List.of(
           ("ring hosts hostWait branch start maxMessages timeout until copy release"
@@ -23,12 +23,12 @@ public record Options(CaseInsensitiveStringMap given) {
                   + " batchRows batchBytes atomic endMarker inDoubt")
               .split(" "));
 
-  /** Options that Spark itself gives a source. */
+  /** Options that Spark itself gives to a source, in lower case. */
   private static final Set<String> SPARKS =
       Set.of("path", "paths", "checkpointlocation", "queryname");
 
   /**
-   * Refuses options that mean nothing here: a branch with a misspelt name would be no branch.
+   * Refuses unknown options, because a misspelt "branch" would silently read without a branch.
    *
    * @throws IllegalArgumentException if there is an unknown option
    */
@@ -54,7 +54,10 @@ public record Options(CaseInsensitiveStringMap given) {
     return given.getOrDefault(name, "").strip();
   }
 
-  /** One of these values; the first one if the option is not given. */
+  /**
+   * Returns the option's value, which must be one of `choices`; the first choice if the option is
+   * not given.
+   */
   public String choice(String name, List<String> choices) {
     String text = given.getOrDefault(name, choices.get(0)).strip().toLowerCase(Locale.ROOT);
     if (!choices.contains(text)) {
@@ -81,7 +84,10 @@ public record Options(CaseInsensitiveStringMap given) {
     return number;
   }
 
-  /** A time: a number of seconds, or what Spark reads: 500ms, 2 minutes, interval 1 hour 30 minutes. */
+  /**
+   * Returns a time in milliseconds, given as a number of seconds or in a form that Spark reads:
+   * 500ms, 2 minutes, interval 1 hour 30 minutes.
+   */
   public long millis(String name, long otherwise) {
     String text = text(name).toLowerCase(Locale.ROOT);
     if (text.isEmpty()) {
@@ -100,7 +106,7 @@ public record Options(CaseInsensitiveStringMap given) {
             + TimeUnit.MICROSECONDS.toMillis(interval.microseconds);
       }
     } catch (IllegalArgumentException error) {
-      // it is no time
+      // Not a time.
     }
     throw wrong(name, "a time: seconds, or a number with its unit such as 500ms, 2 minutes");
   }

@@ -3,7 +3,10 @@ package io.shmring.spark.job;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** A number for Spark's UI, summed up over the tasks. Spark creates each kind by the name of its class. */
+/**
+ * A number for Spark's UI, summed up over the tasks. Spark makes each metric by the name of its
+ * class.
+ */
 public abstract class RingMetric extends CustomSumMetric {
   private final String name;
   private final String description;

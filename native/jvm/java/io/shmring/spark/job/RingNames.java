@@ -17,7 +17,10 @@ import java.util.Set;
 import java.util.function.Function;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The rings that the option "ring" names: one, a list with commas, or patterns such as orders-*. */
+/**
+ * The rings that the option "ring" names: one ring, a list with commas, or patterns such as
+ * orders-*.
+ */
 public final class RingNames {
   private RingNames() {}
 
@@ -38,7 +41,7 @@ public final class RingNames {
     }
     return options.getOrDefault("hosts", "").isBlank()
         ? distinct(names, RingNames::identity)
-        : distinct(names, Ring::path); // the files of this host say nothing about other hosts
+        : distinct(names, Ring::path); // paths: files here say nothing about other hosts
   }
 
   private static List<String> distinct(List<String> names, Function<String, Object> identity) {
@@ -47,8 +50,8 @@ public final class RingNames {
   }
 
   /**
-   * The identity of a ring, however its name is written: its UUID if the driver can read it, or else
-   * the path that it would have.
+   * Returns the identity of a ring, however its name is written: its UUID if the driver can read
+   * the ring, else the path that the ring would have.
    */
   public static Object identity(String name) {
     try (Ring ring = Ring.attachReadOnly(name)) {
@@ -58,7 +61,10 @@ public final class RingNames {
     }
   }
 
-  /** The option, or else the argument of load() or save(). A table in a catalog has a path too. */
+  /**
+   * Returns the option "ring", else the argument of load() or save(). The option comes first
+   * because a table in a catalog has a path too.
+   */
   private static String given(CaseInsensitiveStringMap options) {
     String ring = options.getOrDefault("ring", "");
     String path = options.getOrDefault("path", "");
@@ -72,12 +78,12 @@ public final class RingNames {
     return path;
   }
 
-  /** A table's LOCATION is a URI. */
+  /** Returns the path in a name that is a URI, as a table's LOCATION is. */
   private static String withoutScheme(String name) {
     return name.startsWith("file:") ? URI.create(name).getPath() : name;
   }
 
-  /** Spark passes several arguments of load() as JSON. */
+  /** Parses several arguments of load(), which Spark passes as JSON. */
   private static String[] parsed(String paths) {
     try {
       return new ObjectMapper().readValue(paths, String[].class);
@@ -109,7 +115,7 @@ public final class RingNames {
     return names;
   }
 
-  /** Whether a ring's file is on this host; attaching reports other errors. */
+  /** Returns whether a ring's file is on this host. Attaching reports other errors. */
   public static boolean isHere(String name) {
     return Files.exists(Ring.path(name));
   }

@@ -13,13 +13,13 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
 /**
- * The ring to which a task attaches: other hosts may have another ring of the same name.
+ * The ring to which a task attaches. Other hosts may have another ring of the same name.
  *
- * @param uuid of the ring, or {@link #UNSEEN}
- * @param host that has it
+ * @param uuid identity of the ring, or {@link #UNSEEN}
+ * @param host host that has the ring
  */
 public record RingPlace(String ring, UUID uuid, String host) implements Serializable {
-  /** Stands for the uuid of a ring on another host, which the driver cannot read. */
+  /** The uuid of a ring on another host, which the driver cannot read. */
   static final UUID UNSEEN = new UUID(0, 0);
 
   public static final long WAIT_MILLIS = 30_000;
@@ -33,18 +33,18 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     return new RingPlace(ring, UNSEEN, host);
   }
 
-  /** The identity of a ring of this host, however its name and host are written. */
+  /** Returns the identity of a ring on a host, however their names are written. */
   public static Object identity(String host, String ring) {
     return host.equals(thisHost())
         ? RingNames.identity(ring)
-        : List.of(host, Ring.path(ring)); // the driver cannot read it
+        : List.of(host, Ring.path(ring)); // the driver cannot read a ring of another host
   }
 
   /**
-   * Attaches in a task.
+   * Attaches to the ring in a task.
    *
-   * @param waitMillis time to wait for an executor on the ring's host, if this task is on another
-   *     one
+   * @param waitMillis time to wait for an executor on the ring's host, if the task is on another
+   *     host
    */
   public Ring attach(long waitMillis) {
     return attach(
@@ -54,7 +54,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
             + " .option(\"hostWait\", \"2 minutes\")");
   }
 
-  /** Attaches in a task of a write, only to observe. */
+  /** Attaches to the ring in a task of a write, only to observe it. */
   public Ring attachReadOnly(long waitMillis) {
     return attach(
         Ring::attachReadOnly,
@@ -89,11 +89,10 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   /**
    * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred
-   * host has no executor left, so four attempts would fail before an executor is back. A task
-   * that is given back does not count as a failure, and does not hide the failure of another
-   * attempt.
+   * host has no executor left, so four attempts would fail before an executor is back. A task that
+   * is given back does not count as a failure, and does not hide the failure of another attempt.
    *
-   * @param advice gets the host's name
+   * @param advice format of the advice; its argument is the host's name
    */
   private RuntimeException elsewhere(long waitMillis, String advice) {
     TaskContext task = TaskContext.get();
@@ -113,18 +112,18 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     return new IllegalStateException(where + String.format(advice, host) + attempts);
   }
 
-  /** This host's name for Spark's scheduler. */
+  /** Returns the name of this host in Spark's scheduler. */
   private static String thisHost() {
     return SparkEnv.get().blockManager().blockManagerId().host();
   }
 
-  /** Pauses of a task, which end when Spark ends the task. */
+  /** Pauses a task until a time is over or Spark ends the task. */
   public static final class TaskWait {
     private static final Duration LOOK = Duration.ofMillis(50);
 
     private TaskWait() {}
 
-    /** Sleeps for a moment. */
+    /** Sleeps for 50 ms; throws if Spark has ended the task. */
     public static void pause(TaskContext task) {
       try {
         Thread.sleep(LOOK.toMillis());

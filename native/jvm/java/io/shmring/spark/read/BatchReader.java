@@ -27,8 +27,8 @@ import org.slf4j.LoggerFactory;
 /**
  * Takes messages from a branch until it is empty, or until the end marker.
  *
- * <p>Messages of a named branch are released when the task has succeeded, if the options want that:
- * a task that fails hands them back, and its next attempt reads all of them again.
+ * <p>If the options say so, messages of a named branch are released when the task has succeeded: a
+ * task that fails hands the messages back, and its next attempt reads all of them again.
  */
 final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(BatchReader.class);
@@ -37,15 +37,17 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
 
-  // By the read: why an earlier attempt of its task has ended. Its messages cannot be read again.
+  // For each read whose task timed out, the reason: the messages of that attempt cannot be read
+  // again.
   private static final Map<String, String> TIMED_OUT = new ConcurrentHashMap<>();
 
   private final RingPartition partition;
   private final ReadOptions options;
   private final Consumer consumer;
   private boolean hasAwaitedTurn;
-  private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
-  private final boolean untilSuccess; // leases are kept until the task has succeeded
+  // Number of leases whose messages are used by vectors.
+  private final AtomicInteger mapped = new AtomicInteger();
+  private final boolean untilSuccess; // whether leases are kept until the task has succeeded
   private final long end;
   private long left;
   private boolean finished;
@@ -57,7 +59,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     this.left = options.maxMessages();
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     this.consumer = join();
-    Internals.takeEnds(consumer); // a task that fails hands the marker back, too
+    Internals.takeEnds(consumer); // a task that fails hands the end marker back too
     this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
     task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
   }
@@ -70,7 +72,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
     takeTurn();
     Consumer joined = ring.consumer(options.branch(), branch, who);
-    if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
+    // End markers that other consumers have reached since the plan end this read too.
+    if (partition.ends() >= 0) {
       Internals.hearEnds(joined, partition.ends());
     }
     return joined;
@@ -94,7 +97,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     List<Message> messages = next(lease.iterator());
     left -= messages.size();
     finished = left <= 0 || lease.end() >= end;
-    if (messages.isEmpty()) { // the end marker, which is leased alone
+    if (messages.isEmpty()) { // the lease has only the end marker
       finished |= options.untilEnd();
       release(lease, untilSuccess);
     } else if (options.zeroCopy()) {
@@ -106,7 +109,10 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Must not refer to the reader: its batch would then be in use for ever. */
+  /**
+   * Returns an action for the end of a batch's use. The action must not refer to the reader, which
+   * refers to the batch, so that the batch would be in use for ever.
+   */
   private static Runnable whenUnused(Lease lease, AtomicInteger mapped, boolean untilSuccess) {
     return () -> {
       mapped.decrementAndGet();
@@ -120,7 +126,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Returns the next messages; empty if there are none and this read does not wait for more. */
+  /** Returns the next messages; empty if there are none and the read does not wait for more. */
   private Optional<Lease> take() throws IOException {
     long waited = 0;
     int count = (int) Math.min(columns.messagesPerBatch(), left);
@@ -130,7 +136,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       Optional<Lease> lease;
       try {
         lease = take(consumer, count, Math.max(left, 0));
-      } catch (EndOfStreamException ended) { // another consumer has reached the marker
+      } catch (EndOfStreamException ended) { // another consumer has reached the end marker
         if (options.untilEnd()) {
           return Optional.empty();
         }
@@ -142,13 +148,16 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       waited();
       waited += SLICE_MILLIS;
       if (mapped.get() > 0 && isCollectionDue(waited)) {
-        System.gc(); // the producers may wait for batches that are garbage already
+        System.gc(); // producers may wait for batches that are already garbage
       }
       checkConnectTimeout(waited);
     }
   }
 
-  /** Each pause is twice as long as the one before: it costs much. */
+  /**
+   * Returns whether a garbage collection is due. Because a collection costs much, the time to the
+   * next one doubles.
+   */
   static boolean isCollectionDue(long waited) {
     return Long.bitCount(waited / SLICE_MILLIS) == 1;
   }
@@ -167,7 +176,10 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Spark closes readers of failed tasks too; only the end of the task shows whether it failed. */
+  /**
+   * Leaves the branch joined: Spark closes readers of failed tasks too, and only the end of the
+   * task shows whether it failed.
+   */
   @Override
   public void close() {
     finished = true;
@@ -182,21 +194,22 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Takes a lock that one attempt of a read has at a time, and waits until another attempt ends, as long
-   * as it lives: Spark ends the wait when the other attempt has succeeded. If it has failed, its messages
-   * are there again. Without the lock, two attempts (a speculative one, or one that was started while a
-   * lost one still runs) would share the branch's messages, and each would miss those of the other.
+   * Takes the lock that one attempt of a read holds at a time; waits while another attempt lives.
+   * If the other attempt succeeds, Spark ends the wait; if it fails, its messages can be read
+   * again. Without the lock, two attempts (a speculative one, or one that was started while a lost
+   * one still runs) would share the branch's messages, and each would miss the other's.
    *
-   * <p>The lock is the only consumer's place in a branch that nobody reads. The ring gives it to
-   * one attempt of any process, and takes it back when that process dies.
+   * <p>The lock is the place of the only consumer in a branch that no attempt reads. The ring gives
+   * the place to one attempt of any process, and takes it back when that process dies.
    *
-   * @throws IllegalStateException if some of this attempt's messages were released before
+   * @throws IllegalStateException if some of this read's messages were released before
    */
   private void takeTurn() {
-    closedAtEnd(awaitTurn()); // after the consumer: the next attempt checks what was released
+    // Closed after the consumer, because the next attempt checks what was released.
+    closedAtEnd(awaitTurn());
     if (isIncomplete()) {
       String timedOut = TIMED_OUT.get(partition.read());
-      if (timedOut != null) { // Spark shows the error of the last attempt
+      if (timedOut != null) { // repeat the reason: Spark shows the error of the last attempt
         throw new IllegalStateException(timedOut);
       }
       awaitKill();
@@ -225,7 +238,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Fails if an earlier attempt has released messages: they cannot be read again. */
+  /** Returns whether an earlier attempt has released messages, which cannot be read again. */
   private boolean isIncomplete() {
     if (partition.launch() == 1) {
       return false;
@@ -237,8 +250,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Ends this attempt after another one has succeeded: Spark is about to end it, without counting
-   * it.
+   * Sleeps until Spark ends this attempt because another attempt has succeeded; Spark does not
+   * count it as a failure then.
    */
   private void awaitKill() {
     if (hasAwaitedTurn || (task.attemptNumber() > 0 && !isRunAgain())) {
@@ -246,7 +259,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Whether another stage, of this plan or of another one, has run this task before. */
+  /** Returns whether another stage, of this plan or of another one, has run this task before. */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;
   }

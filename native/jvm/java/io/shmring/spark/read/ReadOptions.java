@@ -11,10 +11,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 // CHANGE: a new option of Spark's reads or writes
 /**
- * The options of a read, checked; docs/reference/spark.md says what each of them does.
+ * The options of a read, checked. docs/reference/spark.md says what each option does.
  *
- * @param hosts empty: the driver's host has the rings
- * @param branch empty for a branch of the reader's own
+ * @param hosts hosts that have the rings; empty for the driver's host
+ * @param branch name of the branch to read; empty for a branch of the reader's own
  */
 public record ReadOptions(
     List<String> rings,
@@ -57,7 +57,7 @@ public record ReadOptions(
     };
   }
 
-  /** The identity of these rings, for comparing reads: rings of the same name, one on each host. */
+  /** Returns the identities of the rings of this name, one for each host, to compare reads. */
   public List<Object> identities(String ring) {
     return hosts.isEmpty()
         ? List.of(RingNames.identity(ring))

@@ -12,14 +12,14 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The plan of a read, which the driver makes and every task gets.
+ * The plan of a read. The driver makes the plan, and every task gets it.
  *
- * @param schema of the rings
+ * @param schema schema of the rings
  * @param columns numbers of the wanted columns, in the schema's order
  */
 public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
     implements Serializable {
-  /** The wanted columns. */
+  /** Returns the schema of the wanted columns. */
   public StructType wanted() {
     StructField[] fields = schema.fields();
     return new StructType(

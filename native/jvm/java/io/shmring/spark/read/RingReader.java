@@ -25,9 +25,10 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * A task's reader of a ring: attaches, makes columns of messages, and counts them for Spark's UI.
+ * A task's reader of a ring: attaches, makes columns of messages, and counts the messages for
+ * Spark's UI.
  *
- * @param <T> columns of several messages, or one row
+ * @param <T> the results: columns of several messages, or a single row
  */
 public abstract class RingReader<T> implements PartitionReader<T> {
   private static final String MESSAGES = "ringMessages";
@@ -35,7 +36,7 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   private static final String WAITS = "ringWaits";
 
   protected final TaskContext task = TaskContext.get();
-  protected final Ring ring; // closed at the end of the task, also if no reader could be made of it
+  protected final Ring ring; // closed at the end of the task, also if the constructor fails
   protected final RingColumns columns;
   protected T found;
   private long messages;
@@ -47,7 +48,10 @@ public abstract class RingReader<T> implements PartitionReader<T> {
     columns = RingColumns.of(ring, plan.schema(), plan.columns());
   }
 
-  /** Spark closes only readers that could be made. What comes last is closed first. */
+  /**
+   * Closes an object at the end of the task, because Spark closes only readers whose constructor
+   * succeeded. The object that was added last is closed first.
+   */
   protected final <C extends AutoCloseable> C closedAtEnd(C opened) {
     task.addTaskCompletionListener(
         (TaskCompletionListener) context -> AutoCloseables.closeNoChecked(opened));
@@ -55,7 +59,7 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   }
 
   /**
-   * Takes the next messages; empty if none came in time.
+   * Takes the next messages; returns empty if no message came in time.
    *
    * @throws EndOfStreamException if another consumer has reached the end marker
    */
@@ -69,7 +73,7 @@ public abstract class RingReader<T> implements PartitionReader<T> {
     }
   }
 
-  /** Takes the messages of the next batch, and counts them; end markers are stepped over. */
+  /** Takes the messages of the next batch, and counts them. End markers are left out. */
   protected final List<Message> next(Iterator<Message> from) {
     List<Message> taken = new ArrayList<>();
     while (taken.size() < columns.messagesPerBatch() && from.hasNext()) {
@@ -122,9 +126,9 @@ public abstract class RingReader<T> implements PartitionReader<T> {
   }
 
   /**
-   * Makes a branch of this reader's own, which is dropped with its only consumer.
+   * Makes a branch of the reader's own, which is dropped with its only consumer.
    *
-   * @param start the branch holds messages from there on, except those that are overwritten already
+   * @param start place from which the branch holds messages, except overwritten ones
    */
   public static Consumer ownBranch(Ring ring, BranchOptions start, String who) {
     return ring.consumer("spark-" + UUID.randomUUID(), start.asExclusive().asEphemeral(), who);

@@ -34,11 +34,11 @@ public final class RingReads {
   }
 
   /**
-   * A DataFrame's read of a ring, which all of its plans share: if tasks of one plan have released
-   * messages, tasks of another plan cannot read them.
+   * A DataFrame's read of a ring. All plans of the DataFrame share it, because tasks of one plan
+   * cannot read messages that tasks of another plan have released.
    *
-   * <p>It counts how often a task was sent to an executor. A task's own attempt number begins again
-   * with each stage, and Spark runs a stage again, with a new number, if an executor with its
+   * <p>The read counts how often a task was sent to an executor. A task's own attempt number begins
+   * again with each stage, and Spark runs a stage again, with a new number, if an executor with its
    * output dies, or to draw a sample. So a task alone cannot know that its messages were read and
    * released before.
    */
@@ -48,7 +48,7 @@ public final class RingReads {
     private long ends = -1;
     private int launches;
 
-    /** Records the branch's position when the first plan that runs was made. */
+    /** Records where the branch stood when the first plan that runs was made. */
     synchronized void plan(long released, long ends) {
       if (launches == 0) {
         this.released = released;
@@ -63,12 +63,13 @@ public final class RingReads {
   }
 
   /**
-   * One ring on one host, as one attempt of its task gets it.
+   * One ring on one host, as sent to one attempt of its task.
    *
-   * @param read identifies this read of this ring
-   * @param released the branch's released position when the read was planned; -1 if it is unknown
-   * @param ends number of ends that the branch had reached then; -1 if it is unknown
-   * @param launch 1 for the first attempt, whichever stage runs it
+   * @param read identity of the read of this ring
+   * @param released the branch's released position when the read was planned; -1 if unknown
+   * @param ends number of end markers that the branch had reached when the read was planned; -1 if
+   *     unknown
+   * @param launch number of the attempt, whichever stage runs it; 1 for the first one
    */
   record RingPartition(RingPlace place, String read, long released, long ends, int launch)
       implements ReadPlan.ColumnarPartition {
@@ -92,7 +93,7 @@ public final class RingReads {
       return place;
     }
 
-    /** Spark serializes the partition with every attempt of its task. */
+    /** Counts an attempt: Spark serializes the partition for every attempt of its task. */
     private Object writeReplace() {
       return read.launch(place);
     }
@@ -138,7 +139,8 @@ public final class RingReads {
         }
       }
       try (Ring ring = Ring.attach(name)) {
-        ring.subscribe(options.branch(), options.branchOptions()); // it holds messages from now on
+        // The branch holds messages from now on.
+        ring.subscribe(options.branch(), options.branchOptions());
         Optional<BranchInfo> branch = ring.branch(options.branch());
         return plan(
             RingPlace.here(ring),
