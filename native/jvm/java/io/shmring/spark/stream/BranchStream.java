@@ -26,11 +26,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A stream in micro-batches, or in real-time mode. Offsets are sequences; commit() moves the branch
+ * A stream in micro-batches or in real-time mode. Offsets are sequences. commit() moves the branch
  * of each ring.
  *
  * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
- * or one larger message, so that there is room for the messages that make it plan one.
+ * or one larger message, so that there is room for the messages for which Spark plans the next
+ * batch.
  */
 public final class BranchStream
     implements MicroBatchStream,
@@ -48,7 +49,7 @@ public final class BranchStream
   private boolean stopped;
 
   /**
-   * @param checkpoint the stream's own folder; the branch has its name
+   * @param checkpoint folder of the stream; the branch is named after it
    */
   public BranchStream(ReadPlan plan, String checkpoint) {
     this.plan = plan;
@@ -137,7 +138,7 @@ public final class BranchStream
     return partitions.toArray(InputPartition[]::new);
   }
 
-  /** Plans a batch in real-time mode, which ends when Spark says so. */
+  /** Plans a batch in real-time mode. Spark decides when the batch ends. */
   @Override
   public InputPartition[] planInputPartitions(Offset from) {
     RingOffset start = RingOffset.of(from);
@@ -161,7 +162,7 @@ public final class BranchStream
     return new Readers(plan);
   }
 
-  /** Spark also commits after stop() if it tracks progress asynchronously. */
+  /** Moves the branches. Spark also commits after stop() if it tracks progress asynchronously. */
   @Override
   public synchronized void commit(Offset end) {
     boolean late = stopped;
@@ -174,7 +175,8 @@ public final class BranchStream
         }
       }
     } catch (InterruptedException error) {
-      Thread.currentThread().interrupt(); // the next commit makes up for this one
+      // The next commit also moves the branches that this one has not.
+      Thread.currentThread().interrupt();
     } finally {
       if (late) {
         stop();
@@ -189,7 +191,10 @@ public final class BranchStream
     rings.clear();
   }
 
-  /** Attaches to a ring at its first use: then it is known where the stream continues. */
+  /**
+   * Attaches to a ring at its first use, because only then the place is known where the stream
+   * continues.
+   */
   private synchronized StreamRing open(String name, Optional<Position> start) {
     if (stopped) {
       throw new IllegalStateException("the stream was stopped");
@@ -231,7 +236,7 @@ public final class BranchStream
       lag += Math.max(ring.claimed() - done.sequence(), 0);
       held += ring.claimed() - ring.floor();
       for (Participant participant : ring.participants()) {
-        bytes += participant.bytes(); // of producers: consumers count none
+        bytes += participant.bytes(); // bytes of producers; consumers count no bytes
         waits += participant.fullWaits();
       }
     }

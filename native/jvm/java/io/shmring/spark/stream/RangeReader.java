@@ -18,9 +18,13 @@ import java.util.Optional;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Reads messages that the stream's branch, or else a branch of this reader, holds; takes none. */
+/**
+ * Reads messages without taking them. The stream's branch holds them, or else a branch of this
+ * reader.
+ */
 final class RangeReader extends RingReader<ColumnarBatch> {
-  private final Optional<Consumer> own; // if the stream's branch does not hold the messages
+  // The reader's own branch, if the stream's branch does not hold the messages.
+  private final Optional<Consumer> own;
   private final Range range;
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
@@ -28,7 +32,8 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   RangeReader(RangePartition partition, ReadPlan plan) {
     super(partition.place(), plan);
     ReadOptions options = plan.options();
-    this.zeroCopy = options.zeroCopy() && !partition.dropOldest(); // vectors may outlive the task
+    // The own branch ends with the task, but vectors may outlive it.
+    this.zeroCopy = options.zeroCopy() && !partition.dropOldest();
     this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
     long first = own.map(Internals::position).orElse(partition.first());
     checkFirst(first, partition, options);
@@ -41,7 +46,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     return closedAtEnd(ownBranch(ring, BranchOptions.at(from), who));
   }
 
-  /** Fails if messages before `first` were overwritten since the batch was planned. */
+  /**
+   * Throws if messages were overwritten since the batch was planned, unless the options allow gaps.
+   */
   private void checkFirst(long first, RangePartition partition, ReadOptions options) {
     if (first > partition.first() && options.failOnDataLoss()) {
       throw new RingException(
@@ -63,7 +70,10 @@ final class RangeReader extends RingReader<ColumnarBatch> {
     return true;
   }
 
-  /** At the end of the messages: producers are not to wait until the task has ended. */
+  /**
+   * Leaves the ring at the end of the messages, so that producers need not wait until the task has
+   * ended.
+   */
   @Override
   public void close() {
     range.close();
@@ -73,8 +83,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   /**
    * The messages of one ring in a micro-batch.
    *
-   * @param place on the driver's host
-   * @param dropOldest the stream's branch does not hold the messages
+   * @param place the ring, on the driver's host
+   * @param dropOldest whether the stream's branch may lose the messages because it drops the oldest
+   *     ones
    */
   record RangePartition(RingPlace place, long first, long end, boolean dropOldest)
       implements ColumnarPartition {

@@ -22,18 +22,18 @@ import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 
 /**
- * Rows as they come, for as long as a real-time batch lasts. A branch of its own lets it sleep
- * until there is a message; what has been read is held by the stream's branch until Spark commits.
+ * Reads rows as they come while a real-time batch lasts. The reader's own branch lets it sleep
+ * until there is a message; the stream's branch holds the messages read until Spark commits.
  */
 final class RealTimeReader extends RingReader<InternalRow>
     implements SupportsRealTimeRead<InternalRow> {
   private final Position start;
   private final Consumer consumer;
   private Iterator<InternalRow> rows = Collections.emptyIterator();
-  private long first; // where the rows at hand begin
-  private long end; // and where they end
-  private long read; // rows behind `first` that were handed out
-  private long skip; // rows behind the start that the batch before has handed out
+  private long first; // sequence where the messages of `rows` begin
+  private long end; // sequence where the messages of `rows` end
+  private long read; // number of rows from `first` on that were handed out
+  private long skip; // number of rows from the start that the batch before has handed out
 
   RealTimeReader(RealTimePartition partition, ReadPlan plan) {
     super(partition.place(), plan);
@@ -42,19 +42,20 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.end = start.sequence();
     BranchOptions begin = BranchOptions.at(start.sequence());
     this.consumer = closedAtEnd(ownBranch(ring, begin, "spark real-time task"));
-    Internals.takeEnds(consumer); // they are stepped over
+    Internals.takeEnds(consumer); // delivered as messages, which next() leaves out
     this.skip = start.rows();
   }
 
   // CHANGE: a new version of Spark
-  // Spark 4.1 has the first of these two, 4.2 the second, and 4.3 both: neither may say @Override.
+  // Spark 4.1 has the first of the next two methods, 4.2 the second, and 4.3 both, so neither may
+  // say @Override.
 
   public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
     return RecordStatus.newStatusWithoutArrivalTime(next(timeoutMillis));
   }
 
   /**
-   * @param start when the caller looked at the clock, which was just now
+   * @param start time on the caller's clock just before the call; not used
    */
   public RecordStatus nextWithTimeout(Long start, Long timeoutMillis) throws IOException {
     return nextWithTimeout(timeoutMillis);
@@ -116,7 +117,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     consumer.close();
   }
 
-  /** A ring that a task reads from a position on, for as long as its batch lasts. */
+  /** A ring that a task reads from a position on while its batch lasts. */
   record RealTimePartition(RingPlace place, Position start) implements RowPartition {
     @Override
     public PartitionReader<InternalRow> open(ReadPlan plan) {

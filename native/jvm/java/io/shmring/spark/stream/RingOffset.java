@@ -19,16 +19,19 @@ final class RingOffset extends Offset {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * @param uuid of the ring; a new ring of the same name counts from the beginning
-   * @param sequence everything below it has been read
-   * @param rows number of rows read behind it: a real-time batch may end inside a message
+   * @param uuid identity of the ring; a new ring of the same name counts from the beginning
+   * @param sequence sequence below which all messages have been read
+   * @param rows number of rows read from `sequence` on: a real-time batch may end inside a message
    */
   record Position(UUID uuid, long sequence, long rows) implements Serializable {
     Position(UUID uuid, long sequence) {
       this(uuid, sequence, 0);
     }
 
-    /** This position in the ring with this uuid: `lowest` if it is another ring. */
+    /**
+     * Returns the position's sequence in the ring with this uuid, at least `lowest`; `lowest` if
+     * the position belongs to another ring.
+     */
     long in(UUID ring, long lowest) {
       return uuid.equals(ring) ? Math.max(sequence, lowest) : lowest;
     }
@@ -61,7 +64,10 @@ final class RingOffset extends Offset {
     return new RingOffset(positions);
   }
 
-  /** The position in a ring, whose name may have been written otherwise when the query last started. */
+  /**
+   * Returns the position in a ring. The ring's name may have been written otherwise when the query
+   * last started.
+   */
   Optional<Position> position(String ring) {
     return Optional.ofNullable(positions.get(ring))
         .or(() -> Optional.ofNullable(positions.get(writtenAs(ring))));

@@ -20,7 +20,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 /**
  * A stream's position in one ring, kept by the driver: an exclusive branch that stands where the
  * last committed batch ended. The branch holds all later messages, so that the tasks read without
- * taking, and a driver that dies leaves only the branch, at this position.
+ * taking, and a driver that dies leaves only the branch, at its position.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";
@@ -34,7 +34,7 @@ final class StreamRing implements AutoCloseable {
   private long target = Long.MAX_VALUE;
 
   /**
-   * @param start where the stream continues; empty if it is new
+   * @param start position where the stream continues; empty if it is new
    */
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
     this.ring = Ring.attach(name);
@@ -45,7 +45,7 @@ final class StreamRing implements AutoCloseable {
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
       this.consumer = join(branch, begin.asExclusive());
-      Internals.takeEnds(consumer); // they are stepped over
+      Internals.takeEnds(consumer); // taken as messages, which a commit releases unread
       BranchInfo info = ring.branch(branch).orElseThrow();
       this.dropOldest = info.dropOldest();
       this.lowest = info.position();
@@ -55,7 +55,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Waits for a query that was stopped just now: it may take a moment to leave. */
+  /** Joins the branch. Waits if a query that was stopped just now has not left the branch yet. */
   private Consumer join(String branch, BranchOptions begin) {
     for (int attempt = 1; ; attempt++) {
       try {
@@ -69,7 +69,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Text about what is lost if the stream continues at `start`; empty if nothing is. */
+  /** Describes the messages that are lost if the stream continues at `start`; empty if none are. */
   Optional<String> loss(Position start) {
     if (!isOurs(start)) {
       return Optional.of(replaced(start));
@@ -83,11 +83,11 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * Whether a sequence means the same in this ring: a ring that was restored from a journal goes on
-   * where the journal of the ring before it ends.
+   * Returns whether a position's sequence means the same message in this ring: a ring that was
+   * restored from a journal goes on where the journal of the earlier ring ends.
    */
   private boolean isOurs(Position position) {
-    long first = ring.info().firstSequence(); // 0 unless it was restored
+    long first = ring.info().firstSequence(); // 0 unless the ring was restored
     return position.uuid().equals(uuid()) || (first > 0 && position.sequence() <= first);
   }
 
@@ -97,17 +97,20 @@ final class StreamRing implements AutoCloseable {
         ring.name(), uuid(), position.uuid());
   }
 
-  /** Messages below this are lost. */
+  /** Returns the sequence below which messages are lost. */
   private long lowest() {
     return dropOldest ? Math.max(lowest, ring.floor()) : lowest;
   }
 
-  /** Where a new stream begins. */
+  /** Returns the position where a new stream begins. */
   Position begin() {
     return new Position(uuid(), lowest);
   }
 
-  /** The end of the readable messages; at most the target of a stream that reads until a target. */
+  /**
+   * Returns the end of the readable messages, at most the target of a stream that reads until a
+   * target.
+   */
   long available() {
     ring.recover();
     return Math.min(inRing(), target);
@@ -117,7 +120,8 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    try (Consumer own = own(lowest)) { // the stream's branch may stand far behind
+    // A branch at the end of the lost messages: the stream's may stand far behind.
+    try (Consumer own = own(lowest)) {
       return own.available();
     }
   }
@@ -137,7 +141,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Holds messages for a moment that the stream's branch may lose. */
+  /** Makes a branch that holds, for a moment, messages that the stream's branch may lose. */
   private Consumer own(long from) {
     return RingReader.ownBranch(ring, BranchOptions.at(from), WHO);
   }
@@ -157,7 +161,10 @@ final class StreamRing implements AutoCloseable {
     return new Position(uuid(), end);
   }
 
-  /** Refuses a message that leaves no room for the next one: it would stop the stream for good. */
+  /**
+   * Refuses a message that leaves no room for the next one, because it would stop the stream for
+   * good.
+   */
   private void checkSize(long first, Internals.Reach reach, long maxSlots) {
     long slots = reach.end() - first;
     if (maxSlots < Long.MAX_VALUE && reach.messages() == 1 && slots > ring.info().slots() / 2) {
@@ -170,9 +177,9 @@ final class StreamRing implements AutoCloseable {
   }
 
   /**
-   * The messages of a batch; empty if it has none.
+   * Returns the partition with the messages of a batch; empty if it has no messages.
    *
-   * @param lost gets a text about what the stream misses
+   * @param lost a callback that gets a text about messages that the stream misses
    */
   Optional<InputPartition> partition(Position start, Position end, java.util.function.Consumer<String> lost) {
     if (start.rows() > 0) {
@@ -182,7 +189,7 @@ final class StreamRing implements AutoCloseable {
                   + " real-time mode",
               ring.name(), start.rows(), start.sequence()));
     }
-    if (!end.uuid().equals(uuid())) { // it was planned over the ring before this one
+    if (!end.uuid().equals(uuid())) { // the batch was planned for an earlier ring of the same name
       if (!end.equals(start)) {
         lost.accept(replaced(end));
       }

@@ -38,7 +38,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
-/** Stages the rows of one task as messages, one behind the other in a file of its own. */
+/** Stages the rows of one task as messages, one after the other in the task's own file. */
 abstract class PartWriter implements DataWriter<InternalRow> {
   private final Path path;
   final FileChannel file;
@@ -60,7 +60,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
 
   abstract void encode(InternalRow row) throws IOException;
 
-  /** Writes the rows that do not fill a message yet. */
+  /** Writes the rows that have not filled a message. */
   abstract void flush() throws IOException;
 
   void add(int length, int align) {
@@ -95,8 +95,8 @@ abstract class PartWriter implements DataWriter<InternalRow> {
   /**
    * Opens a task's writer.
    *
-   * @param place on the driver's host
-   * @param folder that the driver has made
+   * @param place the ring, on the driver's host
+   * @param folder folder for staged files, which the driver has made
    */
   record PartWriterFactory(
       WriteOptions options, StructType schema, RingPlace place, String folder)
@@ -121,7 +121,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Rows whose one column is the message: binary, or text as UTF-8. */
+  /** Writes rows with one column, which is the message: binary, or text as UTF-8. */
   static final class ByteRows extends PartWriter {
     private static final int BUFFER = 1 << 18;
 
@@ -164,7 +164,7 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     }
   }
 
-  /** Rows as Arrow record batches of the ring's schema. */
+  /** Writes rows as Arrow record batches of the ring's schema. */
   static final class ArrowRows extends PartWriter {
     private final Ring ring;
     private final WriteOptions options;
@@ -232,8 +232,8 @@ abstract class PartWriter implements DataWriter<InternalRow> {
     }
 
     /**
-     * Collects the pieces of a message, to write them to the file by one call. Columns stay in
-     * place; the bytes between them come in arrays that the serializer uses again.
+     * Collects the pieces of a message, to write them to the file by one call. Columns are not
+     * copied; the bytes between columns are, because the serializer uses its arrays again.
      */
     private static final class Pieces implements WritableByteChannel {
       private final List<ByteBuffer> pieces = new ArrayList<>();

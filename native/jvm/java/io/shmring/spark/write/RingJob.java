@@ -33,7 +33,7 @@ import org.apache.spark.sql.types.StructType;
 
 /**
  * A job's (or epoch's) access to a ring, kept by the driver: a producer, and the folder in which
- * the tasks stage their messages. Only {@link #publish} makes staged messages readable.
+ * the tasks stage their messages. Only publish() makes staged messages readable.
  */
 final class RingJob implements AutoCloseable {
   private static final int PARTS_OF_RING = 4;
@@ -71,7 +71,7 @@ final class RingJob implements AutoCloseable {
         options, schema, RingPlace.here(ring), folder.toString());
   }
 
-  /** Whether all staged messages become readable at once. */
+  /** Returns whether all staged messages can become readable at once. */
   boolean fitsAtOnce(List<StagedFile> files) {
     long slots = 0;
     for (StagedFile file : files) {
@@ -83,7 +83,7 @@ final class RingJob implements AutoCloseable {
   /**
    * Publishes all staged messages by one store.
    *
-   * @param claimed gets the first sequence before this store
+   * @param claimed a callback that gets the first sequence just before the store
    */
   void publishAtOnce(List<StagedFile> files, LongConsumer claimed) {
     if (files.stream().anyMatch(file -> file.lengths().length > 0)) {
@@ -91,7 +91,10 @@ final class RingJob implements AutoCloseable {
     }
   }
 
-  /** Publishes messages that are larger than the ring piece by piece, while readers make room. */
+  /**
+   * Publishes messages piece by piece, while readers make room, because together they do not fit
+   * the ring.
+   */
   void publishInPieces(List<StagedFile> files) {
     long room = ring.info().slots() / PARTS_OF_RING;
     for (StagedFile file : files) {
@@ -132,7 +135,10 @@ final class RingJob implements AutoCloseable {
     }
   }
 
-  /** Copies a file's messages into the claim, several at a time; returns the number behind them. */
+  /**
+   * Copies a file's messages into the claim, several at a time. Returns the number of the next
+   * message of the claim.
+   */
   private static int fill(Claim claim, int part, StagedFile file, long position) {
     int count = file.lengths().length;
     long[] at = new long[count + 1];
@@ -189,16 +195,16 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * The messages of one task, one behind the other in a file.
+   * The messages of one task, one after the other in a file.
    *
-   * @param path of the file
-   * @param rows in these messages
-   * @param lengths of the messages
-   * @param aligns for each message the byte that shall lie on a 64-byte boundary, or -1
+   * @param path path of the file
+   * @param rows number of rows in the messages
+   * @param lengths length of each message in bytes
+   * @param aligns for each message, the byte that will lie on a 64-byte boundary; -1 for none
    */
   record StagedFile(String path, long rows, int[] lengths, int[] aligns)
       implements WriterCommitMessage {
-    /** The files of the tasks that have committed. */
+    /** Returns the files of the tasks that have committed. */
     static List<StagedFile> of(WriterCommitMessage[] messages) {
       return Arrays.stream(messages)
           .filter(Objects::nonNull)
@@ -208,23 +214,23 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * The folder beside a ring in which a job's tasks leave their messages until it commits. It
-   * belongs to the participant with its name: when that participant is dead, the next job removes
-   * the folder.
+   * The folder beside a ring in which a job's tasks leave their messages until the job commits. The
+   * folder belongs to the participant that has its name: when that participant is dead, the next
+   * job removes the folder.
    */
   static final class Staging {
     private static final String PREFIX = ".shmring-staging-";
-    /** Ring "a" must not take folders of ring "a-b" for its own. */
+    /** Pattern of a job's id: with it, ring "a" does not take folders of ring "a-b" for its own. */
     private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
     private Staging() {}
 
-    /** The name of a job's participant. */
+    /** Returns the name of a job's participant. */
     static String owner(String job) {
       return "spark write " + job;
     }
 
-    /** Makes a job's folder; its participant has joined already. */
+    /** Makes a job's folder. The job's participant must have joined before. */
     static Path make(Ring ring, String job) {
       Path folder = ring.path().resolveSibling(prefix(ring) + job);
       try {
@@ -261,7 +267,10 @@ final class RingJob implements AutoCloseable {
       }
     }
 
-    /** Others may put a file, a folder or a link there that has such a name. */
+    /**
+     * Returns whether a path is a folder of the ring's owner: other users may put a file, a folder
+     * or a link there that has the name of a job's folder.
+     */
     private static boolean isOurs(Ring ring, Path folder) {
       try {
         PosixFileAttributes found =
@@ -269,7 +278,7 @@ final class RingJob implements AutoCloseable {
                 folder, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
         return found.isDirectory() && found.owner().equals(Files.getOwner(ring.path()));
       } catch (IOException error) {
-        return false; // another job has removed it meanwhile
+        return false; // another job has removed the folder meanwhile
       }
     }
 
@@ -278,17 +287,18 @@ final class RingJob implements AutoCloseable {
           .anyMatch(participant -> participant.alive() && participant.name().equals(owner));
     }
 
-    /** Removes the staged files, and those that a losing attempt adds meanwhile. */
+    /** Removes the staged files, also files that a losing attempt adds meanwhile. */
     static void remove(Path folder) {
       try {
         List<Path> files;
         try (Stream<Path> found = Files.list(folder)) {
           files = found.toList();
         }
-        files.parallelStream().forEach(Staging::delete); // freeing memory takes time
+        // Parallel, because freeing memory takes time.
+        files.parallelStream().forEach(Staging::delete);
         Files.deleteIfExists(folder);
       } catch (DirectoryNotEmptyException error) {
-        remove(folder); // an attempt makes one file, so that this ends
+        remove(folder); // an attempt makes one file, so the recursion ends
       } catch (NoSuchFileException error) {
         return;
       } catch (IOException error) {

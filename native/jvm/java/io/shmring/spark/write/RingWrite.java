@@ -26,7 +26,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** A write of rows into a ring; updates of a stream are appended. */
+/** A write of rows into a ring. A stream's updates are appended. */
 public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   private final LogicalWriteInfo info;
   private final WriteOptions options;
@@ -34,8 +34,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   private boolean streams;
 
   /**
-   * @param table the columns of the ring
-   * @param metrics that count the rows written
+   * @param table columns of the ring
+   * @param metrics counters of the rows written
    */
   public RingWrite(
       LogicalWriteInfo info, WriteOptions options, StructType table, WriteMetrics metrics) {
@@ -89,7 +89,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   }
 
   /**
-   * None for a stream: Spark would show zeros, as it never asks the driver; the progress has them.
+   * Returns no metrics for a stream: Spark would show zeros, because it never asks the driver. The
+   * stream's progress shows them instead.
    */
   @Override
   public CustomMetric[] supportedCustomMetrics() {
@@ -156,8 +157,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   }
 
   /**
-   * A streaming query's epochs. Each becomes readable by one store, and the query's record has the
-   * last one: an epoch that Spark writes again is readable once.
+   * A streaming query's epochs. Each epoch becomes readable by one store, and the query's record
+   * names the last epoch, so that an epoch that Spark writes again is readable only once.
    */
   private final class RingStreamingWrite implements StreamingWrite {
     private RingJob job;
@@ -165,7 +166,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
       if (job != null) {
-        job.close(); // of an epoch that was neither committed nor aborted
+        job.close(); // the job of an epoch that was neither committed nor aborted
       }
       job = new RingJob(options);
       return job.writers(info.schema());
@@ -200,8 +201,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Decides about an epoch whose record was written before, but not after, the store that
-     * publishes.
+     * Returns whether an epoch is already in the ring. Its record may have been written before, but
+     * not after, the store that publishes the epoch.
      */
     private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
       Optional<Entry> last = record.read();
@@ -225,8 +226,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Decides about the first epoch that a restored ring gets: the query's record went with the ring
-     * before, and the journal may have the epoch.
+     * Returns whether the first epoch written to a restored ring is already in the journal. The
+     * query's record was lost with the ring before, so the option inDoubt decides.
      */
     private boolean isInJournal(SinkRecord record, Ring ring, long epoch) {
       long first = ring.info().firstSequence();
@@ -238,7 +239,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
                       + " no journal)",
                   ring.name(), first, epoch));
       if (skips) {
-        record.write(epoch, first, true); // the next epoch is in no doubt
+        record.write(epoch, first, true); // recorded, so that the next epoch is not in doubt
       }
       return skips;
     }

@@ -10,17 +10,17 @@ import java.util.Optional;
 import java.util.UUID;
 
 /**
- * The last epoch of a query that a ring has: a small file beside the ring, so that both stay in memory
- * equally long. One write() stores it whole, also if the process is killed.
+ * Records the last epoch of a query in a ring, in a small file beside the ring, so that both stay
+ * in memory equally long. One write() stores the record whole, also if the process is killed.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
   private static final int SIZE = 128;
 
   /**
-   * @param ring the ring that was written; a new ring of the same name has no epoch
-   * @param sequence at which the epoch's messages begin
-   * @param done false between the claim and the publication
+   * @param ring identity of the ring that was written; a new ring of the same name has no epoch
+   * @param sequence sequence at which the epoch's messages begin
+   * @param done whether the epoch was published; false between claim and publication
    */
   record Entry(UUID ring, long epoch, long sequence, boolean done) {}
 
@@ -37,8 +37,9 @@ final class SinkRecord {
   }
 
   /**
-   * Returns the last entry of this very ring. There is none if the file is shorter than a record: the
-   * first record was not completed then, and nothing is published before it is.
+   * Returns the last entry for the ring with this identity. There is no entry if the file is
+   * shorter than a record: the first record was then not completed, and no epoch is published
+   * before it is.
    */
   Optional<Entry> read() {
     Optional<byte[]> bytes;

@@ -9,7 +9,7 @@ import java.util.List;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 // CHANGE: a new option of Spark's reads or writes
-/** The options of a write, checked; docs/reference/spark.md says what each of them does. */
+/** The options of a write, checked. docs/reference/spark.md says what each option does. */
 public record WriteOptions(
     String ring,
     long hostWaitMillis,
@@ -20,7 +20,10 @@ public record WriteOptions(
     boolean endMarker,
     String inDoubt)
     implements Serializable {
-  /** The limit of batchBytes: a column's bytes are an int, and a batch ends one row after the limit. */
+  /**
+   * Largest value of batchBytes: a column's bytes are an int, and a batch ends one row after the
+   * limit.
+   */
   private static final long MOST_BYTES = 1 << 30;
 
   public static WriteOptions of(CaseInsensitiveStringMap given) {
