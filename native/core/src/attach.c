@@ -43,7 +43,7 @@ static shmring *handle_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* every call takes the slow path then, and compares */
+		r->owner = getpid(); /* every call compares process ids then: is_owned() */
 	return r;
 }
 
@@ -54,7 +54,7 @@ static void handle_free(shmring *r)
 	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
 }
 
-/* Copies the entries of what is held. In too large a ring they are left out. */
+/* Copies the entries of held messages, unless the ring is too large. */
 static int copy_entries(shmring *r, int fd)
 {
 	uint64_t active = load_relaxed(&r->cursors->graph.active);
@@ -158,7 +158,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	return status;
 }
 
-/* A ring that has no name yet; its path may be a link of /proc. */
+/* Attaches to a ring that has no name yet; its path may be a link of /proc. */
 int attach_draft(const char *path, const char *name, shmring **out)
 {
 	return attach_file(path, name, 0, O_RDWR | O_CLOEXEC, out);
@@ -187,13 +187,14 @@ void shmring_close(shmring *r)
 	if (!r)
 		return;
 	if (is_owned(r)) {
-		/* A lent seat is left like the others that were not closed. */
+		/* A lent seat is abandoned below, with the seats that are still open. */
 		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter_to_leave(r) == SHMRING_OK) {
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);
 		}
 		store_relaxed(&r->seat, NOBODY);
-		for (uint32_t i = 0; i < r->seat_count; i++) /* those that were not closed before */
+		for (uint32_t i = 0; i < r->seat_count;
+		     i++) /* seats of producers and consumers that are still open */
 			seat_abandon(r, i);
 		lock_file_drop(r->seatless);
 		lock_file_close(r->locks);

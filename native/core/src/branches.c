@@ -4,7 +4,7 @@
  */
 #include "wake.h"
 
-/* followers and roots follow from the upstreams. */
+/* Computes `followers` of each branch and `roots` from the upstreams. */
 void derive(shmring *r)
 {
 	uint64_t followers[BRANCHES] = {0};
@@ -101,7 +101,8 @@ void branch_drop(shmring *r, uint32_t id)
 	wake_producers(r);
 }
 
-/* Its creator died before it joined, or a recoverer died before it dropped the branch. */
+/* Returns true for an ephemeral branch without consumers: its creator died before it joined, or a recoverer died
+ * before it dropped the branch. */
 static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 {
 	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;
@@ -153,7 +154,7 @@ void graph_repair(shmring *r)
 	derive(r);
 }
 
-/* A consumer has left or died. */
+/* Drops an ephemeral branch, or frees a dropped one, if the consumer that has left or died was the last. */
 void branch_consumer_left(shmring *r, uint32_t id)
 {
 	if (is_active(r, id) && is_deserted_ephemeral(r, id))

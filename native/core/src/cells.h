@@ -1,4 +1,4 @@
-/* Places in a mapped ring, and how an entry is written, published and read. */
+/* Addresses in a mapped ring, and how an entry is written, published and read. */
 #ifndef SHMRING_CELLS_H
 #define SHMRING_CELLS_H
 
@@ -35,7 +35,7 @@ struct entry {
 	uint8_t shift;
 };
 
-/* Relaxed, not plain: table.c looks at entries that change. */
+/* Writes an entry. Its stores are relaxed, not plain, because table.c reads entries while they change. */
 static inline void entry_fill(struct control *entry, uint64_t time, uint32_t length, uint32_t run, uint8_t seat,
 			      uint8_t kind, uint8_t flags, uint8_t shift, uint32_t crc)
 {
@@ -84,7 +84,7 @@ static inline int entry_read(const shmring *ring, uint64_t sequence, struct entr
 	return fail_entry(ring->name, sequence, e->run, e->length);
 }
 
-/* A message, and neither damaged, nor aborted, nor an end marker. */
+/* Reads an entry. Returns true if it is a message: neither damaged, nor aborted, nor an end marker. */
 static inline bool entry_is_plain(const shmring *ring, const struct control *c, uint64_t sequence, struct entry *e)
 {
 	return entry_unpack(ring, c, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
@@ -121,7 +121,7 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 	return shows(control_at(ring, sequence), sequence);
 }
 
-/* Claimed and not published. The floor is read last: a slot that was published and
+/* Returns true if `sequence` is claimed and not published. The floor is read last: a slot that was published and
  * used again since has another sequence, and a reader that sees this sequence sees
  * the floor beyond the old one. */
 static inline bool is_hole(const shmring *ring, uint64_t sequence)
@@ -132,7 +132,8 @@ static inline bool is_hole(const shmring *ring, uint64_t sequence)
 
 /* --- a handle ------------------------------------------------------------------- */
 
-/* Without the mark, which no child has, the process id is compared. */
+/* Returns true in the process that made the handle. `owned` is zero in every forked child; if the kernel does not
+ * wipe it for children, `owner` is set, and the process ids are compared. */
 static inline bool is_owned(const shmring *ring)
 {
 	return __builtin_expect(ring->owned != 0, 1) || (ring->owner && ring->owner == getpid());
@@ -143,7 +144,7 @@ static inline int check_usable(const shmring *ring)
 	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
-/* For calls that take a seat, or may clear the seats of the dead away. */
+/* Checks a handle for calls that take a seat, or may clear away the seats of dead owners. */
 static inline int check_writable(const shmring *ring)
 {
 	if (is_owned(ring) && ring->read_only)

@@ -1,5 +1,5 @@
-/* Claims: how many slots one takes, what may be published of which kind, bytes from a file; and what becomes of
- * those that are not published. docs/protocol.md, P3.
+/* Claims: the number of slots, the checks of messages of reserved kinds, bytes from a file, and recovery of claims
+ * that are not published. docs/protocol.md, P3.
  */
 #include <errno.h>
 #include <string.h>
@@ -94,8 +94,8 @@ static bool is_refusal(int error)
 	return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == EPERM;
 }
 
-/* As copy_file_range(2), from fd into the slots at `to`; through their mapping
- * if the file systems cannot do it. */
+/* Copies like copy_file_range(2) from `fd` into the slots at `to`; reads into the mapping of the
+ * slots if the file systems cannot copy in the kernel. */
 static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size_t n)
 {
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
@@ -140,7 +140,7 @@ int shmring_fill(const shmring_producer *p, uint64_t at, int fd, uint64_t offset
 	return SHMRING_OK;
 }
 
-/* --- aborted runs, and the holes of the dead --------------------------------------- */
+/* --- aborted runs, and the holes of dead producers --------------------------------- */
 
 void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 {
@@ -150,7 +150,7 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 	publish(entry, lo);
 }
 
-/* Did the claim word pass through `at`, which is h + n of a hole at h? It reads the
+/* Returns true if the claim word passed through `at`, which is h + n of a hole at h. It reads the
  * claim first, then the intents, publication last: a producer that claimed from `at`
  * has its intent there until it has published. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
@@ -171,8 +171,8 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 	return seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;
 }
 
-/* The length of the hole at h, whose owner is dead; 0 if it is unknown now because
- * a living producer may be the owner. docs/protocol.md, P3: among the dead whose
+/* Returns the length of the hole at h, whose owner is dead; 0 if the length is unknown now because
+ * a living producer may be the owner. docs/protocol.md, P3: among dead producers whose
  * intent begins at h, the smallest n with evidence is right. */
 static uint64_t hole_length(const shmring *r, uint64_t h)
 {
@@ -195,18 +195,19 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 	return best;
 }
 
-/* True if the seat no longer needs its intent. */
+/* Settles the claim of a dead owner: publishes its hole as an aborted run. Returns true if the seat no
+ * longer needs its intent. */
 bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
 	uint64_t h = load_relaxed(&s->intent.lo); /* its owner is dead: all its stores are visible */
 
-	/* Without a hole it never had h. Another producer may take h from now on. */
+	/* Without a hole at h, this owner never claimed h; another producer may do so from now on. */
 	if (h != NONE && is_hole(r, h)) {
 		uint64_t n = hole_length(r, h);
 
 		if (n == 0 || n > r->capacity)
 			return false;
-		/* Again: a living owner may have published and cleared its intent between the
+		/* Check again: a living owner may have published and cleared its intent between the
 		 * first check and hole_length(). It publishes first, so this check sees it. */
 		if (is_hole(r, h)) {
 			/* A batch's rows may carry their numbers already; table() must not take them for

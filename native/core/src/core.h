@@ -1,6 +1,6 @@
-/* What the files of the core share: the handles of an attached ring, of its producers and of its consumers;
- * the clocks; and each file's functions for the others. What is inline and calls them: cells.h, takes.h,
- * wake.h, waiter.h, holder.h. */
+/* Declarations that the core's files share: the handles of an attached ring, of its producers and of its
+ * consumers; the clocks; and each file's functions for the others. Inline functions that call these are in
+ * cells.h, takes.h, wake.h, waiter.h and holder.h. */
 #ifndef SHMRING_CORE_H
 #define SHMRING_CORE_H
 
@@ -26,42 +26,43 @@ struct shmring {
 	uint32_t seat_count;
 	uint32_t options;
 	pid_t owner; /* set if the kernel does not wipe `owned` for children; 0: it does */
-	struct lock_file *locks; /* the mapping was made from another description */
+	struct lock_file *locks; /* open file with the locks; not the one that was mapped, see attach.c */
 	bool read_only;
 	bool copied; /* read into private memory, see copy_ring() */
 	bool asymmetric; /* barriers, see atomics.h */
-	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
-	bool lent; /* that seat is a producer's or a consumer's for now */
+	uint32_t
+	    seat; /* this handle's own seat, or NOBODY; only seat_abandon() changes it without the admin lock */
+	bool lent; /* a producer or a consumer uses the handle's seat now */
 	void *seatless; /* the page with the lock of a handle that has no seat, see handle_seatless() */
 	void *held[MAX_PARTICIPANTS]; /* the pages with the locks of this handle's seats */
 	uint8_t *base;
-	size_t mapped_bytes; /* from there: the file, and the slots again */
-	struct older_map *older_maps; /* maps of the slots before `slots`, see copies.c; NULL: there is none */
-	uint32_t copies; /* copies in them that are still read */
+	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
+	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
+	uint32_t copies; /* copies in older maps that are still read */
 	char name[256];
 };
 
 /* A waiter's record of its last wait; threads that share a consumer share it, too. */
 struct wait_memory {
-	int64_t took_ns; /* INT64_MAX: nothing came */
-	int64_t since_ns; /* beginning of the waits that have brought nothing */
-	int64_t look_ns; /* the time that a look for the dead takes here */
-	bool looks; /* this waiter looked last: it does so again */
-	bool lost; /* it has waited at a file that has no name any more: the next try says so */
+	int64_t took_ns; /* duration of the last wait; INT64_MAX: nothing came */
+	int64_t since_ns; /* beginning of the series of waits that have brought nothing */
+	int64_t look_ns; /* duration of this waiter's last look for dead participants */
+	bool looks; /* this waiter was the last to look for dead participants: it looks again */
+	bool lost; /* nothing can come, because the file has lost its name: the next try returns the error */
 };
 
 /* How far behind the producers a consumer waits: wait.c. */
 struct distance {
-	uint32_t away_ns; /* before each wait; 0: not at all */
-	uint32_t waits; /* since then */
-	uint32_t failures; /* tries in a row that did not pay */
-	uint64_t taken; /* on the branch, when it kept away the last time */
+	uint32_t away_ns; /* time to keep away before each wait; 0: not at all */
+	uint32_t waits; /* waits since the consumer stopped keeping away */
+	uint32_t failures; /* tries in a row to keep away that did not pay */
+	uint64_t taken; /* position of the branch when the consumer last kept away */
 };
 
 /* When a claim or a take was last lost to another one: contention.c. */
 struct contention {
-	uint64_t messages; /* number that this handle had got by then */
-	uint64_t ns; /* for which it kept out */
+	uint64_t messages; /* messages that this handle had pushed or taken by then */
+	uint64_t ns; /* time for which the handle kept out */
 };
 
 struct shmring_producer {
@@ -71,23 +72,24 @@ struct shmring_producer {
 	uint64_t floor; /* cached; the shared one is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
-	uint64_t looked; /* where it last looked for the file's name */
-	uint64_t began; /* of the run: `claim` when it was opened, or behind its last end marker */
+	uint64_t looked; /* sequence of the claim that last checked the file's name */
+	uint64_t
+	    began; /* beginning of the producer's run: `claim` at its opening, or behind its last end marker */
 	bool interrupted; /* waits must not sleep */
 	struct wait_memory wait;
 	struct contention contention;
 };
 
-/* deferred.c: runs of sequences; releases that await a free entry */
+/* One boundary of a run of sequences: its place, and the run's other boundary (deferred.c). */
 struct boundary {
 	uint64_t at;
 	uint64_t other;
 };
 struct deferred {
 	struct boundary *table;
-	size_t room; /* a power of two, or 0 */
-	size_t used;
-	size_t cursor;
+	size_t room; /* entries of `table`: a power of two, or 0 */
+	size_t used; /* entries in use, two per run */
+	size_t cursor; /* entry at which deferred_take_any() looks next */
 };
 
 struct shmring_consumer {
@@ -99,29 +101,31 @@ struct shmring_consumer {
 	uint32_t ranges_used; /* entries of `range` below this may be in use */
 	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
 	uint64_t upstream_released; /* cached */
-	uint64_t heard; /* ends of the stream that it no longer has to report */
-	uint64_t found; /* ends, with the one that is about to be taken as a message */
+	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
+	uint64_t found; /* number of ends, including an end that is about to be taken as a message */
 	bool takes_ends; /* takes ends as messages */
-	uint32_t max_deliveries; /* before a message goes to `dead_letters` */
-	shmring_producer *dead_letters; /* of another ring; NULL: messages are delivered for ever */
-	/* nack.c: true if the message of this lease was set aside; else *status is the take's answer */
+	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
+	shmring_producer *dead_letters; /* producer of another ring; NULL: messages are delivered for ever */
+	/* set_aside() of nack.c: true if the message of the lease was set aside, else *status is the take's answer
+	 */
 	bool (*set_aside)(shmring_consumer *consumer, const struct shmring_lease *lease, int *status);
 	uint64_t overrun_first;
 	uint64_t overrun_end;
-	struct deferred deferred;
-	struct deferred returned; /* handed back and still held, because no seat was free */
+	struct deferred deferred; /* releases that await a free entry of `range` */
+	struct deferred returned; /* messages handed back and still held, because no seat was free */
 	bool gives_again; /* `returned` is not empty */
-	uint64_t lost_below; /* what came with an orphan's seat is overwritten below this sequence */
-	bool woken; /* it must not leave work undone while others sleep */
+	uint64_t lost_below; /* messages that came with an orphan's seat are overwritten below this sequence */
+	bool woken; /* a wake-up came here: if this consumer takes nothing, it passes the wake-up on */
 	uint32_t waiting; /* threads that wait for messages now */
 	bool interrupted; /* waits must not sleep */
 	struct wait_memory wait;
 	struct distance distance;
 	struct contention contention;
 	int64_t adopt_after_ns; /* time of the next try to adopt */
-	int64_t adopt_pause_ns;
+	int64_t adopt_pause_ns; /* pause before that try; doubles with each try in vain */
 	uint32_t adopt_seat; /* the orphan from which this consumer adopted last */
-	struct range range[LEASES]; /* its own record of its ranges; the seat has them for others, see takes.c */
+	struct range
+	    range[LEASES]; /* this consumer's record of its ranges; the seat has a copy for others, see takes.c */
 };
 
 /* --- the clocks ------------------------------------------------------------------- */
@@ -139,7 +143,7 @@ static inline int64_t monotonic(void)
 	return (int64_t)now_ns(CLOCK_MONOTONIC);
 }
 
-/* --- who does what ---------------------------------------------------------------- */
+/* --- functions, by file ----------------------------------------------------------- */
 
 /* Returns what the call returns, unless that is SHMRING_OK. */
 #define RETURN_NOT_OK(call)                                                                                       \
@@ -157,8 +161,8 @@ int fail_entry(const char *name, uint64_t sequence, uint32_t run, uint32_t lengt
 int not_now(int status);
 
 /* locks.c */
-/* How long a process waits for the admin byte. Joins, leaves and recovery take microseconds: one that
- * has it for longer is stopped (SIGSTOP, a debugger), not dead. */
+/* How long a process waits for the admin byte. Joins, leaves and recovery take microseconds: a process
+ * that has the byte for longer is stopped (SIGSTOP, a debugger), not dead. */
 #define ADMIN_TIMEOUT_S 5
 #define ADMIN_TIMEOUT_NS (ADMIN_TIMEOUT_S * INT64_C(1000000000))
 
@@ -170,9 +174,10 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
 void lock_file_forget(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);
-int lock_file_number(const struct lock_file *file); /* -1: lost */
+int lock_file_number(const struct lock_file *file); /* -1: other code has closed the descriptor */
 bool lock_file_is(const struct lock_file *file, int fd);
-bool lock_file_removed(const struct lock_file *file, bool *remade); /* it has no name; another one has that */
+bool lock_file_removed(const struct lock_file *file,
+		       bool *remade); /* the file has lost its name; *remade: to another file */
 bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
 void lock_file_set_given_up(const struct lock_file *file, bool given_up);
 int lock_file_enter(struct lock_file *file);
@@ -193,7 +198,7 @@ int copy_range(shmring *ring, int fd, uint64_t offset, uint64_t bytes);
 bool is_others(int fd);
 
 /* deferred.c */
-/* Joining takes out all runs that touch [*lo, *hi), which becomes their union. */
+/* Takes out all runs that touch [*lo, *hi), and sets [*lo, *hi) to the union. */
 void deferred_join(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
 bool deferred_reserve(struct deferred *deferred); /* room for one run; false: no memory */
 void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
@@ -202,12 +207,12 @@ bool deferred_take_lowest(struct deferred *deferred, uint64_t *lo, uint64_t *hi)
 bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
 void deferred_free(struct deferred *deferred);
 
-/* seats.c: seats and the admin lock. Callers hold this lock, except for seat_alive(), read_seat(), those that are
- * asked about an owner, and the names. */
-/* The name of a handle's own seat while it is not lent. */
+/* seats.c: seats and the admin lock. Callers hold the lock, except for seat_alive(), read_seat(), seat_stopped(),
+ * name_store() and name_load(). */
+/* The name of a handle's own seat while the seat is not lent. */
 #define ATTACHED_NAME "attached"
 
-/* Who has a seat. Another owner, or the same one in another role, has another time of joining. */
+/* The owner of a seat. Another owner, or the same process in another role, has another joined_ns. */
 struct seat_owner {
 	uint32_t state;
 	uint32_t pid;
@@ -253,7 +258,7 @@ uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
 bool everybody_released(const shmring *ring, uint64_t sequence);
 
-/* Only the holds of its consumers gate; its position does not. */
+/* Returns true if only the holds of the branch's consumers gate, and its position does not. */
 static inline bool gates_by_holds_only(const struct branch *branch)
 {
 	return load_relaxed(&branch->d.options) & BRANCH_DROP_OLDEST ||
@@ -261,13 +266,14 @@ static inline bool gates_by_holds_only(const struct branch *branch)
 }
 
 /* contention.c */
-/* Another handle has been faster. `messages`: the number that this one has got so far. */
+/* Keeps out for a moment, after another handle has been faster. `messages` is the number of messages that this
+ * handle has pushed or taken so far. */
 void keep_out(struct contention *contention, uint64_t messages) __attribute__((cold));
 
 /* claims.c */
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
-bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* of a dead owner */
+bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* for a dead owner */
 
 /* branches.c: calls that change a branch need the admin lock. */
 void graph_repair(shmring *ring);

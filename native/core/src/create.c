@@ -17,7 +17,7 @@
 
 #include "core.h"
 
-/* --- what it will be -------------------------------------------------------- */
+/* --- options and header of a new ring --------------------------------------- */
 
 static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_SLOT_FILE_BYTES == SLOT_BYTES + CONTROL_BYTES &&
 		  SHMRING_MAX_BRANCHES == BRANCHES && SHMRING_MAX_PARTICIPANTS == MAX_PARTICIPANTS,
@@ -190,7 +190,7 @@ static bool draft_publish(struct draft *d, const char *path)
 	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS */
 }
 
-/* --- what is in it --------------------------------------------------------------- */
+/* --- contents of a new file ------------------------------------------------------ */
 
 #define CHUNK_BYTES (UINT64_C(64) << 20)
 

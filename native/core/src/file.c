@@ -137,7 +137,7 @@ static int place_ring(shmring *r, uint8_t *base, size_t mapped_bytes)
 	return SHMRING_OK;
 }
 
-/* Whether somebody else may shorten the file. */
+/* Returns true if another user may shorten the file. */
 bool is_others(int fd)
 {
 	struct stat st;
@@ -145,9 +145,10 @@ bool is_others(int fd)
 	return fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH);
 }
 
-#define COPY_MOST (UINT64_C(64) << 20) /* what a sparse file of a stranger's may cost */
+#define COPY_MOST (UINT64_C(64) << 20) /* memory that another user's sparse file may cost in one copy */
 
-/* Of a copied ring: what is not copied reads as zeros, and costs nothing. */
+/* Copies bytes of the file into a copied ring's memory. Bytes that are not copied read as zeros, and cost no
+ * memory. */
 int copy_range(shmring *r, int fd, uint64_t offset, uint64_t bytes)
 {
 	uint64_t begin = offset & ~((uint64_t)sysconf(_SC_PAGESIZE) - 1), end = offset + bytes;
@@ -166,7 +167,7 @@ int copy_range(shmring *r, int fd, uint64_t offset, uint64_t bytes)
 	return SHMRING_OK;
 }
 
-/* Instead of map_ring(): all but the table's entries and the payload. */
+/* Copies a ring into private memory, instead of map_ring(), without the table's entries and the payload. */
 int copy_ring(shmring *r, int fd)
 {
 	uint64_t total = r->header.file_bytes + r->capacity * SLOT_BYTES;

@@ -1,9 +1,8 @@
-/* What may be overwritten.
+/* The floor, the lowest sequence still held: messages below it may be overwritten.
  *
- * floor is the lowest sequence still held: producers may claim up to
- * floor + capacity, and nothing else decides what may be overwritten. It only
- * grows. A process that wants it higher computes F, the minimum of what the gating
- * branches have released, and moves the floor in these steps:
+ * Producers may claim up to floor + capacity, and nothing else decides which messages may be
+ * overwritten. The floor only grows. A process that needs a higher floor computes F, the
+ * lowest sequence that a gating branch has not released, and moves the floor in these steps:
  *
  *   1. floor_next = max(floor_next, F); barrier
  *   2. read all branches and holds again, unless no branch has come since
@@ -13,9 +12,9 @@
  * A newcomer (a branch that subscribes at the floor, or a consumer of a branch
  * with drop_oldest) does the opposite: it announces its position, passes a
  * barrier and then looks at floor_next. Either step 2 sees the position, or the
- * newcomer sees floor_next beyond it and moves up. A subscription brings the
- * heavy barrier itself; where branches drop the oldest, whose consumers announce
- * themselves at every take, the floor's side does. docs/protocol.md, P4.
+ * newcomer sees floor_next beyond its position and moves up. A subscription passes the
+ * heavy barrier itself. If branches drop the oldest, the mover of the floor passes the heavy
+ * barrier, because their consumers announce themselves at every take. docs/protocol.md, P4.
  */
 #include "cells.h"
 
@@ -44,10 +43,10 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 	return at;
 }
 
-/* The branch has released everything below this sequence. It is never too high; it
- * may lag, and two calls may see it go back a little (a take that failed). If only
- * holds count, those of the dead do not: nobody reads there, and an adopter announces
- * itself first (adopt.c). */
+/* Returns a sequence below which the branch has released everything. It is never too high; it
+ * may lag, and a second call may return a lower one (after a take that failed). With
+ * `holds_only`, holds of dead consumers do not count: nobody reads there, and an adopter
+ * announces itself first (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {

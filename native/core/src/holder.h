@@ -1,4 +1,4 @@
-/* Who holds what, and whether anybody can come. */
+/* Checks for waits whose end no other process can bring any more. */
 #ifndef SHMRING_HOLDER_H
 #define SHMRING_HOLDER_H
 
@@ -6,7 +6,7 @@
 
 int check_named(const shmring *ring, const shmring_consumer *consumer);
 
-/* The same for who has found it in a wait, once. */
+/* Calls check_named() once if a wait has set `lost` in `memory`. */
 static inline int check_lost(const shmring *ring, const shmring_consumer *consumer, struct wait_memory *memory)
 {
 	if (__builtin_expect(!load_relaxed(&memory->lost), 1))

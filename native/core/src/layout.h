@@ -1,4 +1,4 @@
-/* The bytes of a ring file, and nothing else. docs/layout.md explains them.
+/* The format of a ring file, and nothing else. docs/layout.md explains it.
  *
  *   header | schema | cursors | seats | control | slots
  *
@@ -27,7 +27,7 @@ enum {
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
-#ifdef SHMRING_EXPLORE /* where each look at one of them is a step */
+#ifdef SHMRING_EXPLORE /* fewer in the explorer, where each read of a range is a step */
 	LEASES = 8,
 #else
 	LEASES = 48, /* separate ranges one consumer can hold */
@@ -77,9 +77,9 @@ enum header_option {
 	OPT_CHECKSUM = 4,
 	OPT_CLOCK_PRECISE = 8,
 	OPT_CLOCK_OFF = 16,
-	OPT_FENCES = 32, /* no membarrier(2) where it was made: full fences instead */
+	OPT_FENCES = 32, /* full fences: the creator's kernel has no membarrier(2) */
 	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
-	OPT_TEMPORARY = 512, /* garbage when nobody living is attached */
+	OPT_TEMPORARY = 512, /* garbage when no living process is attached */
 	OPT_ALL = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES |
 	    OPT_PREFAULT | OPT_TEMPORARY,
 };
@@ -102,17 +102,17 @@ enum branch_state {
 enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* one consumer (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
-	BRANCH_DROP_OLDEST = 4, /* does not gate; loses the oldest */
-	BRANCH_LATER = 8, /* was placed before `first`; messages between are passed over */
+	BRANCH_DROP_OLDEST = 4, /* does not gate; loses its oldest messages */
+	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages between the two */
 };
 
 struct branch_descriptor {
 	uint32_t state;
 	uint32_t options;
-	uint64_t upstream; /* branches this one follows; 0: the producer */
+	uint64_t upstream; /* branches that this one follows; 0: it follows the producers */
 	uint64_t followers; /* branches that follow this one */
-	uint64_t consumers[4]; /* seats that share its work, orphans included */
-	uint32_t orphans; /* seats of the dead whose leases await adoption */
+	uint64_t consumers[4]; /* seats of the branch's consumers, orphans included */
+	uint32_t orphans; /* seats of dead owners whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
 	uint64_t first; /* where the branch begins: messages below were never its own */
@@ -122,8 +122,9 @@ struct branch {
 	_Alignas(CELL) struct branch_descriptor d;
 	struct {
 		_Alignas(CELL) uint64_t v; /* next sequence << 8 | seat of the last taker */
-		uint64_t ended; /* sequence behind the last end that it has reached << 8 | ends modulo 256 */
-		uint64_t ends; /* number of ends that it has reached */
+		uint64_t
+		    ended; /* sequence behind the last end that the branch has reached << 8 | `ends` modulo 256 */
+		uint64_t ends; /* number of ends that the branch has reached */
 	} taken;
 	struct cell32 futex; /* counts wake-ups of this branch */
 };
@@ -131,7 +132,7 @@ struct branch {
 /* Region 3. */
 struct cursors {
 	struct cell64 claim; /* next sequence to claim */
-	struct cell64 floor; /* everything below may be overwritten */
+	struct cell64 floor; /* messages below may be overwritten */
 	struct cell64 floor_next; /* announced floor; floor follows it */
 	struct {
 		_Alignas(CELL) uint64_t active; /* branches that gate or hold leases */
@@ -154,7 +155,7 @@ struct cursors {
 enum seat_state {
 	SEAT_FREE = 0,
 	SEAT_ACTIVE = 1,
-	SEAT_ORPHAN = 2, /* its owner is dead; its leases await adoption */
+	SEAT_ORPHAN = 2, /* the owner is dead; its leases await adoption */
 };
 
 enum seat_role {
@@ -170,16 +171,17 @@ enum seat_wait {
 
 struct range {
 	uint64_t lo; /* NONE: unused */
-	uint64_t hi; /* the end; above it, how often the messages were delivered before: RANGE_WORD() */
+	uint64_t
+	    hi; /* RANGE_WORD(): end of the range, and in the top 8 bits the earlier deliveries of its messages */
 };
 #define RANGE_WORD(end, before) ((end) | (uint64_t)(before) << 56)
 #define RANGE_END(word) ((word) & (MAX_SEQUENCE - 1))
 #define RANGE_BEFORE(word) ((uint32_t)((word) >> 56))
 
-/* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. It has the
+/* take_end: end of the take << 7 | branch << 1 | 1 while the take is pending. It has the
  * branch because the seat may serve another branch by the time when the take of its
  * former owner is confirmed. */
-#define ADOPT_AWAY UINT64_C(256) /* in adopt_from: the lease is being moved to that seat */
+#define ADOPT_AWAY UINT64_C(256) /* bit of adopt_from: the lease moves to that seat, not from it */
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
 #define TAKE_END(word) ((word) >> 7)
@@ -198,19 +200,19 @@ struct seat_counters {
 	uint64_t full_waits;
 	uint64_t empty_waits;
 	uint64_t contended;
-	uint64_t recovered; /* dead seats this one cleared away */
+	uint64_t recovered; /* dead seats that this owner cleared away */
 	uint64_t overrun; /* slots lost to drop_oldest */
 	uint64_t dropped; /* messages given up because the ring was full */
 };
 
 /* CHANGE: a new counter of participants */
-/* Since layout 1.2; zero where the owner is of an older version. */
+/* Counters since layout 1.2; zero if the owner uses an older version. */
 struct seat_later_counters {
-	uint64_t redelivered; /* messages taken over from others, or handed back before */
-	uint64_t synced_ns; /* of a journal: time in which it synced */
+	uint64_t redelivered; /* messages taken that had been delivered before */
+	uint64_t synced_ns; /* time in which the consumer, a journal, wrote to disk */
 };
 
-/* Region 4. One per handle. The owner holds a write lock (F_OFD_SETLK) on the
+/* Region 4. One seat per handle. The owner holds a write lock (F_OFD_SETLK) on the
  * first byte of its seat; the kernel drops it when the owner dies. */
 struct seat {
 	struct {
@@ -228,9 +230,9 @@ struct seat {
 	} intent;
 	struct {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
-		uint64_t take_lo; /* the take under way or the last one */
-		uint64_t take_end; /* its TAKE_WORD | TAKE_PENDING */
-		uint64_t adopt_from; /* seat + 1 while a lease is moved here, or away */
+		uint64_t take_lo; /* beginning of the take under way, or of the last take */
+		uint64_t take_end; /* TAKE_WORD of the same take, with TAKE_PENDING while it is under way */
+		uint64_t adopt_from; /* the other seat + 1 while a lease moves here, or with ADOPT_AWAY away */
 		uint64_t adopt_lo;
 		uint64_t adopt_hi;
 	} lease;
@@ -254,21 +256,21 @@ enum control_flag {
 	FLAG_CHECKSUM = 2, /* crc is valid */
 };
 
-/* Region 5. One per slot; meaningful at the first slot of a message. */
+/* Region 5. One entry per slot; meaningful at the first slot of a message. */
 struct control {
 	uint64_t published; /* message_id + 1, stored last with release; 0: never */
 	uint64_t time; /* ns, CLOCK_REALTIME */
 	union { /* written and read in one piece */
 		struct {
 			uint32_t length; /* bytes of payload */
-			uint32_t crc; /* CRC32C of the payload; of an end marker: how far back its run began */
+			uint32_t crc; /* CRC32C of the payload; for an end marker: slots since its run began */
 		};
 		uint64_t payload;
 	};
-	union { /* this one, too */
+	union { /* written and read in one piece, too */
 		struct {
 			uint32_t run; /* slots from here to the end of the run */
-			uint8_t seat; /* of the producer */
+			uint8_t seat; /* seat of the producer */
 			uint8_t kind;
 			uint8_t flags;
 			uint8_t shift; /* the payload begins this far into the slot */
@@ -277,9 +279,9 @@ struct control {
 	};
 };
 
-/* Lock bytes besides those of the seats. */
-#define DRAFT_LOCK_OFFSET 0 /* the ring is being made, under the name of a draft */
-#define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
+/* Offsets of lock bytes; the other locks are on the first bytes of seats. */
+#define DRAFT_LOCK_OFFSET 0 /* locked while the ring is being made, under the name of a draft */
+#define ADMIN_LOCK_OFFSET 8 /* admin lock: joins, leaves, subscriptions and recovery, one at a time */
 
 static_assert(sizeof(struct header) == 152, "header");
 static_assert(sizeof(struct branch_descriptor) == 120, "descriptor fits its cell");

@@ -191,14 +191,16 @@ static int fail_to_set_aside(const shmring_consumer *consumer, const struct shmr
 	    status == SHMRING_UNAVAILABLE ? "is full" : "does not take it", why);
 }
 
-/* Whether this one message has gone into the other ring. Else it is to be delivered, or *status says why it
- * stays. A process that is killed after the push pushes the message twice, and loses none. */
+/* Sets the one message of a lease aside. Returns true if the message has gone into the other ring; if not, the
+ * message has to be delivered, or *status is the reason why it stays. A process that is killed after the push
+ * pushes the message twice, and loses none. */
 static bool set_aside(shmring_consumer *consumer, const struct shmring_lease *lease, int *status)
 {
 	struct shmring_message message;
 	uint64_t at = lease->first;
 
-	/* Who is given a damaged message gets an error for it, once. An end ends more than its reader. */
+	/* A damaged message is not set aside: its reader gets an error for it, once. Neither is an end marker:
+	 * other consumers need it, too. */
 	if (lease->redelivered < consumer->max_deliveries ||
 	    shmring_read(consumer->ring, &at, lease->end, &message) || message.kind == KIND_END)
 		return false;

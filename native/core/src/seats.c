@@ -190,7 +190,7 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 
-/* Of a copied ring, whose owner may have left since. */
+/* Copies a seat of a copied ring again: its owner may have left since. */
 static void seat_copy(const shmring *r, uint32_t index)
 {
 	struct seat now;

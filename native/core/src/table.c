@@ -108,7 +108,7 @@ static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *m
 	if (!shows(c, at))
 		return false;
 	sound = entry_unpack(r, c, at, &e);
-	fence_acquire(); /* as above */
+	fence_acquire(); /* keeps the reads of the entry before the second look at its number */
 	if (!sound || load_relaxed(&c->published) != at + 1)
 		return false;
 	*next = at + e.run;
@@ -167,7 +167,7 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 		if (at >= end)
 			break;
 		if (!count_run(r, at, &next, &more)) {
-			/* Who sees a message of a later lap sees the floor beyond this one. */
+			/* A reader that sees a message of a later lap sees the floor beyond `at`. */
 			if (at < load_relaxed(&r->cursors->floor.v))
 				continue;
 			end = at;

@@ -138,10 +138,10 @@ int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const
 	return status;
 }
 
-/* --- of the dead -------------------------------------------------------------------- */
+/* --- rings without living participants ---------------------------------------------- */
 
-/* Returns 1 if all participants are dead, and an error if nobody can say: nobody is alive, and
- * rubbish stands where participants should. */
+/* Returns 1 if all participants are dead, 0 if one lives, and an error if no participant is alive but a seat is
+ * damaged. */
 static int is_abandoned(const shmring *r)
 {
 	bool dead = r->options & OPT_TEMPORARY, damaged = false;

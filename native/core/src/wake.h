@@ -1,4 +1,4 @@
-/* Waking sleepers. */
+/* Functions that wake sleeping consumers and producers. */
 #ifndef SHMRING_WAKE_H
 #define SHMRING_WAKE_H
 
