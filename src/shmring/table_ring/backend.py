@@ -30,11 +30,11 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Attempts after the deadline: a look may have repaired what the last attempt missed, and other
+# Attempts after the deadline: a look may have repaired a position after the last attempt, and other
 # connections may be faster for a while, but not for ever.
 LATE = 100
 
-# Seconds between two searches of the whole table: at first, and at most.
+# Seconds between two searches of the whole table: the first pause, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
@@ -62,7 +62,7 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the end."""
+        """Return the seconds until the deadline."""
         return max(0.0, self._end - time.monotonic())
 
     def wait(self, sleep: Callable[[float], None], first: float, longest: float) -> bool:
@@ -71,19 +71,19 @@ class Deadline:
         if remaining <= 0:
             return False
         sleep(min(first * 2**self.waits, remaining, longest))
-        # No wait lasts for more doublings.
+        # Cap the number of doublings: no wait can last longer.
         self.waits = min(self.waits + 1, 60)
         return True
 
     def again(self) -> bool:
-        """Whether one more attempt is left, after a look that shows a message or a free slot."""
+        """Return whether an attempt is left, after a look that shows a message or a free slot."""
         if time.monotonic() >= self._end:
             self._late += 1
         return self._late <= LATE
 
 
 class Searches:
-    """When a handle that finds no message searches the whole table.
+    """Decides when a handle that finds no message searches the whole table.
 
     A handle that has found no message yet searches at once: a program that attaches for each pop
     makes no later call. Other handles search some time after the last message, whatever the
@@ -100,7 +100,7 @@ class Searches:
         self._due = time.monotonic() + FIRST_PAUSE
 
     def due(self) -> bool:
-        """Whether to search now; this also sets the time of the next search."""
+        """Return whether to search now; if so, set the time of the next search."""
         now = time.monotonic()
         if now < self._due:
             return False
@@ -115,7 +115,8 @@ Which = Literal["push", "pop"]
 Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
 
-# If two transactions wait for each other, the database undoes one of them, which tries again.
+# Attempts of a transaction: if two transactions wait for each other, the database undoes one of
+# them, which then tries again.
 ATTEMPTS = 10
 
 
@@ -127,9 +128,9 @@ class Peek:
     ----------
     push : number of the next push
     number : number of the message whose slot was read; None if there is no such subscriber
-    message_id, reference_count, holders : of that slot; None if the table has no such row
-    known : the bits of all subscribers; None if the ring lost its row
-    returned : a claim was given up, and its messages wait
+    message_id, reference_count, holders : columns of this slot; None if the table has no such row
+    known : bits of all subscribers; None if the ring lost its row
+    returned : whether a claim was given up, so that its messages wait
     """
 
     push: int
@@ -161,7 +162,8 @@ class Peek:
     def check_message(self, name: str, layout: Layout) -> None:
         """Raise if a message waits and its slot holds another number."""
         assert self.number is not None
-        # A later lap: others moved on between the reads of cursor and slot: the caller looks again.
+        # A number of a later lap is no damage: other sessions moved on between the reads of the
+        # cursor and the slot, and the caller looks again.
         ahead = (self.message_id or 0) - self.number
         passed = ahead > 0 and ahead % layout.slots == 0
         if self.message_id != self.number and not passed:
@@ -179,7 +181,7 @@ class Backend(ABC):
 
     Attributes
     ----------
-    driver : SQLAlchemy's name of the only driver that it works with
+    driver : SQLAlchemy's name of the only driver that the backend works with
     free_message : SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows : whether the next numbers are columns of the tables
     first_wait : seconds of the first wait; each later wait is twice as long as the last one
@@ -193,10 +195,10 @@ class Backend(ABC):
     first_wait: ClassVar[float]
     meanings: ClassVar[Mapping[str | int | None, Meaning]]
     rights: ClassVar[str]
-    # No statement of ours holds a lock longer than it runs: a longer one is another program's, or
-    # that of a stopped process.
+    # Seconds to wait for a lock. Statements of shmring hold a lock only while they run: a lock that
+    # is held longer belongs to another program, or to a stopped process.
     lock_seconds: ClassVar[float] = 10.0
-    # Only after the first session was prepared: a connection may die meanwhile.
+    # True once the first session is prepared: the connection may die before.
     _connected = False
 
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
@@ -225,7 +227,7 @@ class Backend(ABC):
 
     @abstractmethod
     def serve(self, subscriber: str, holder: int) -> bool:
-        """Pop as this subscriber, who had this bit of `holders`; False if it was removed."""
+        """Pop as this subscriber, which had this bit of `holders`; False if it was removed."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -234,7 +236,7 @@ class Backend(ABC):
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        """Whether the database may exist; for databases that a connection would create."""
+        """Return whether the database may exist; for databases that a connection would create."""
         return True
 
     # -- messages --------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Backend(ABC):
         """Take messages in a transaction that stays open, unless there are none."""
 
     def end_claim(self, keep: bool) -> None:
-        """End that transaction: keep the messages, or give them back."""
+        """End the transaction of a claim: pop its messages (`keep`), or give them back."""
         with self.translated():
             self._run("COMMIT" if keep else "ROLLBACK")
 
@@ -296,7 +298,8 @@ class Backend(ABC):
     def sleep(self, seconds: float, told: int = 0) -> None:
         """Wait at most so long; a notification ends the wait.
 
-        `told`: the number before the last look, which may have missed what came meanwhile.
+        `told`: result of told() before the last look. If notifications came since, do not sleep:
+        the look may have missed their messages.
         """
         time.sleep(seconds)
 
@@ -315,7 +318,7 @@ class Backend(ABC):
         """Keep others from creating or dropping rings until this transaction ends."""
 
     def exist(self, connection: sa.Connection) -> bool:
-        """Whether the ring exists; called before any other use of its tables."""
+        """Return whether the ring exists; called before any other use of its tables."""
         return self.tables.exist(connection)
 
     def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
@@ -323,10 +326,10 @@ class Backend(ABC):
         self.tables.create(connection, layout, subscribers, self.free_message)
 
     def adopt(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
-        """Check within a transaction what the ring has besides tables."""
+        """Check, within a transaction, the ring's parts other than tables."""
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
-        """Replace within a transaction what the ring has besides tables."""
+        """Replace, within a transaction, the ring's parts other than tables."""
 
     def drop(self, connection: sa.Connection) -> None:
         """Drop the ring within a transaction."""
@@ -384,7 +387,7 @@ class Backend(ABC):
                     changed = change(self.connection)
                     self._run("COMMIT")
                 except BaseException:
-                    # After a lost connection there is nothing to undo.
+                    # A lost connection has undone the transaction already: ROLLBACK then fails.
                     with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
                         self._run("ROLLBACK")
                     raise
@@ -393,7 +396,7 @@ class Backend(ABC):
         return self.again(attempt)
 
     def again(self, attempt: Callable[[], R]) -> R:
-        """Return what an attempt does; try it again if the database has undone it."""
+        """Return the result of an attempt; try again if the database has undone it."""
         undone: exc.DBAPIError | None = None
         for number in range(ATTEMPTS):
             try:
@@ -410,13 +413,13 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
-        """Turn errors on which a user can act into ours, and survive a lost connection."""
+        """Turn errors on which a user can act into shmring's, and survive a lost connection."""
         try:
             yield
         except exc.DBAPIError as error:
             if error.connection_invalidated and self._connected:
-                # SQLAlchemy connects again for the next statement; this one stays an error,
-                # because it may or may not have been committed.
+                # SQLAlchemy connects again for the next statement. The failed statement stays an
+                # error, because it may or may not have been committed.
                 self.connection.invalidate()
                 self.connection.rollback()
             self._refuse_dropped(error)
@@ -426,7 +429,7 @@ class Backend(ABC):
             raise ours from error
 
     def _ours(self, error: exc.DBAPIError) -> ShmringError | None:
-        """Return the error of ours with the meaning of a database's error, if there is one."""
+        """Return shmring's error for a database's error; None if `meanings` has none for it."""
         ring, said = f"ring {self.tables.name!r}", error.orig
         match self.meanings.get(self.code(error)):
             case "locked":  # another connection has held a lock for all of `lock_seconds`
@@ -466,10 +469,10 @@ class Backend(ABC):
 
     @abstractmethod
     def code(self, error: exc.StatementError) -> str | int | None:
-        """Return the database's code of an error, which `meanings` may have."""
+        """Return the database's code of an error, a possible key of `meanings`."""
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
-        """Whether the database has undone a transaction that another attempt may finish."""
+        """Return whether the database has undone a transaction that another attempt may finish."""
         return False
 
     @abstractmethod

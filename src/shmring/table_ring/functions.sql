@@ -1,10 +1,10 @@
--- The functions that read a position while they hold its lock alone, and repair a cursor: then no
--- call is between a number and its UPDATE, and the slots are right. They want a transaction that is
--- read committed: an older snapshot lacks slots that were filled since, and the cursor would be set
--- back too far.
+-- Functions that read a position, and repair a cursor, while they hold the position's lock alone.
+-- Then no other call is between taking a number and its UPDATE, and the slots are right. These
+-- functions need a transaction that is read committed: an older snapshot lacks slots that were
+-- filled since, and the cursor would be set back too far.
 
--- Whether the number's slot has a message that waits for the subscriber and is not claimed: this
--- number, or one of an earlier lap.
+-- Return whether the number's slot has a message that waits for the subscriber and is not claimed:
+-- the message of this number, or of a number of an earlier lap.
 CREATE OR REPLACE FUNCTION {ring}_left(
     holder integer, number bigint, {mark} boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
@@ -15,8 +15,8 @@ BEGIN
             AND s.message_id BETWEEN c.first AND c.first + c.count - 1));
 END $$;
 
--- Take numbers back that no slot has, and return the next number and the slot `ahead` of it; or the
--- first slot up to there that is not free.
+-- Take back numbers that no slot has, and return the next number, and the slot that is `ahead` of
+-- the next number's slot; or the first slot up to that slot that is not free.
 CREATE OR REPLACE FUNCTION {ring}_look_push(
     ahead bigint, {mark} boolean DEFAULT NULL, OUT push bigint, OUT number bigint,
     OUT message_id bigint, OUT reference_count integer, OUT holders bigint, OUT known bigint)
@@ -28,7 +28,7 @@ BEGIN
             USING ERRCODE = 'invalid_transaction_state';
     END IF;
     PERFORM pg_advisory_xact_lock({key}, {PUSH});
-    PERFORM pg_relation_is_updatable(0::oid::regclass, false); -- as in the functions that push
+    PERFORM pg_relation_is_updatable(0::oid::regclass, false); -- renews the plans (see push_one)
     IF EXISTS (SELECT FROM {ring}_ring r
         WHERE r.subscribers <> {ring}_subscribed() OR r.holders <> {ring}_holders())
     THEN
@@ -37,8 +37,8 @@ BEGIN
             USING ERRCODE = '{FOREIGN}';
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
-    -- A crash leaves an unlogged table without rows: nothing is known then. Of a row that is missing
-    -- alone the number is taken back, so that whoever gets it again says that the row is lost.
+    -- A crash leaves an unlogged table without rows: then leave the number as it is. If a single
+    -- row is missing, take its number back: the next push with this number reports the lost row.
     WHILE push > 0 AND EXISTS (SELECT FROM {ring}) AND coalesce((SELECT s.message_id FROM {ring} s
         WHERE s.slot = {ring}_slot(push - 1)), -1) < push - 1 LOOP
         push := setval('{ring}_push'::regclass, push - 1);
@@ -51,9 +51,10 @@ BEGIN
     known := (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0);
 END $$;
 
--- Return the subscriber's next number, its slot, and whether a claim was given up; all NULL if there
--- is no such subscriber. Messages that were taken and not popped come again: those just below the
--- cursor as the next ones, others as claims. `whole`: search all slots for them.
+-- Return the subscriber's next number, its slot, and whether a claim was given up; all NULL if
+-- there is no such subscriber. Messages that were taken and not popped come again: messages just
+-- below the cursor become the next messages, other messages become claims. With `whole`, search all
+-- slots for messages to give again.
 CREATE OR REPLACE FUNCTION {ring}_look_pop(
     reader text, holder integer, pops regclass, whole boolean, {mark} boolean DEFAULT NULL,
     OUT push bigint, OUT number bigint, OUT message_id bigint,
@@ -70,21 +71,22 @@ BEGIN
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
     number := {ring}_next(pops);
-    -- The number before may have been given up while its push is in its transaction. We get the lock
-    -- when that has ended: so a subscriber's only session gets the message before later ones.
+    -- The number before may have been given up while its push was in its transaction. This function
+    -- gets the lock when that transaction has ended: so a subscriber's only session gets the
+    -- message before later messages.
     IF whole OR number > push OR {ring}_left(place, number - 1)
         OR number > 0 AND NOT EXISTS (SELECT FROM {ring} s
             WHERE s.slot = {ring}_slot(number - 1) AND s.message_id >= number - 1)
         OR number < push AND NOT EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
             AND s.message_id = number AND s.holders & mine <> 0)
-        OR number = pg_sequence_last_value(pops) -- as a dump may have it
+        OR number = pg_sequence_last_value(pops) -- after a restored dump
             AND EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
     THEN
         push := (SELECT l.push FROM {ring}_look_push(0) l);
         PERFORM pg_advisory_xact_lock({key}, place);
         number := least({ring}_next(pops), push);
-        -- Each slot is that of one number of the last lap. It may hold a message that is laps older:
-        -- later pushes give up a number whose slot is not free, and go on.
+        -- Each slot belongs to one number of the last lap. The slot may hold a message that is laps
+        -- older: later pushes give up a number whose slot is not free, and go on.
         SELECT array_agg(s.message_id ORDER BY s.message_id) INTO missed
         FROM generate_series(
             number - CASE WHEN whole THEN {slots} ELSE least({NEAR}, {slots}) END, number - 1) k
@@ -96,7 +98,7 @@ BEGIN
         END LOOP;
         INSERT INTO {ring}_claims (subscriber, first, count)
         SELECT place, m, 1 FROM unnest(missed) m;
-        -- What is in no slot below the highest number will never come.
+        -- Pass over numbers below the highest one that no slot has: their messages never come.
         WHILE number < push AND EXISTS (SELECT FROM {ring} s
             WHERE s.slot = {ring}_slot(number)
                 AND coalesce((number - s.message_id) % {slots} = 0, true)
@@ -107,7 +109,8 @@ BEGIN
             OR EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
             THEN {CLAIMED} ELSE 0 END);
     END IF;
-    -- In one statement: meanwhile a subscriber may be removed, from the slots and the ring's row.
+    -- Read the slot and the ring's row in one statement: another session may remove a subscriber
+    -- from both meanwhile.
     SELECT s.message_id, s.reference_count, s.holders,
         (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0)
     INTO message_id, reference_count, holders, known
@@ -116,11 +119,12 @@ BEGIN
     returned := FOUND;
 END $$;
 
--- The functions that pop. `holder` is the subscriber's bit of `holders`, and `pops` its sequence.
--- They use the sequence before any lock: the sequence of a removed subscriber is missing, and whoever
--- removes a subscriber waits for the calls that use its sequence, and not the other way round.
+-- Functions that pop. `holder` is the subscriber's bit of `holders`, and `pops` is its sequence.
+-- The functions use the sequence before any lock: the sequence of a removed subscriber is missing,
+-- and the session that removes a subscriber waits for the calls that use its sequence, never the
+-- reverse.
 
--- Wait a little for a message, without locks; whether there is one.
+-- Wait a little for a message, without locks; return whether there is one.
 CREATE OR REPLACE FUNCTION {ring}_await_message(
     pops regclass, timeout integer, {mark} boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
@@ -167,7 +171,7 @@ BEGIN
             PERFORM pg_notify('{name}', '');
             RETURN data;
         END IF;
-        IF number IS NULL THEN -- there may be claims, or there are no messages, or somebody looks
+        IF number IS NULL THEN -- there may be claims, or no messages, or another session looks
             IF pg_sequence_last_value(pops) >= {CLAIMED} THEN
                 SELECT r.message INTO data FROM {ring}_resume(holder, pops, 1, {mark}) r;
                 IF FOUND THEN
@@ -178,7 +182,7 @@ BEGIN
                 RETURN NULL;
             END IF;
             PERFORM pg_advisory_xact_lock_shared({key}, holder);
-        ELSIF number >= {CLAIMED} THEN -- a claim was added before we had the lock
+        ELSIF number >= {CLAIMED} THEN -- a claim was added before this call had the lock
             number := number - {CLAIMED};
             CONTINUE;
         ELSE
@@ -206,7 +210,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Pop at most so many messages, in an order that is not promised; they end before the first number
+-- Pop at most `most` messages, in an order that is not promised. They end before the first number
 -- whose push is in its transaction. The cursor's lock is kept until the commit.
 CREATE OR REPLACE FUNCTION {ring}_pop_many(
     holder integer, pops regclass, most bigint, timeout integer, {mark} boolean DEFAULT NULL)
@@ -250,8 +254,9 @@ BEGIN
     END IF;
 END $$;
 
--- The first number from `first` on that is not pushed yet, or `after`; NULL if there is nothing to
--- take, or the number before is left and wants a look. The caller has the cursor's lock alone.
+-- Return the first number from `first` on that is not pushed yet, or `after`. Return NULL if there
+-- is nothing to take, or if the message before `first` still waits and a look has to take its
+-- number back. The caller has the cursor's lock alone.
 CREATE OR REPLACE FUNCTION {ring}_end(
     holder integer, first bigint, after bigint, {mark} boolean DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
@@ -271,12 +276,13 @@ BEGIN
         WHERE s.slot IS NULL);
 END $$;
 
--- The functions that claim. A row of {ring}_claims keeps numbers that the subscriber's cursor has
--- passed until they are popped. An open claim's transaction has the row locked; a claim whose row is
--- not locked was given up, and is for the next pop. The messages' own rows stay unlocked while a
+-- Functions that claim. A row of {ring}_claims keeps numbers that the subscriber's cursor has
+-- passed until they are popped. An open claim's transaction has the row locked; a claim whose row
+-- is not locked was given up, and is for the next pop. The messages' own rows stay unlocked while a
 -- claim is open, because other subscribers pop them too.
 
--- Whether there is a claim to open: one that was given up, or a new one of at most so many messages.
+-- Return whether there is a claim to open: a claim that was given up, or a new claim of at most
+-- `most` messages.
 CREATE OR REPLACE FUNCTION {ring}_claim(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
@@ -303,7 +309,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Lock the first claim that nobody has locked, and return at most so many of its messages.
+-- Lock the first claim that no session has locked, and return at most `most` of its messages.
 CREATE OR REPLACE FUNCTION {ring}_open(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
 RETURNS TABLE (claim bigint, message_id bigint, "time" bigint, message bytea)
@@ -312,7 +318,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     claimed record;
 BEGIN
-    -- Without its sequence the subscriber was removed: another one may have the holder.
+    -- A subscriber without its sequence was removed: another subscriber may have its bit.
     SELECT c.id, c.first, c.count INTO claimed FROM {ring}_claims c
     WHERE c.subscriber = holder AND EXISTS (SELECT FROM pg_class WHERE oid = pops)
     ORDER BY c.first LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -322,7 +328,7 @@ BEGIN
         AND s.holders & (1::bigint << holder) <> 0
     ORDER BY 2 LIMIT most;
     IF NOT FOUND THEN
-        -- All of them were popped before: the claim is nothing any more.
+        -- All messages of the claim were popped before: the claim is empty.
         DELETE FROM {ring}_claims c WHERE c.id = claimed.id;
     END IF;
 END $$;
@@ -351,7 +357,7 @@ BEGIN
     END IF;
 END $$;
 
--- Pop at most so many messages of a claim that was given up.
+-- Pop at most `most` messages of a claim that was given up.
 CREATE OR REPLACE FUNCTION {ring}_resume(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
 RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
@@ -366,21 +372,22 @@ BEGIN
         PERFORM {ring}_settle(holder, claimed.claim, claimed.last);
         RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);
     ELSIF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder)
-        -- In a longer transaction others would wait for the lock, and a claim that was popped before
-        -- may come back.
+        -- Not in a longer transaction: other sessions would wait for the lock, and a rollback would
+        -- bring back a claim that was popped before.
         AND {mark} AND pg_try_advisory_xact_lock({key}, holder)
     THEN
-        -- Whoever adds a claim holds the lock until the commit: a new snapshot sees it.
+        -- A session that adds a claim holds the lock until its commit: a new snapshot sees the
+        -- claim.
         IF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder) THEN
             PERFORM setval(pops, {ring}_next(pops));
         END IF;
     END IF;
 END $$;
 
--- The functions that push. Subscribing replaces constants in their plans, which PostgreSQL then makes
--- again. A session learns of that when it locks a table that it has not locked in its transaction:
--- pg_relation_is_updatable(0, ...) locks table 0, which cannot be locked already, finds none and
--- unlocks it; its answer is never NULL.
+-- Functions that push. Subscribing replaces constants in their plans, which PostgreSQL then makes
+-- again. A session learns of the change when it locks a table that it has not locked in its
+-- transaction: pg_relation_is_updatable(0, ...) locks table 0, which no session can have locked,
+-- finds no such table and unlocks it; its answer is never NULL.
 
 -- Push a message, and return its number; NULL if no slot came free within `timeout` milliseconds.
 -- Mostly, each statement of the first round runs once, and no other statement runs.
@@ -399,8 +406,8 @@ BEGIN
             reference_count = {ring}_subscribed(), holders = {ring}_holders()
         WHERE s.slot = {ring}_slot(number) AND s.reference_count = 0 AND s.holders = 0
             AND coalesce(s.message_id, -1) < number
-        -- A session that waits holds this lock alone. We share it until the commit: a session that
-        -- begins to wait meanwhile looks again before it sleeps.
+        -- A waiting session holds this lock alone. The push shares the lock until its commit: a
+        -- session that begins to wait meanwhile looks again before it sleeps.
         RETURNING pg_try_advisory_xact_lock_shared({key}, {AWAIT_MESSAGE}) INTO alone;
         IF alone THEN
             RETURN number;
@@ -409,7 +416,7 @@ BEGIN
             PERFORM pg_notify('{name}', '');
             RETURN number;
         END IF;
-        IF number IS NULL THEN -- somebody looks, or pushes several
+        IF number IS NULL THEN -- another session looks, or pushes several messages
             PERFORM pg_advisory_xact_lock_shared({key}, {PUSH});
             number := CASE WHEN pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL THEN
                 nextval('{ring}_push'::regclass) - 1 END;
@@ -430,8 +437,9 @@ BEGIN
 END $$;
 
 -- Push several messages with consecutive numbers, and return the first number; NULL if they do not
--- fit. With two such pushes at a time, a free slot could belong to a number of the lap before, which
--- is taken but not filled yet: so the lock is kept until the slots are filled and committed.
+-- fit. If two sessions pushed several messages at a time, a free slot could belong to a number of
+-- the lap before that is taken but not filled yet: so the lock is kept until the slots are
+-- committed.
 CREATE OR REPLACE FUNCTION {ring}_push_many(
     data bytea[], written bigint, {mark} boolean DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
@@ -447,7 +455,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock({key}, {PUSH});
     first := CASE WHEN pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL THEN
         pg_sequence_last_value('{ring}_push'::regclass) END;
-    -- As a rule slots come free in the order of their numbers: ask the last one first.
+    -- Check the last slot first: slots mostly come free in the order of their numbers.
     IF NOT EXISTS (SELECT FROM {ring} s
         WHERE s.slot = {ring}_slot(first + wanted - 1) AND s.reference_count = 0)
     THEN

@@ -1,4 +1,4 @@
-"""What callers of a :class:`~shmring.table_ring.TableRing` give: messages, a ring, a subscriber."""
+"""Checks of the arguments of a :class:`~shmring.table_ring.TableRing`'s calls."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def message(data: bytes | bytearray | memoryview, which: str = "message") -> byt
 def messages(rows: Any) -> list[bytes]:
     if isinstance(rows, (bytes, bytearray, str)):
         raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
-    if hasattr(rows, "schema") and hasattr(rows, "column"):  # an Arrow batch or table
+    if hasattr(rows, "schema") and hasattr(rows, "column"):  # rows is an Arrow batch or table
         if "message" not in rows.schema.names:
             raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
         rows = rows.column("message")
     dtype = getattr(rows, "dtype", None)
-    if dtype is not None:  # a numpy array; its rows, not its items, are the messages
+    if dtype is not None:  # rows is a numpy array, whose rows (not its items) are the messages
         shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
         if str(dtype) != "uint8" or len(shape) != 2:
             raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
@@ -78,7 +78,7 @@ class Making:
 def locate(url: str | sa.URL, name: str, *, missing: bool = False) -> tuple[type[Backend], sa.URL]:
     """Return the backend for a database, and the URL with the driver that is used.
 
-    `missing`: the ring may be missing; otherwise RingNotFound if there is no such database.
+    `missing`: whether the ring may be missing; if not, a missing database raises RingNotFound.
     """
     check_name(name)
     try:
@@ -161,7 +161,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
     chosen = wanted
     if chosen is None:
-        # A handle that only pushes need not name one.
+        # Choose a subscriber: a handle that only pushes need not name one.
         chosen = "main" if "main" in holders else min(holders)
     if chosen not in holders:
         raise SubscriberNotFound(
@@ -170,7 +170,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         )
     if backend.serve(chosen, holders[chosen]):
         return chosen
-    return choose_subscriber(backend, wanted)  # it was removed meanwhile
+    return choose_subscriber(backend, wanted)  # the chosen subscriber was removed meanwhile
 
 
 def change_ring(

@@ -8,10 +8,11 @@ A ring called ``orders`` has, beside its tables:
     a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
     open claim, locked by its transaction, or a claim that was given up, for the next pop
 the functions of the `.sql` files
-    each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls says that the call has its transaction alone; its name contains the version and the layout
+    each runs in one statement, and so in one round trip. In functions that a client calls, the last
+    parameter says that the call has its transaction alone; the parameter's name contains the
+    version and the layout
 
-docs/table-ring-design.md says how they use the sequences, and which locks they take.
+docs/table-ring-design.md says how the functions use the sequences, and which locks they take.
 """
 
 from __future__ import annotations
@@ -38,24 +39,26 @@ from shmring.table_ring.schema import MAX_SUBSCRIBERS, MESSAGE_BYTES, Layout, Ta
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
-# To be raised with every change of a body.
+# Version of the SQL functions. Increase it with every change of a function's body.
 VERSION = 20
 
-# SQLSTATEs: some messages have free slots, others not; a slot holds a foreign number.
+# SQLSTATEs of the functions' errors. FULL_WITHIN: some messages have free slots, others do not.
+# FOREIGN: a slot holds a number that does not belong there.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
 
-# Advisory locks of a ring: the second key. That of a subscriber's cursor is its holder, below 64.
+# Second keys of a ring's advisory locks. A subscriber's cursor has its bit as key, below 64.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 
-# What a subscriber's sequence has in addition while the subscriber may have claims.
+# Number added to a subscriber's sequence while the subscriber may have claims.
 CLAIMED = 1 << 62
 
-# How far below a cursor to search for messages that were taken and not popped: more than there are
-# connections. The look that reads the whole table finds those further back.
+# Numbers below a cursor in which to search for messages that were taken and not popped: more than
+# there are connections. A look at the whole table finds messages further back.
 NEAR = 300
 
-# What becomes of a number that a session took: its slot has it; it was given up, and a look is to
-# follow; a crash of the server may have cut it off from its slot; an error did.
+# State of the last number that a session took. DONE: its slot has the number. GIVEN_UP: the number
+# was given up, and a look has to follow. UNKNOWN: a crash of the server may have separated the
+# number from its slot. UNDONE: an error has separated the two.
 DONE, GIVEN_UP, UNKNOWN, UNDONE = range(4)
 
 # Milliseconds that a pop waits within the database for a message.
@@ -68,14 +71,15 @@ _NAMES = re.findall(r"FUNCTION \{ring\}(_\w+)\(", "".join(SCRIPTS))
 
 _BINARY = [pq.Format.BINARY] * 3
 _BYTEA = 17
-# Dimensions, nulls, element type, count, lower bound; then length and bytes of each message.
+# Head of a binary bytea[]: dimensions, nulls, element type, count, lower bound. The length and the
+# bytes of each message follow.
 _HEADER = struct.Struct(">5i")
 _LENGTHS = [struct.pack(">i", length) for length in range(MESSAGE_BYTES + 1)]
 
 _MEANINGS: dict[str | int | None, Meaning] = {
     "55P03": "locked",
-    # A prepared statement of this name is there already, or not there any more, or has other
-    # parameters; or the pooler refuses transactions.
+    # Codes of sessions behind a pooler: a prepared statement of this name exists already, exists no
+    # longer, or has other parameters; or the pooler refuses transactions.
     "42P05": "pooled",
     "26000": "pooled",
     "08P01": "pooled",
@@ -83,14 +87,14 @@ _MEANINGS: dict[str | int | None, Meaning] = {
     "53100": "full",
 }
 
-# The plan must not depend on statistics, which may be those of an empty ring: every lookup goes by
-# key. Planning only once saves half the time of a push.
+# Settings of a session. Plans must not depend on statistics, which may have been collected from an
+# empty ring: every lookup goes by key. Planning only once saves half the time of a push.
 _SETTINGS = (
     b"SET synchronous_commit = off;"
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
-    # The ring's locks and its row have the schema's name as quote_ident() gives it.
+    # The keys of the ring's locks, and its row, have the schema's name as quote_ident() gives it.
     b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"
@@ -101,7 +105,7 @@ _SETTINGS = (
 
 
 def bytea_array(messages: Sequence[bytes]) -> bytes:
-    """Return messages as a parameter of type bytea[], by one join and not by a call a message."""
+    """Return messages as a parameter of type bytea[]; one join costs less than a call a message."""
     parts = [_HEADER.pack(1, 0, _BYTEA, len(messages), 1)]
     for message in messages:
         parts += (_LENGTHS[len(message)], message)
@@ -124,7 +128,7 @@ def mark_of(layout: Layout) -> str:
 
 
 def made_for(ring: str) -> str:
-    """Return what the ring's row says of its functions."""
+    """Return the text in the ring's row about its functions: their version, and the ring."""
     return f"version {VERSION} for {ring}"
 
 
@@ -155,15 +159,15 @@ class PostgresRing(Backend):
     )
 
     _sync_level = "on"
-    # What became of the last number that the session took.
+    # State of the last number that the session took: DONE, GIVEN_UP, UNKNOWN or UNDONE.
     _last = UNKNOWN
-    # How many notifications have come; their content means nothing.
+    # Number of notifications so far; their content means nothing.
     _told = 0
-    # Whether to find out why a part of the ring is missing.
+    # True while the backend finds out why a part of the ring is missing: no nested search.
     _asking = False
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        # Whatever the role or the environment says: names may have any character.
+        # Override the encoding of the role or the environment: names may have any character.
         encoding = {"client_encoding": "utf8"}
         return sa.create_engine(
             url, isolation_level="AUTOCOMMIT", poolclass=NullPool, connect_args=encoding
@@ -178,7 +182,7 @@ class PostgresRing(Backend):
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
             row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # A site with stand-by servers may have more than "on": keep its setting.
+            # Keep the site's setting: with stand-by servers it may be stricter than "on".
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
@@ -196,8 +200,8 @@ class PostgresRing(Backend):
     def _send(self, sql: str, parameters: Sequence[bytes]) -> pq.abc.PGresult:
         """Run a statement, prepared in each session, with parameters and rows in binary form.
 
-        It goes straight through libpq. A cursor of the driver converts, describes and keeps more
-        than a message needs: with it a push or a pop of one message takes twice as many
+        The call uses libpq directly. A cursor of the driver converts, describes and keeps more than
+        a message needs: with a cursor, a push or a pop of one message takes twice as many
         instructions of the client.
         """
         return self._sent(self._prepare_and_run, sql, parameters)
@@ -208,8 +212,8 @@ class PostgresRing(Backend):
             try:
                 return self._run_prepared(name, parameters)
             except InvalidSqlStatementName:
-                pass  # the driver itself forgets all statements after a DROP or ROLLBACK
-        # Noted first: when an interrupt comes behind the answer, the session has the statement.
+                pass  # after a DROP or ROLLBACK the driver itself deallocates all statements
+        # Note the name first: an interrupt after the answer leaves the session with the statement.
         name = self._prepared.setdefault(sql, b"shmring_%d" % len(self._prepared))
         self._driver.pgconn.send_prepare(name, sql.encode())
         self._answer()
@@ -223,8 +227,8 @@ class PostgresRing(Backend):
         return self._answer()
 
     def _answer(self) -> pq.abc.PGresult:
-        # The driver waits, as for every statement: an interrupt cancels the statement.
-        # The error of a commit that fails comes after the rows.
+        # The driver waits, as it does for every statement: an interrupt cancels the statement. Take
+        # the last result: the error of a failed commit comes after the rows.
         result = self._driver.wait(execute(self._driver.pgconn))[-1]
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, self._driver.info.encoding)
@@ -238,15 +242,15 @@ class PostgresRing(Backend):
         self._sent(lambda: self._driver.execute(sql.encode()))
 
     def _sent(self, send: Callable[..., R], *parameters: Any) -> R:
-        """Send in a prepared session; errors are those that SQLAlchemy would raise."""
+        """Send in a prepared session; raise the errors that SQLAlchemy would raise."""
         if self._driver.closed:
             self._reconnect()
         try:
             return send(*parameters)
         except BaseException as error:
-            # Ctrl-C came between the sending and the wait for the answer, or an alarm in a claim's
-            # own statement: nobody reads the answer now, and the session takes no other statement.
-            # The next call connects again.
+            # The session is still active if Ctrl-C came between sending and waiting for the answer,
+            # or an alarm within a claim's own statement. Then nobody reads the answer, and the
+            # session takes no other statement: close it, and the next call connects again.
             if self._driver.info.transaction_status == pq.TransactionStatus.ACTIVE:
                 self._driver.close()
             if isinstance(error, psycopg.Error):
@@ -261,7 +265,7 @@ class PostgresRing(Backend):
             assert self.connection.connection is not None
 
     def _translate(self, error: Exception) -> Exception:
-        """Return the error as SQLAlchemy would raise it, or as one of ours."""
+        """Return the error that SQLAlchemy would raise, or an error of shmring."""
         name = self.tables.name
         wrapped = exc.DBAPIError.instance(
             None, None, error, psycopg.Error, connection_invalidated=self._driver.closed
@@ -288,9 +292,9 @@ class PostgresRing(Backend):
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
     def exist(self, connection: sa.Connection) -> bool:
-        # The search path of another session may lead elsewhere, and so may this one's when a table
-        # of this name is made: from now on statements name the ring's schema. If the ring does not
-        # exist, this is the schema in which it would be made, if there is one.
+        # Find the ring's schema; from now on statements name it. The search path of another session
+        # may lead elsewhere, and so may this session's when another table of this name is made. If
+        # the ring does not exist, take the schema in which it would be made, if there is one.
         name = self.tables.name
         schema, self._schema, found = self._call(
             "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
@@ -329,8 +333,8 @@ class PostgresRing(Backend):
             f"SELECT relpersistence = 'u' AND NOT EXISTS (SELECT FROM {self._called()})"
             " FROM pg_class WHERE oid = %s::regclass"
         )
-        # A crash of the server empties unlogged tables. The numbers continue. Of several sessions
-        # that attach now, one makes the rows again.
+        # A crash of the server empties unlogged tables, but the numbers continue. If several
+        # sessions attach now, one of them makes the rows again.
         if not self._call(query, (named(),))[0][0]:
             return
         self._run(f"LOCK TABLE {named()} IN SHARE ROW EXCLUSIVE MODE")
@@ -350,7 +354,7 @@ class PostgresRing(Backend):
             self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
-        """Replace the functions, of any version, within a transaction."""
+        """Replace the functions, which may be of any version, within a transaction."""
         self._hold_subscribers()
         self._drop_functions()
         self._make_functions(connection, layout)
@@ -358,7 +362,8 @@ class PostgresRing(Backend):
     def drop(self, connection: sa.Connection) -> None:
         self._hold_subscribers()
         self._drop_functions()
-        # In the order in which pops lock them; whoever the subscribers are.
+        # Drop claims before sequences, the order in which pops lock them; drop all possible
+        # sequences, with or without a subscriber.
         self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
         cursors = [self._named(f"_pop_{holder}") for holder in range(MAX_SUBSCRIBERS)]
         self._run(f"DROP SEQUENCE IF EXISTS {', '.join(cursors)}, {self._named('_push')}")
@@ -368,13 +373,14 @@ class PostgresRing(Backend):
         self._sequence(f"_pop_{holder}", position)
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        # A claim locks its row until it ends. While the sequence is there, others go on to pop.
+        # Wait for open claims, each of which locks its row until it ends. Other sessions still pop
+        # meanwhile, because the sequence exists.
         claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
         self._run(f"SELECT FROM {claims} FOR UPDATE")
-        # A pop, claim or look uses the sequence before it takes any lock: to drop the sequence
-        # first waits for all of them, and nobody who has it waits for us.
+        # Drop the sequence before any other lock is taken. This waits for all pops, claims and
+        # looks, which use the sequence before they take any lock: none of them can wait for this.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
-        # This waits for the claims that have begun meanwhile; no other one can begin.
+        # Wait for the claims that have begun meanwhile; without the sequence no other can begin.
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
@@ -382,22 +388,22 @@ class PostgresRing(Backend):
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         code = self.code(error)
-        # A function was replaced after the statement was read, or while it ran. PostgreSQL does not
-        # translate messages of an XX000.
+        # The error if a function was replaced after the statement was read, or while it ran. The
+        # text can be compared because PostgreSQL does not translate messages of an XX000.
         lost = code == "XX000" and said(error).startswith("cache lookup failed for function")
         if code in ("40P01", "40001", "42883") or lost:
             return True
-        # A ring that is being opened may be dropped meanwhile.
+        # While this session opens the ring, another session may drop it.
         return not self._in_use and code == "42P01" and not self.exist(self.connection)
 
     def is_gone(self, error: exc.DBAPIError) -> bool:
-        """Whether the database misses something."""
-        # A table or sequence by name, a function, a schema; a sequence by its number alone.
+        """Return whether the error says that a part of the ring does not exist."""
+        # Codes of a missing table or sequence (by name), function, schema, sequence (by its oid).
         return self.code(error) in ("42P01", "42883", "3F000", "XX000")
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
         if error.connection_invalidated:
-            # If the server has crashed, the sequences are ahead of the slots.
+            # The server may have crashed: then the sequences are ahead of the slots.
             self._last = max(self._last, UNKNOWN)
         if not self.is_gone(error) or self._asking or not self._in_use:
             return

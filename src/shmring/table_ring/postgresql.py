@@ -31,10 +31,10 @@ from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
 
-# Milliseconds that the server waits for a slot or a message that may come at once.
+# Most milliseconds that the server itself waits for a slot or a message, which may come at once.
 LONGEST_WAIT = 50
-# Seconds until a waiting session looks without a notification: if it gets notifications, and if
-# another session does.
+# Seconds until a waiting session looks without a notification: TOLD_WAIT if it gets notifications,
+# UNTOLD_WAIT if another session holds the lock and gets them.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
 _AWAIT = {"push": AWAIT_SLOT, "pop": AWAIT_MESSAGE}
@@ -47,11 +47,11 @@ class PostgresBackend(PostgresRing):
     docs/table-ring-design.md says why this is safe.
     """
 
-    # The server has waited for IDLE before, and notifies us, too.
+    # The server has waited for IDLE milliseconds before, and sends notifications, too.
     first_wait = IDLE / 1000
 
     _waiters = 0
-    # Whether the number that was given up last is a push's or a pop's.
+    # Kind of call ("push" or "pop") that gave up the last number.
     _given_up: Which = "pop"
 
     def use(self, layout: Layout) -> None:
@@ -72,7 +72,8 @@ class PostgresBackend(PostgresRing):
             return False
         cursor = self._there(cursors[subscriber, holder], holder)
         named, called, mark = self._named, self._called, self._mark
-        # The sequence of a removed subscriber is gone, even if another subscriber gets its bit.
+        # Name the sequence by its oid: a removed subscriber's sequence is gone, even if another
+        # subscriber gets its bit, and so a sequence of the same name.
         pops = f"{cursor}::oid::regclass"
         me = f"{holder}, {pops}"
         self._me = subscriber, holder, cursor
@@ -114,7 +115,10 @@ class PostgresBackend(PostgresRing):
         ]
 
     def _take(self, statement: str, limit: int, timeout: float) -> list[tuple[bytes, ...]]:
-        """Pop messages; each value that is read costs the client half as much as the message."""
+        """Pop messages with a statement that returns few columns.
+
+        Reading one more value costs the client half as much as reading the message.
+        """
         parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
 
         def attempt() -> list[tuple[bytes, ...]] | None:
@@ -124,11 +128,13 @@ class PostgresBackend(PostgresRing):
             found = [[value(row, column) for row in rows] for column in range(result.nfields)]
             return list(zip(*found, strict=True)) or None
 
-        # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
+        # Sort the rows: an UPDATE mostly returns them in order, but does not promise to. Numbers
+        # are big-endian bytes, which sort in the order of the numbers.
         return sorted(self._move(attempt) or [])
 
     def begin_claim(self, limit: int) -> list[Message]:
-        # Nothing is popped yet: the commit that pops waits for the disk.
+        # Use _try(), which does not sync: a claim pops nothing until its end, whose commit waits
+        # for the disk.
         while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
             if found := self.again(lambda: self._open_claim(limit)):
                 claim, last = found[0][0], found[-1][1]
@@ -178,7 +184,8 @@ class PostgresBackend(PostgresRing):
             peek = Peek(*self._look(self._look_push, (ahead,))[0])
         else:
             peek = self._peek_pop(*self._me, whole)
-        # Another thread may look for a push before the one whose pop gave a number up looks for it.
+        # Only a look of the same kind takes the number back: another thread may look for a push
+        # before the thread whose pop gave the number up.
         if self._last == GIVEN_UP and which == self._given_up:
             self._last = DONE
         return peek
@@ -193,7 +200,7 @@ class PostgresBackend(PostgresRing):
         return Peek(*row)
 
     def waiting(self, peek: Peek) -> int:
-        # Some of the numbers between may belong to no message.
+        # Count slots, not numbers: some of the numbers may belong to no message.
         slots = self.tables.slots.c
         query = (
             sa.select(sa.func.count())
@@ -204,7 +211,8 @@ class PostgresBackend(PostgresRing):
         return self.rows(query)[0][0]
 
     def listen(self, which: Which) -> float:
-        # A push or pop that meets this lock notifies; see functions.sql.
+        # Take the lock after LISTEN: a push or pop that finds the lock taken sends a notification
+        # (see functions.sql).
         self._run(f'LISTEN "{self.tables.name}"')
         self._waiters += 1
         lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
@@ -218,18 +226,19 @@ class PostgresBackend(PostgresRing):
             self._run(f'UNLISTEN "{self.tables.name}"')
 
     def told(self) -> int:
-        # What has arrived by now is no news to the look; it may be the connection's end.
+        # Count the notifications that have arrived before the look, which sees their messages. The
+        # call also notices that the connection has ended.
         self._sent(self._take_notifications)
         return self._told
 
     def sleep(self, seconds: float, told: int = 0) -> None:
-        # The look's own answer may have brought a notification, which poll() would not see.
+        # A notification may have come with the answer of the look: poll() would not see it.
         if self._told != told:
             return
-        # This also returns when another thread's answer arrives: the caller then looks once more.
+        # Poll also returns when another thread's answer arrives: the caller then looks once more.
         try:
             socket = self._driver.fileno()
-        except psycopg.Error:  # it is closed
+        except psycopg.Error:  # the connection is closed
             super().sleep(seconds, told)
             return
         ready = select.poll()
@@ -240,7 +249,8 @@ class PostgresBackend(PostgresRing):
         for _ in range(ATTEMPTS):
             push = self._look(self._look_push, (0,))[0][0]
             cursors = self._cursors()
-            # Each in a statement of its own: a look may keep locks until the statement's end.
+            # Look in one statement for each subscriber: a look keeps its locks until the end of its
+            # statement.
             numbers = {
                 name: self._peek_pop(name, holder, self._there(cursor, holder), False).number
                 for (name, holder), cursor in cursors.items()
@@ -254,8 +264,8 @@ class PostgresBackend(PostgresRing):
         )
 
     def _is_removed(self, error: exc.DBAPIError, cursor: int) -> bool:
-        """Whether the error comes from the removal of the subscriber who has this sequence."""
-        # Only pops name a sequence by its number alone.
+        """Return whether the error comes from the removal of the subscriber with this sequence."""
+        # `cursor` is the sequence's oid; only pops name a sequence by its oid alone.
         query = "SELECT 1 FROM pg_class WHERE oid = %s::oid"
         return self.is_gone(error) and not self._call(query, (cursor,))
 
@@ -300,9 +310,10 @@ class PostgresBackend(PostgresRing):
 
         def tidy_attempt() -> R | None:
             if self._last:
-                # Others may have passed over the number that an error undid.
+                # Search the whole table if an error undid the number: other sessions may have
+                # passed over it.
                 whole = self._last == UNDONE
-                self._last = max(self._last, UNKNOWN)  # until both looks are through
+                self._last = max(self._last, UNKNOWN)  # stays so unless both looks succeed
                 self.peek("push")
                 self.peek("pop", whole=whole)
             self._last, self._given_up = UNDONE, which
@@ -317,7 +328,7 @@ class PostgresBackend(PostgresRing):
             if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._last = GIVEN_UP
-            return None  # a look finds the slot, or that the subscriber was removed
+            return None  # a look then finds a free slot, or that the subscriber was removed
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
         """Run a statement that reads the state of the ring."""

@@ -81,8 +81,8 @@ class Claim:
 
     Attributes
     ----------
-    connection : the transaction that pops the messages. Everything else that is written through it
-        is committed with the pop, or undone with it
+    connection : connection with the transaction that pops the messages. Everything else written
+        through the connection is committed with the pop, or undone with it
     message_ids : the messages' numbers
     """
 
@@ -117,8 +117,8 @@ class TableRing(Closing):
     subscribers : names of all subscribers of a new ring; each subscriber gets every message
     scattered : in a new ring, put neighbours far apart in the table
     unlogged : on PostgreSQL, make a new ring faster; a crash of the server then empties it
-    head_start : the first pop waits until so many messages wait, up to all slots; later pops are
-        not changed
+    head_start : number of messages, up to all slots, that must wait before the first pop takes one;
+        later pops are not changed
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
 
@@ -242,12 +242,12 @@ class TableRing(Closing):
         self._head_start = head_start
         self._closed = False
         self._pid, self._forks = os.getpid(), lineage.forks
-        # Lent to one thread at a time; a thread that waits does not keep it.
+        # Held by the thread that uses the connection; a thread that waits releases the lock.
         self._lock = threading.Lock()
         self._claim_open = False
         # Waits of other threads that ended while a claim was open.
         self._waited: list[tuple[Which, float]] = []
-        # The thread that holds the lock counts.
+        # Counters, changed only by the thread that holds _lock.
         self._counters: Counter[str] = Counter()
         self._searches = Searches()
 
@@ -319,7 +319,7 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        limit : the most to take
+        limit : most messages to take
         timeout : seconds to wait for the first; None waits for ever, 0 does not wait
 
         Raises
@@ -339,7 +339,7 @@ class TableRing(Closing):
     def claim(
         self, limit: int = 1, *, timeout: float | None = None
     ) -> contextlib.AbstractContextManager[Claim]:
-        """Pop messages when the block ends; if it raises, or the process dies, they stay.
+        """Pop messages when the block ends; if the block raises, or the process dies, they stay.
 
             with ring.claim(10) as claim:
                 for data in claim:
@@ -351,14 +351,14 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        limit : the most to take
+        limit : most messages to take
         timeout : seconds to wait for the first; None waits for ever, 0 does not wait
 
         Raises
         ------
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
-        ClaimOpen : every other use of this handle within the block raises this
+        ClaimOpen : raised by every other use of this handle within the block
         """
         return self._claim(self._limit(limit), timeout)
 
@@ -406,7 +406,7 @@ class TableRing(Closing):
         """Return all slots in order as a pyarrow Table, all read at one moment.
 
         Columns slot, message_id, time, message, reference_count. A free slot has no message_id
-        and no message; its time is that of the last message it held.
+        and no message; its time is the time of the last message that it held.
         """
         import pyarrow as pa
 
@@ -446,7 +446,7 @@ class TableRing(Closing):
         return f"<TableRing {self.name!r} in {inputs.shown(self.url)}, {self.slots} slots, {state}>"
 
     def _refuse_fork(self) -> None:
-        # This comes before the lock, which a thread of the parent may have held.
+        # Check for a fork before taking the lock, which a thread of the parent may have held.
         if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self.name!r} was opened by process {self._pid};"
@@ -507,7 +507,7 @@ class TableRing(Closing):
     ) -> Sequence[M]:
         """Return the messages that an attempt takes, or raise Empty; count them if `popped`.
 
-        `attempt` gets the connection and the seconds that are left.
+        `attempt` gets the backend and the seconds that are left.
         """
         deadline = Deadline(timeout)
         while not (found := self._try_pop(attempt, deadline.remaining, popped)):
@@ -540,8 +540,8 @@ class TableRing(Closing):
 
         def begin(backend: Backend, _timeout: float) -> list[Message]:
             nonlocal begun
-            # A signal's exception may come at any time from here on. Undoing takes the lock again;
-            # until then no other thread may begin a claim, which it would undo.
+            # A signal's exception may come at any time from here on. Undoing this claim takes the
+            # lock again. Until then no other thread may begin a claim: it would be undone instead.
             begun = self._claim_open = True
             found = backend.begin_claim(limit)
             self._claim_open = begun = bool(found)
@@ -564,7 +564,7 @@ class TableRing(Closing):
                 backend.end_claim(keep=bool(taken))
                 self._count(taken)
             finally:
-                # Not before: a push of another thread would be undone with the claim.
+                # Let other threads in only now: earlier pushes would be undone with the claim.
                 self._claim_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
@@ -590,7 +590,8 @@ class TableRing(Closing):
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
         if not self._head_start or not self._head_start <= numbers < self.layout.slots:
-            # After a whole lap of numbers pushes wait, however few messages the ring has.
+            # Compare numbers, not messages: after a whole lap of numbers pushes wait, however few
+            # messages the ring has.
             return numbers >= max(1, self._head_start)
         with self._use() as backend:
             return backend.waiting(peek) >= self._head_start
@@ -611,7 +612,7 @@ class TableRing(Closing):
         with self._use() as backend:
             longest = backend.listen(which)
         try:
-            # A push or pop before we listened has notified nobody.
+            # Check again after listen(): an earlier push or pop has sent no notification.
             while True:
                 with self._use():
                     told = backend.told()
@@ -621,7 +622,7 @@ class TableRing(Closing):
                 if not deadline.wait(sleep, backend.first_wait, longest):
                     return False
         finally:
-            # On a lost or closed connection there is nothing to end.
+            # Ignore errors: on a lost or closed connection no notifications have to be ended.
             with (
                 contextlib.suppress(ShmringError, exc.DBAPIError),
                 self._use(claiming=True),

@@ -1,5 +1,6 @@
--- The functions that are constants or an expression. `subscribed` and `holders` say for whom new
--- messages wait; subscribing makes them again. PostgreSQL writes them into the plans of a push.
+-- Functions that return a constant or an expression. `subscribed` and `holders` are the number and
+-- the bits of the subscribers for which new messages wait; subscribing makes both functions again.
+-- PostgreSQL writes their values into the plans of a push.
 
 CREATE OR REPLACE FUNCTION {ring}_subscribed() RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT ({subscribed})::smallint $$;
@@ -7,12 +8,13 @@ CREATE OR REPLACE FUNCTION {ring}_subscribed() RETURNS smallint LANGUAGE sql IMM
 CREATE OR REPLACE FUNCTION {ring}_holders() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT ({holders})::bigint $$;
 
--- The slot of a number.
+-- Return the slot of a number.
 CREATE OR REPLACE FUNCTION {ring}_slot(number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT {place} $$;
 
--- The slots of numbers: ranges, and their first numbers. Numbers in a row have slots in a row, up to
--- the end of the table, unless they are scattered.
+-- Return the slots of the numbers from `first` to before `after`, as ranges, each with its first
+-- number. Unless the ring is scattered, consecutive numbers have consecutive slots, up to the end
+-- of the table.
 CREATE OR REPLACE FUNCTION {ring}_ranges(first bigint, after bigint)
 RETURNS TABLE (number bigint, low bigint, high bigint) LANGUAGE sql IMMUTABLE AS $$
     SELECT k, {ring}_slot(k), {ring}_slot(k) FROM generate_series(first, after - 1) k
@@ -24,8 +26,9 @@ RETURNS TABLE (number bigint, low bigint, high bigint) LANGUAGE sql IMMUTABLE AS
     SELECT first - first % {slots} + {slots}, 0, first % {slots} + after - first - 1 - {slots}
     WHERE {stride} = 1 AND first % {slots} + after - first > {slots} $$;
 
--- A subscriber's next number. While it may have claims, its sequence is ahead of all pushes by {CLAIMED}:
--- so the comparison that tells a pop of messages also tells it of claims.
+-- Return a subscriber's next number. While the subscriber may have claims, its sequence is higher
+-- by {CLAIMED}, and so ahead of all pushes: the comparison that tells a pop whether there are
+-- messages then fails, and the pop looks for claims.
 CREATE OR REPLACE FUNCTION {ring}_next(pops regclass) RETURNS bigint LANGUAGE sql AS $$
     SELECT pg_sequence_last_value(pops) & ~{CLAIMED} $$;
 

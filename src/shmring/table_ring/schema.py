@@ -31,15 +31,17 @@ from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
 LAYOUT = 3
 MESSAGE_BYTES = 300
-# place() multiplies two numbers below `slots`: their product must stay below 2**63.
+# Most slots of a ring: place() multiplies two numbers below `slots`, whose product must stay below
+# 2**63.
 MAX_SLOTS = 2**31 - 1
-# reference_count is a smallint; the ring in memory has the same limit.
+# Most subscribers: `holders` has a bit for each, and reference_count, a smallint, counts them. The
+# ring in memory has the same limit of branches.
 MAX_SUBSCRIBERS = 64
-# The last decimal digit of the number selects one of so many distant ranges.
+# Distant ranges of a scattered ring: the last decimal digit of a number selects its range.
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-# A ring of such a name would have a table, or a sequence, of the ring whose name lacks the suffix.
+# Suffixes refused in a ring's name: "orders_push" would be a sequence of the ring "orders".
 _SUFFIX = re.compile(r"_(ring|subscribers|claims|push|pop_\d+)$")
 
 
@@ -104,7 +106,7 @@ class Layout:
 
     def place_sql(self, number: str) -> str:
         """Return the SQL that computes :meth:`place` of a number given as SQL."""
-        # Without scattering there is nothing to multiply; each step costs the database a little.
+        # Leave out a multiplication by 1: each step costs the database a little.
         scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
         return f"({number} % {self.slots}{scatter})"
 
@@ -131,11 +133,12 @@ class Tables:
         def position() -> list[sa.Column[int]]:
             return [sa.Column("position", sa.BigInteger, nullable=False)] if cursor_rows else []
 
-        # INTEGER PRIMARY KEY is SQLite's own row key; BIGINT would get an index beside it.
+        # In SQLite an INTEGER PRIMARY KEY is the row key; a BIGINT would get an index of its own.
         key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-        # Half of each page stays free for the next version of its rows: PostgreSQL then updates
+        # Half of each page stays free for the next versions of its rows: PostgreSQL then updates
         # within the page, touches no index, and clears the old versions without a vacuum. The
-        # message is last: a pop changes what is before it, and the log skips an equal tail.
+        # message is the last column: a pop changes only columns before it, and PostgreSQL's log
+        # leaves out an equal tail.
         self.slots = sa.Table(
             name,
             self.metadata,
@@ -145,7 +148,7 @@ class Tables:
             sa.Column("reference_count", sa.SmallInteger, nullable=False),
             sa.Column("holders", sa.BigInteger, nullable=False),
             sa.Column("message", sa.LargeBinary, nullable=False),
-            # No CHECK: PostgreSQL would evaluate it at every UPDATE, which costs as much again.
+            # No CHECK: PostgreSQL would evaluate it at every UPDATE, which would double the cost.
             prefixes=["UNLOGGED"] if unlogged else [],
             postgresql_with={"fillfactor": 45},
         )
@@ -206,7 +209,7 @@ class Tables:
         ------
         NotARing : such a table is there; nothing was read or changed in it
         """
-        # The database's catalog says it: a statement on the tables would wait for their locks.
+        # Read the database's catalog: a statement on the tables would wait for their locks.
         inspector = sa.inspect(connection)
         for table in (self.slots, self.ring, self.subscribers):
             with contextlib.suppress(exc.NoSuchTableError):
@@ -214,7 +217,7 @@ class Tables:
                 self._check_columns(table, [column["name"] for column in columns])
 
     def _check_columns(self, table: sa.Table, found: Iterable[str]) -> None:
-        # Rings of other versions have these columns, too.
+        # Columns that rings of all versions have.
         own = {
             self.slots: ("slot", "message_id", "reference_count", "message"),
             self.ring: ("id", "layout", "slots", "stride"),
@@ -228,14 +231,14 @@ class Tables:
             )
 
     def exist(self, connection: sa.Connection) -> bool:
-        """Whether the ring exists; its one-row table is created with the others or not at all."""
+        """Return whether the ring exists: its one-row table is created with the other tables."""
         return sa.inspect(connection).has_table(self.ring.name)
 
     def read(self, connection: sa.Connection) -> Layout:
         """Return how the ring was made, or raise if no ring can have been made so."""
         query = sa.select(sa.text("*")).select_from(self.ring).limit(0)
         self._check_columns(self.ring, connection.execute(query).keys())
-        # The layout decides which other columns there are.
+        # Read the layout's version first: it decides which other columns there are.
         version = connection.execute(sa.select(self.ring.c.layout)).scalar_one_or_none()
         if version is None:
             raise Damaged(f"table {self.ring.name} lost its row; TableRing.drop, create again")
@@ -246,7 +249,8 @@ class Tables:
                 " TableRing.drop and create it again"
             )
         row = connection.execute(sa.select(self.ring.c.slots, self.ring.c.stride)).one()
-        # Both go into every statement: trust nothing that place() could not have been made with.
+        # Check `slots` and `stride`, which go into every statement: another program may have
+        # changed them.
         if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
             raise Damaged(
                 f"table {self.ring.name} says slots {row.slots}, stride {row.stride}: no ring has"
@@ -282,7 +286,7 @@ class Tables:
         return connection.execute(query.with_for_update()).scalar_one_or_none()
 
     def remove(self, connection: sa.Connection, name: str, holder: int) -> None:
-        """Remove a subscriber and its references to messages, in such a transaction."""
+        """Remove a subscriber and its references, in a transaction that blocks pushes."""
         if len(self.bits(connection)) == 1:
             raise ValueError(
                 f"{name!r} is the last subscriber of table ring {self.slots.name!r}; drop the"

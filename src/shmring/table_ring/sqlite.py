@@ -45,7 +45,7 @@ class SqliteBackend(Backend):
     )
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        # TableRing lets one thread in at a time, but not always the same one.
+        # Allow several threads: TableRing lets one in at a time, but not always the same thread.
         engine = sa.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
@@ -63,7 +63,7 @@ class SqliteBackend(Backend):
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
-                # If two connections set it at a time, SQLite refuses one without a wait.
+                # If two connections set WAL at the same time, SQLite refuses one without waiting.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not deadline.wait(
                     self.sleep, self.first_wait, 0.02
                 ):
@@ -74,7 +74,7 @@ class SqliteBackend(Backend):
         self._opened = self._file()
 
     def _file(self) -> tuple[int, int] | None:
-        """Which file has the name now."""
+        """Return device and inode of the database's file; None if the file is missing."""
         try:
             found = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +82,8 @@ class SqliteBackend(Backend):
         return found.st_dev, found.st_ino
 
     def _refuse_other_file(self) -> None:
-        # SQLite goes on in a file that has no name any more, and nobody ever reads what is there.
+        # Refuse to go on in a file that has lost its name: SQLite would, and nobody would ever read
+        # the messages.
         if self._file() != self._opened:
             raise RingNotFound(
                 f"table ring {self.tables.name!r}: {self._path} was removed, renamed or replaced"
@@ -92,7 +93,7 @@ class SqliteBackend(Backend):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        # Quoted: a ring may be called "order".
+        # Quote the names: a ring may be called "order".
         tables = self.tables.slots, self.tables.ring, self.tables.subscribers
         slots, ring, users = (f'"{table.name}"' for table in tables)
         ours = f"r.slots = {layout.slots} AND r.stride = {layout.stride}"
@@ -109,7 +110,7 @@ class SqliteBackend(Backend):
             " WHERE u.name = ? AND u.holder = ?"
         )
         self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
-        # CROSS JOIN is SQLite's way to say: in this order.
+        # CROSS JOIN makes SQLite join in the order written.
         self._messages = (
             "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
             f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
@@ -148,7 +149,7 @@ class SqliteBackend(Backend):
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        # SQLite would create the file; `file:` URIs have SQLite's own mode=.
+        # Check for the file, which SQLite would create; a `file:` URI has SQLite's own mode=.
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
@@ -190,7 +191,7 @@ class SqliteBackend(Backend):
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
         guards = [(self._mask, self._layout.place(n), n) for n in range(first, after)]
-        if len(guards) == 1:  # a look-up by the key costs less than the query for several
+        if len(guards) == 1:  # looking up one key costs less than the query for several
             found = database.execute(self._message, guards[0][1:2]).fetchall()
         else:
             found = database.execute(self._messages, (first, after - 1)).fetchall()
@@ -253,7 +254,7 @@ class SqliteBackend(Backend):
 
     @contextlib.contextmanager
     def _wrapped(self) -> Generator[None]:
-        """Turn errors of the driver into those that SQLAlchemy would raise."""
+        """Turn errors of the driver into the errors that SQLAlchemy would raise."""
         try:
             yield
         except sqlite3.Error as error:
@@ -283,7 +284,7 @@ class SqliteBackend(Backend):
             self._enter()
 
     def _enter(self) -> None:
-        """Begin a transaction of the only writer, in the file that has the name still."""
+        """Begin a write transaction; raise if the open file has lost its name."""
         self._driver.execute("BEGIN IMMEDIATE")
         self._refuse_other_file()
 
@@ -293,8 +294,9 @@ class SqliteBackend(Backend):
 
 
 def _stay_connected(context: sa.ExceptionContext) -> None:
-    # After an interrupt SQLAlchemy drops a connection, on which a server's answer may be under way.
-    # SQLite has no server, and pushes and pops use the driver's connection directly.
+    # Keep the connection after an interrupt. SQLAlchemy would drop it, because a server's answer
+    # may be under way; SQLite has no server, and pushes and pops use the driver's connection
+    # directly.
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
 
