@@ -85,7 +85,7 @@ bool parse_kind(PyObject *number, uint8_t *kind)
 
 	if (value == -1 && PyErr_Occurred())
 		return false;
-	if (value < 0 || value > UINT8_MAX) { /* which of them, the core knows */
+	if (value < 0 || value > UINT8_MAX) { /* the core refuses the others */
 		PyErr_Format(PyExc_ValueError, "kind must be 0, or %d to 255, not %ld", SHMRING_KIND_USER, value);
 		return false;
 	}
@@ -106,7 +106,7 @@ bool parse_align(PyObject *number, int64_t *align)
 	return false;
 }
 
-/* Into a bool; also for PyArg_ParseTuple(), whose own "p" fills an int. */
+/* Stores the truth of `value` in a bool. It serves PyArg_ParseTuple(), too, whose own "p" fills an int. */
 int parse_flag(PyObject *value, void *flag)
 {
 	int truth = PyObject_IsTrue(value);

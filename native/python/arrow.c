@@ -142,7 +142,7 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- map_batch(): arrays over the slots, or over a copy of them ---------------------------- */
 
-#define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
+#define BODY_ALIGNMENT 64 /* alignment of a copy, recommended by Arrow */
 
 struct mapping {
 	struct handle *lease; /* pinned for as long as the mapping is made */

@@ -3,7 +3,7 @@
 
 #include "device.h"
 
-/* As dlpack.h has it. */
+/* Constants of dlpack.h */
 enum { DEVICE_CPU = 1, READ_ONLY = 1, CODE_UINT = 1, DIMENSIONS = 2 };
 
 struct tensor {
@@ -29,20 +29,21 @@ struct export {
 	int64_t sizes[2 * DIMENSIONS];
 };
 
-/* torch and cupy refuse the device of pinned memory, and find out themselves that it is. */
+/* Returns the CPU also for pinned memory: torch and cupy refuse kDLCUDAHost, and find out themselves that memory
+ * is pinned. */
 PyObject *lease_dlpack_device(PyObject *Py_UNUSED(op), PyObject *Py_UNUSED(ignored))
 {
 	return Py_BuildValue("(ii)", DEVICE_CPU, 0);
 }
 
-/* In any thread. */
+/* Drops a tensor; any thread may call this. */
 static void drop_tensor(struct tensor *tensor)
 {
 	let_lease_go(tensor->context);
 	free(tensor);
 }
 
-/* Whoever took the tensor has renamed the capsule. */
+/* Drops the tensor of a capsule that nobody consumed; a consumer renames the capsule. */
 static void drop_capsule(PyObject *capsule)
 {
 	struct tensor *tensor;

@@ -1,4 +1,4 @@
-/* What leases and batches offer to GPUs. */
+/* Methods of leases and batches for GPUs. */
 #ifndef SHMRING_BINDING_DEVICE_H
 #define SHMRING_BINDING_DEVICE_H
 
@@ -8,7 +8,7 @@ PyObject *lease_dlpack_device(PyObject *self, PyObject *ignored);
 PyObject *lease_dlpack(PyObject *self, PyObject *args, PyObject *keywords);
 PyObject *lease_to_device(PyObject *self, PyObject *args, PyObject *keywords);
 
-/* Lines of both tables of methods. */
+/* Entries in the method tables of Lease and of Batch. */
 #define DEVICE_METHODS                                                                                            \
 	{"to_device", FASTCALL(lease_to_device), METH_VARARGS | METH_KEYWORDS,                                    \
 	 "to_device($self, stream=None)\n--\n\n"                                                                  \

@@ -246,7 +246,7 @@ int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int
 	return status;
 }
 
-/* What to do after a wait of the core has answered `status`. If the handle was closed meanwhile, the caller
+/* Decides how to go on after a wait of the core returned `status`. If the handle was closed meanwhile, the caller
  * raises the error: closing may have written over the core's text. */
 enum retry handle_waited(struct handle *handle, int status)
 {
@@ -262,8 +262,8 @@ enum retry handle_waited(struct handle *handle, int status)
 	return status == SHMRING_TIMEOUT ? RETRY_OVER : RETRY_AGAIN;
 }
 
-/* The winner of a race has done its work, so that the next try is likely to
- * succeed; now and then others get the GIL. */
+/* Decides how to go on after a lost race. The winner has done its work, so the next try is likely to
+ * succeed; after every CONTENDED_SPIN tries other threads get the GIL. */
 static enum retry contended(struct handle *handle, struct wait_state *waiting)
 {
 	int64_t now;
@@ -281,7 +281,7 @@ static enum retry contended(struct handle *handle, struct wait_state *waiting)
 	return PyErr_CheckSignals() ? RETRY_RAISED : RETRY_AGAIN;
 }
 
-/* What to do after the core has refused something with `status`. The handle may
+/* Decides how to go on after a call of the core returned the error or refusal `status`. The handle may
  * have been closed when this returns. */
 enum retry handle_retry(struct handle *handle, int status, struct wait_state *waiting, wait_function *wait,
 			uint64_t wanted)

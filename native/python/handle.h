@@ -1,8 +1,8 @@
-/* Rings, producers, consumers and leases; what each file offers to the others.
+/* Rings, producers, consumers and leases; and each file's functions for the others.
  *
  * Lifetimes. A handle stands on another: lease -> consumer -> ring, producer ->
- * ring. It references the one below, so there are no cycles and nothing needs the
- * collector, and pins it until it has finished itself. A handle that the user
+ * ring. A handle references the one below, so there are no cycles and nothing needs the
+ * collector, and pins the one below until it has finished itself. A handle that the user
  * closes is closed for the user at once; the core's handle stays until the last
  * pin is gone (a thread in a wait, a living lease, an exported buffer). A ring
  * closes its producers and consumers; a lease outlives the closing of its consumer.
@@ -13,7 +13,7 @@
  *   - the _wait functions, which touch no state of the handle;
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);
- *   - what the core locks itself: attach, join, close, recover and the like.
+ *   - calls that the core locks itself: attach, join, close, recover and the like.
  * A thread pins what it uses before it gives up the GIL, and asks again whether
  * the handle is closed when the GIL is back. Every call of Python that may run
  * code or raise an exception may give the GIL up.
@@ -33,21 +33,21 @@
 
 struct handle {
 	PyObject ob_base;
-	struct handle *below; /* what it stands on; NULL: it is a ring */
-	struct handle *above; /* the first of those that close with it */
-	struct handle *next; /* of those that close with the same handle */
-	struct handle **link; /* what points here: `above` or a `next`; NULL: in no such list */
+	struct handle *below; /* handle on which this one stands; NULL for a ring */
+	struct handle *above; /* list of the handles that close with this one */
+	struct handle *next; /* next handle in the same list `above` */
+	struct handle **link; /* pointer to this handle: an `above` or a `next`; NULL: in no list */
 	int (*finish)(struct handle *); /* closes the core's handle; a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
-	size_t awaited; /* pins of threads that wait for this one among others */
-	pid_t awaited_in; /* the process of the last of them: a child has no such thread */
+	size_t awaited; /* pins of threads that wait for this handle among others */
+	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
 	bool closed;
-	/* Of tasks of an event loop, see wait.c. */
-	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
-	uint8_t skips; /* so many waits without such a try */
-	uint16_t streak; /* calls in a row that had not to wait */
-	bool visited; /* the ring is closing it, and frees it if it is `collected` meanwhile */
+	/* The next three fields are for tasks of an event loop, see wait.c. */
+	uint8_t misses; /* tries in a row to await this handle by polling, all in vain */
+	uint8_t skips; /* waits since then that did not try to poll */
+	uint16_t streak; /* calls in a row that did not have to wait */
+	bool visited; /* the ring is closing this handle, and frees it if it is `collected` meanwhile */
 	bool collected;
 };
 
@@ -55,15 +55,15 @@ struct ring {
 	struct handle handle;
 	struct state *state;
 	shmring *core;
-	PyObject *label; /* how messages call this ring */
-	/* Of a GPU's runtime, which has pinned the memory; `unregister` is NULL: it has not. */
+	PyObject *label; /* name of the ring in error messages */
+	/* Functions of the GPU's runtime that has pinned the memory; `unregister` is NULL if none has. */
 	int (*unregister)(void *);
 	int (*last_error)(void);
-	int pinned_as; /* a DLPack device */
-	pid_t pinned_in; /* a child has the mapping, and not the pinning */
+	int pinned_as; /* DLPack device type of the pinned memory */
+	pid_t pinned_in; /* process that pinned it: a forked child has the mapping, but not the pinning */
 };
 
-/* A line of each of their tables of members. */
+/* The entry for `closed` in the member tables of all handles. */
 #define MEMBER_CLOSED {"closed", T_BOOL, offsetof(struct handle, closed), READONLY, "whether close() was called"}
 
 /* A loop over a consumer or a batch. */
@@ -162,7 +162,7 @@ static inline PyObject *raise_status(struct ring *ring, int status)
 	return raise_error(ring->state, status);
 }
 
-/* None, or NULL with an exception. */
+/* Returns None, or NULL with an exception if `status` is an error. */
 static inline PyObject *result_of(struct ring *ring, int status)
 {
 	return status ? raise_status(ring, status) : Py_NewRef(Py_None);
@@ -193,7 +193,7 @@ enum when_full {
 struct producer {
 	struct handle handle;
 	shmring_producer *core;
-	int64_t timeout; /* of calls that name none: FOREVER or 0 */
+	int64_t timeout; /* for calls without a timeout: FOREVER or 0 */
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool drop; /* full: count the message and return -1 */
 	bool claimed; /* a Claim is open */
@@ -206,14 +206,15 @@ static inline bool producer_usable(struct producer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "producer");
 }
 
-/* A forked child has no such thread: there the core reports the error. */
+/* Returns true while a thread copies without the GIL. A forked child has no such thread: there the core reports
+ * the error. */
 static inline bool producer_busy(const struct producer *self)
 {
 	return self->busy && self->busy == getpid();
 }
 
-/* Where a message begins in its slot; the byte `align` of the message lies on a
- * 64-byte boundary then; -1: no byte has to. */
+/* Returns the place in its slot at which a message has to begin so that its byte `align` lies on a
+ * 64-byte boundary; 0 if `align` is -1. */
 static inline uint8_t shift_for(const void *slot, int64_t align)
 {
 	return align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
@@ -226,15 +227,16 @@ PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_
 
 /* push.c */
 enum {
-	STATUS_BUSY = 1, /* beside the core's: another thread copies without the GIL */
+	STATUS_BUSY = 1, /* besides the core's statuses: another thread copies without the GIL */
 };
 
 struct pushing {
 	const void *data;
-	size_t length; /* of the message; up to UINT32_MAX where it is filled; of all slots of rows */
-	int64_t align; /* -1: none */
+	size_t
+	    length; /* bytes of the message, UINT32_MAX at most if `fill` writes it; bytes of all slots of rows */
+	int64_t align; /* byte of the message that lies on a 64-byte boundary; -1: none */
 	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
-	const struct rows *rows; /* a message each, instead of `data`; NULL: one message */
+	const struct rows *rows; /* rows to push instead of `data`, each a message; NULL: one message */
 	uint8_t kind;
 	bool durable;
 };
@@ -278,16 +280,16 @@ struct consumer {
 	struct handle handle;
 	shmring_consumer *core;
 	PyObject *branch;
-	PyObject *dead_letters; /* a producer, of the core's handle alone; NULL: none */
+	PyObject *dead_letters; /* producer that only the core's consumer uses; NULL: none */
 	uint32_t branch_id;
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool exclusive;
-	bool end_markers; /* are delivered as messages */
-	bool abandoned; /* the branch delivers its leases again */
-	bool kept; /* it holds messages that it could not hand back: closing does it */
-	uint64_t max_slots; /* of a batch; 0: no bound */
-	uint64_t ends; /* ends of the stream that the core has told this consumer of */
-	bool calls; /* waits for several, to look at `ends` */
+	bool end_markers; /* end markers are delivered as messages */
+	bool abandoned; /* the branch delivers this consumer's leases again */
+	bool kept; /* messages that could not be handed back are held: closing hands them back */
+	uint64_t max_slots; /* most slots of a batch; 0: no bound */
+	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
+	bool calls; /* waits for several handles return, to look at `ends` */
 	struct taken *taken; /* messages of next() that have had no done() */
 	size_t taken_count;
 	size_t taken_room;
@@ -298,11 +300,10 @@ struct lease {
 	struct handle handle;
 	struct shmring_lease range;
 	struct shmring_message *messages; /* a batch reads them when first asked */
-	struct shmring_message message; /* a lease's only one */
-	bool nacked; /* not released, but handed back */
-	struct shmring_copy
-	    copy; /* of the message, which the ring does not hold any more; `at` is NULL: there is none */
-	struct view *views; /* of messages of a batch */
+	struct shmring_message message; /* the message of a Lease */
+	bool nacked; /* closing hands the messages back instead of releasing them */
+	struct shmring_copy copy; /* copy of the message after its slots were released; `at` is NULL: none */
+	struct view *views; /* views of a batch's messages */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
 };

@@ -134,9 +134,9 @@ struct source {
 
 struct packing {
 	PyObject *objects; /* a tuple of bytes */
-	struct source *items; /* in these */
+	struct source *items; /* bytes of each object */
 	uint64_t count;
-	uint64_t nbytes; /* of all */
+	uint64_t nbytes; /* bytes of all items */
 };
 
 static bool is_too_long(struct state *state, uint64_t index, Py_ssize_t length)

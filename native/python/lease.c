@@ -59,7 +59,8 @@ PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct 
 	return (PyObject *)self;
 }
 
-/* What a loop over the batch has lent is taken back; what the user made of it, or asked for, holds the slots. */
+/* Takes back the memoryviews that a loop over the batch has lent, and closes the lease. Objects that the user made
+ * of them, and views that the user asked for, still hold the slots. */
 static int close_released(struct lease *self)
 {
 	if (self->handle.closed)

@@ -159,7 +159,7 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 	return PyLong_FromUnsignedLongLong(shmring_slots_for(nbytes, align));
 }
 
-/* What each does stands at its function, or in shmring.h; _shmring.pyi has the types. */
+/* Functions of the module, described where they are defined, or in shmring.h; _shmring.pyi has their types. */
 static PyMethodDef functions[] = {
     {"path_of", path_of, METH_VARARGS, NULL},
     {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, NULL},

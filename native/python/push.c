@@ -30,7 +30,7 @@ static int wait_space(struct handle *handle, uint64_t slots, int64_t deadline)
 	return shmring_wait_space(self->core, slots, deadline, self->wait);
 }
 
-/* What to do after a call on the core's producer has answered `status`. */
+/* Decides how to go on after a producer call of the core returned `status`: retry, give up, or raise. */
 enum retry producer_retry(struct producer *self, int status, uint64_t slots, struct wait_state *waiting)
 {
 	enum retry retry;
@@ -67,7 +67,7 @@ PyObject *raise_full(struct producer *self, const struct wait_state *waiting)
 	return NULL;
 }
 
-/* The ring was full until the end, and `messages` were not published. */
+/* Ends a push that found the ring full until its deadline: counts `messages` as dropped, or raises Full. */
 static PyObject *producer_full(struct producer *self, uint64_t messages, const struct wait_state *waiting)
 {
 	if (!self->drop)
@@ -85,7 +85,7 @@ struct rows {
 	uint64_t count;
 	uint32_t length;
 	uint32_t *lengths; /* NULL: every row has `length` bytes */
-	/* these keep the rows alive */
+	/* `buffer` and `copy` keep the rows alive */
 	Py_buffer buffer;
 	void *copy;
 };

@@ -6,7 +6,8 @@
 
 /* --- lifetime -------------------------------------------------------------- */
 
-/* What the runtime says of it. Its error would be what the next call of anybody else is told. */
+/* Ends the pinning of the memory by a GPU's runtime, and returns the runtime's error, or 0. Reading
+ * last_error() clears the error, which the runtime would otherwise report to the next caller in this process. */
 static int unpin(struct ring *ring)
 {
 	int (*unregister)(void *) = ring_is_pinned(ring) ? ring->unregister : NULL;
@@ -300,13 +301,13 @@ static PyObject *branch_dict(const struct shmring_branch_info *info)
 			     info->orphans);
 }
 
-/* For the bytes of a message. */
+/* Memory for the bytes of one message. */
 struct room {
 	char *bytes;
 	Py_ssize_t nbytes;
 };
 
-/* What there is of number `index`; NULL without an exception: nothing. */
+/* Returns a description of item number `index`; NULL without an exception if there is none. */
 typedef PyObject *item_function(struct ring *ring, uint64_t index, const struct room *room);
 
 static PyObject *list_of(struct ring *ring, uint64_t first, uint64_t end, item_function *item_at,

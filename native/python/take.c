@@ -35,7 +35,7 @@ static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64
 	return shmring_wait_message(self->core, deadline, self->wait);
 }
 
-/* What to do after shmring_take() has answered `status`. */
+/* Decides how to go on after shmring_take() returned `status`: retry, give up, or raise. */
 static enum retry consumer_retry(struct consumer *self, int status, struct wait_state *waiting)
 {
 	enum retry retry;
@@ -45,7 +45,7 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
-	if (retry == RETRY_RAISED && !self->handle.closed) /* by a signal's handler, after a wake-up perhaps */
+	if (retry == RETRY_RAISED && !self->handle.closed) /* a signal's handler raised, perhaps after a wake-up */
 		shmring_consumer_decline(self->core);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
@@ -165,7 +165,7 @@ __attribute__((noinline)) static PyObject *copy_large(const struct shmring_messa
 	Py_END_ALLOW_THREADS return bytes;
 }
 
-/* What was taken, as bytes; it is released. */
+/* Returns a taken message as bytes, and releases it. */
 static inline PyObject *copy_out(struct consumer *self, const struct shmring_lease *lease,
 				 const struct shmring_message *message)
 {

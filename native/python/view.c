@@ -9,10 +9,10 @@ struct view {
 	void *data;
 	Py_ssize_t nbytes;
 	bool readonly;
-	PyObject *lent; /* a weak reference to the memoryview, which is taken back; or NULL */
-	struct view *next; /* of the same lease */
-	struct view **link; /* what points here */
-	bool listed; /* with those of a lease */
+	PyObject *lent; /* weak reference to the memoryview if the lease takes it back; else NULL */
+	struct view *next; /* next view of the same lease */
+	struct view **link; /* pointer to this view: the list's head, or a `next` */
+	bool listed; /* in the list of a lease's views */
 };
 
 static void enlist(struct view *view, struct view **list)
@@ -31,9 +31,9 @@ static void unlist(struct view *view)
 		view->next->link = view->link;
 }
 
-/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
- * which is the owner or a handle below it, stays pinned. One over a leased message is in `list`, and
- * views_take_back() releases it if it is `lent`. */
+/* Returns a memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and
+ * `pinned`, which is the owner or a handle below it, stays pinned. A view of a leased message is in `list`, and
+ * views_take_back() releases the view if it is `lent`. */
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly, struct view **list, bool lent)
 {
@@ -72,7 +72,7 @@ static void take_back(const struct view *view)
 	Py_XDECREF(memory);
 }
 
-/* What stays is in the list afterwards. */
+/* Releases the lent memoryviews in `list`. Views that are not lent, or are in use, stay in the list. */
 void views_take_back(struct view **list)
 {
 	struct view *todo = *list, *view;

@@ -52,12 +52,12 @@ PyType_Spec bell_spec = {
 
 /* --- the wait --------------------------------------------------------------------------- */
 
-/* Handles that are pinned, and what the core is told of them. */
+/* The pinned handles of a wait, and an entry for the core for each of them. */
 struct list {
 	PyObject **handles;
 	struct shmring_wait *waits;
 	uint32_t count;
-	bool ended; /* of one of them, before the wait */
+	bool ended; /* a consumer was told of an end before the wait */
 };
 
 static bool is_consumer(const struct state *state, PyObject *op)
@@ -65,7 +65,7 @@ static bool is_consumer(const struct state *state, PyObject *op)
 	return PyObject_TypeCheck(op, state->consumer);
 }
 
-/* Whether it could be pinned: false, without an exception, if it is closed. */
+/* Pins a handle. Returns false, without an exception, if the handle is closed. */
 static bool pin(struct handle *handle)
 {
 	if (handle->closed)
@@ -149,7 +149,8 @@ static bool add_all(struct list *list, const struct state *state, PyObject *pair
 	return true;
 }
 
-/* Those that the core calls ready, and those that were closed or told of an end meanwhile. */
+/* Appends to `ready` the handles that the core calls ready, and handles that were closed or told of an end during
+ * the wait. */
 static bool collect(const struct list *list, int status, PyObject *ready)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
@@ -162,7 +163,7 @@ static bool collect(const struct list *list, int status, PyObject *ready)
 	return true;
 }
 
-/* False with an exception. */
+/* Waits until a handle is ready or the deadline. Returns false with an exception. */
 static bool wait_in_slices(struct list *list, struct state *state, struct bell *bell, uint32_t rung,
 			   int64_t deadline, uint8_t strategy, PyObject *ready)
 {
@@ -238,15 +239,15 @@ static struct handle *handle_of(PyObject *module, PyObject *op)
 	return NULL;
 }
 
-/* decline(consumer or producer): of a wake-up nothing has come. */
+/* decline(consumer or producer): says that the caller takes nothing after a wake-up. */
 PyObject *decline(PyObject *module, PyObject *op)
 {
 	if (is_consumer(PyModule_GetState(module), op) && !((struct consumer *)op)->handle.closed)
-		shmring_consumer_decline(((struct consumer *)op)->core); /* who closes it has passed it on */
+		shmring_consumer_decline(((struct consumer *)op)->core); /* closing passes the wake-up on, too */
 	Py_RETURN_NONE;
 }
 
-/* give_up(consumer or producer, timeout): Empty or Full. */
+/* give_up(consumer or producer, timeout): raises Empty or Full. */
 PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct handle *handle = nargs == 2 ? handle_of(module, args[0]) : NULL;

@@ -231,19 +231,19 @@ static int describe(const shmring *ring, uint64_t *at, uint64_t end, struct desc
 	return status;
 }
 
-/* As Lease.java and Drain.java read it; nobody else has it meanwhile. */
+/* Result of a take in memory that Lease.java and Drain.java read; one thread uses it at a time. */
 struct taken {
 	uint64_t first;
 	uint64_t end;
 	uint64_t messages;
 	uint64_t redelivered;
-	uint64_t read; /* behind what is described, and what was aborted beside it */
+	uint64_t read; /* sequence behind the described messages and aborted runs next to them */
 	struct described described[];
 };
 
-/* Takes messages and describes the first ones, `room` at most; returns how many it has described, or an answer.
- * That is none if the first one is damaged: a read of it says so, and `read` is behind it, as with
- * shmring_take_one(), or the end if even its length cannot be trusted. */
+/* Takes messages and describes the first ones, `room` at most. Returns the number of described messages, or a
+ * status. It describes none if the first one is damaged: reading that message returns the error, and `read` is
+ * behind it, or the end of the lease if even its length cannot be trusted. */
 NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_slots, jlong words, jint room)
 {
 	const shmring *ring = from_handle(handle);
@@ -258,7 +258,7 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	*taken = (struct taken){
 	    .first = lease.first, .end = lease.end, .messages = lease.messages, .redelivered = lease.redelivered};
 	at = taken->read = lease.first;
-	if ((uint32_t)room > lease.messages) /* entries that are damaged meanwhile make it no more */
+	if ((uint32_t)room > lease.messages) /* an entry that is damaged now must not add messages */
 		room = (jint)lease.messages;
 	while (count < room && (status = describe(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
 		taken->read = at;
@@ -268,7 +268,8 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 		taken->read = lease.end;
 	else if (count == 0)
 		taken->read = at > lease.first ? at : lease.end;
-	if (count == 0 && status == SHMRING_UNAVAILABLE) { /* what the take found is aborted now */
+	if (count == 0 &&
+	    status == SHMRING_UNAVAILABLE) { /* all messages of the lease read as aborted now: damage */
 		(void)shmring_release(from_handle(consumer), lease.first, lease.end);
 		return status;
 	}

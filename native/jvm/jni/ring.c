@@ -268,7 +268,7 @@ NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 	return text_bytes(env, seat.name);
 }
 
-/* Of the slot that a sequence has: its number, how many branches still have to release its message, and whether
+/* Describes the slot of a sequence: its number, how many branches still have to release its message, and whether
  * a message begins at this very sequence. */
 NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
