@@ -1,9 +1,9 @@
-"""Answers: what a worker makes of requests, and publishes as their clients have room for it.
+"""Makes the answers to requests, and publishes them as their clients have room.
 
-The worker's common case, one batch for one batch, is worker.py's own. Here is what takes more:
-an answer in several pieces, slices, UDFs, groups. It is a generator of messages, which goes on as
-there is room for them in the client's ring; the worker goes on with the other clients meanwhile.
-Between its steps it says that it lives, and asks whether somebody waits still.
+The worker's common case, one batch for one batch, is in worker.py. Here are the other answers: in
+several pieces, for slices, for UDFs, for groups. Each is a generator of messages, which goes on
+when the client's ring has room; the worker goes on with other clients meanwhile. Between its steps
+an answer tells clients that the worker lives, and checks that a client still waits.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from shmring.sidecars.wire import (
     Head,
 )
 
-# Seconds after which a client is to see that something happens: answers that have waited for others
-# for so long wait no longer.
+# Seconds after which a client must see that the worker lives; also the longest that answers wait to
+# be joined with others.
 INTERVAL = 0.1
 LOOK = 0.2  # seconds between looks at the parent and at clients that may be gone
 
 _TRACEBACK_BYTES = 32_768
 
 Item = TypeVar("Item")
-# Publishes one message, or raises Full at once.
+# A function that publishes one message, or raises Full at once.
 Push = Callable[[], int]
 
 
 class Client:
     """A reply ring, and the requests whose answers do not fit into it yet.
 
-    A client bounds these by its requests in flight.
+    The client's limit of requests in flight bounds their number.
     """
 
     def __init__(self, name: str, behind: set[Client]) -> None:
@@ -90,7 +90,7 @@ class Client:
         return encoder
 
     def push_within(self, most: int, answer: pa.RecordBatch, head: bytes) -> bool:
-        """Publish an answer that has at most so many bytes and finds room; whether it does."""
+        """Publish an answer if it has at most `most` bytes and finds room; return if it did."""
         most = min(most, self.most)
         push = self.encoder_for(answer).push_within
         try:
@@ -133,23 +133,24 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """What a client asks; it holds its place in the ring until it is answered."""
+    """A client's request; it holds its place in the ring until it is answered."""
 
     lease: shmring.Lease
     head: Head
     client: Client
-    # That it had; 0: it is not known yet, or of no interest.
+    # Number of batches in this request; 0 if not counted.
     batches: int = field(default=0, init=False)
-    # Pieces before the answer that have nothing to say but that the worker lives.
+    # Number of empty pieces sent before the answer, as signs of life.
     signs: int = field(default=0, init=False)
-    # Of the reply ring, for a row of the answer that its one does not take.
+    # Slots that a reply ring would need for the answer's largest row, if the client's ring is too
+    # small; else 0.
     slots: int = field(default=0, init=False)
-    answering: bool = field(default=False, init=False)  # the pieces that come now are its own
-    _pushes: Generator[Push] = field(init=False)  # the answer, made as room for it comes
+    answering: bool = field(default=False, init=False)  # True once pieces of the answer are made
+    _pushes: Generator[Push] = field(init=False)  # messages of the answer, made as there is room
     _next: Push | None = field(default=None, init=False)
 
     def answer(self, pushes: Generator[Push]) -> None:
-        """Publish these as there is room for them."""
+        """Publish messages as there is room for them."""
         self._pushes = pushes
         self.client.add(self)
 
@@ -169,7 +170,7 @@ class Request:
             except ShmringError as error:
                 try:
                     self._next = self._pushes.throw(error)
-                except ShmringError:  # not even that can be told
+                except ShmringError:  # the client cannot even be told of the error
                     self.lease.release()
                     return True
 
@@ -179,7 +180,7 @@ class Request:
         self.lease.release()
 
     def push(self, head: bytes, piece: Piece | None) -> Push:
-        """How a piece of the answer, or none but its head, is published."""
+        """Return a function that publishes a piece of the answer, or a head without a piece."""
         client = self.client
         if piece is None:
             return partial(client.producer.push, head, kind=KIND_REPLY, timeout=0)
@@ -187,15 +188,15 @@ class Request:
         return partial(push, client.producer, *piece, prefix=head, kind=KIND_REPLY, timeout=0)
 
     def failure(self, text: str) -> Push:
-        """How the client is told, by the text of an error, that the request has failed."""
+        """Return a function that tells the client that the request failed, with an error's text."""
         body = text.encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
         larger = FLAG_LARGER if self.slots else 0
         head = self.head.answer(0, FLAG_ERROR | FLAG_LAST | larger, batches=self.slots)
         return self.push(head + body, None)
 
     def sign(self) -> None:
-        """Tell a client that has nothing of the answer that something happens."""
-        if self.answering or self.client.is_behind:  # which sees it by what it has to read
+        """Send a sign of life to a client that has no piece of its answer yet."""
+        if self.answering or self.client.is_behind:  # unread messages show that the worker lives
             return
         with suppress(ShmringError):
             self.push(self.head.answer(self.signs, 0), None)()
@@ -203,9 +204,10 @@ class Request:
 
 
 class Heartbeat:
-    """The beat of some work for some requests; clients of those that wait hear nothing else of it.
+    """Sends signs of life while the worker works, and ends work that no client waits for.
 
-    The work ends when the clients of all requests that it is for are gone.
+    Clients of the `waiting` requests get signs of life. The work ends when the clients of all
+    `wanted` requests are gone.
     """
 
     def __init__(self, wanted: Iterable[Request], waiting: Iterable[Request] = ()) -> None:
@@ -214,13 +216,13 @@ class Heartbeat:
         self._said = self._looked = time.monotonic()
 
     def of(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items, with a beat after each; RingNotFound when nobody wants the rest."""
+        """Yield the items, with a beat after each; raise RingNotFound if no client waits."""
         for item in items:
             yield item
             self.beat()
 
     def beat(self) -> None:
-        """See to both, if it is time to; RingNotFound when nobody wants the rest."""
+        """Send signs and check clients if it is time to; raise RingNotFound if no client waits."""
         now = time.monotonic()
         if now - self._said > INTERVAL:
             for request in self._waiting:
@@ -233,9 +235,9 @@ class Heartbeat:
 
 
 class Answers:
-    """Works on requests, as a Worker does, and lets their clients publish what comes of it.
+    """Works on requests for a Worker, and publishes their answers.
 
-    Errors name `target`, the function, its sidecar and that one's ring.
+    Errors name the function (`target`), the sidecar and its ring.
     """
 
     def __init__(
@@ -253,7 +255,7 @@ class Answers:
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
-        """The batch of a client's request, where it lies; Damaged if it is none."""
+        """Return the batch of a client's request, in the ring's memory; Damaged if it has none."""
         known = client.known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
         if batch is None:
@@ -270,27 +272,32 @@ class Answers:
         batch: pa.RecordBatch | None = None,
         spent: int = 0,
     ) -> None:
-        """Work on a request of any form, alone; its batch, if it was decoded, took so long.
+        """Work on a request of any form, alone.
 
-        The clients of those that are waiting hear nothing else meanwhile.
+        Parameters
+        ----------
+        waiting : requests whose clients get signs of life meanwhile
+        batch : the request's batch, if it is decoded already
+        spent : nanoseconds already spent on the request
         """
         heartbeat = Heartbeat([request], waiting)
         self.publish(request, self._worked_on(request, heartbeat, batch), spent)
 
     def go_on(self, request: Request, result: Any, spent: int) -> None:
-        """Answer with what the function returned, in as many pieces as that takes."""
+        """Answer with the function's result, in as many pieces as necessary."""
         request.batches = 1
         batches = Heartbeat([request]).of(batches_from(result, self._target))
         self.publish(request, self.pieces(request, batches), spent)
 
     def fail(self, request: Request, text: str) -> None:
-        """Tell the client what the function has raised, as told() has it."""
+        """Tell the client that the function raised; `text` is from told()."""
         request.answer(push for push in [request.failure(text)])
 
     def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
-        """Let the client have the pieces of an answer, into which so many ns have gone before.
+        """Publish the pieces of an answer; `spent` nanoseconds were spent on it before.
 
-        They are made as they are asked for; None is where there may be time for a sign of life.
+        Pieces are made when the ring has room for them. A None among them marks a point where a
+        sign of life may be sent.
         """
         request.answer(self._pushes(request, pieces, spent))
 
@@ -302,7 +309,7 @@ class Answers:
         number = request.signs
         worked = nbytes = 0
         under_way: Piece | None = None
-        held: Piece | None = None  # until it is known whether it is the last
+        held: Piece | None = None  # piece kept until it is known whether it is the last one
         failed: Push | None = None
         try:
             if request.lease.redelivered:
@@ -316,7 +323,7 @@ class Answers:
                         continue
                 elif time.monotonic() - said <= INTERVAL:
                     continue
-                under_way, held = held, piece  # with nothing under way: a sign of life
+                under_way, held = held, piece  # without a piece under way, send a sign of life
                 worked += (spent := time.perf_counter_ns() - begun)
                 yield push(head.answer(number, 0, spent), under_way)
                 under_way = None
@@ -324,7 +331,7 @@ class Answers:
                 said, begun = time.monotonic(), time.perf_counter_ns()
             worked += (spent := time.perf_counter_ns() - begun)
             batches = batches_wanted(request.batches, worked, nbytes) if request.batches else 0
-            if request.lease.redelivered:  # a worker has died over several, perhaps
+            if request.lease.redelivered:  # a worker may have died because of several batches
                 batches = min(batches, 1)
             under_way, held = held, None
             yield push(head.answer(number, FLAG_LAST, spent, batches), under_way)
@@ -332,8 +339,8 @@ class Answers:
             raise
         except BaseException as error:  # sys.exit() in the user's function too
             failed = request.failure(told(error))
-        if failed is not None:  # not in the handler, which would hold the error while it waits
-            if held is not None and under_way is None:  # what came before the error
+        if failed is not None:  # outside of the handler, which would hold the error for long
+            if held is not None and under_way is None:  # the last result before the error
                 with suppress(ShmringError):
                     yield push(head.answer(number, 0), held)
             yield failed
@@ -368,7 +375,7 @@ class Answers:
         request: Request,
         heartbeat: Heartbeat,
     ) -> Iterator[pa.RecordBatch | None]:
-        """The answers to the slices of a request, those to each followed by None."""
+        """Yield the answers to a request's slices; a None follows the answers to each slice."""
         for number, part in enumerate(parts, 1):
             try:
                 yield from heartbeat.of(self.answers_to(part, calls))
@@ -382,7 +389,7 @@ class Answers:
     def answers_to(
         self, given: Sequence[pa.RecordBatch], calls: Calls | None
     ) -> Iterator[pa.RecordBatch | None]:
-        """What comes of a slice, of which each call is given its arguments."""
+        """Yield the answers to a slice; `given` has the arguments of each call."""
         if calls is not None:
             yield from self._results(given, calls)
             return
@@ -401,14 +408,14 @@ class Answers:
     def _results(
         self, given: Sequence[pa.RecordBatch], calls: Calls
     ) -> Iterator[pa.RecordBatch | None]:
-        """The answer of all calls, or None where it takes longer: no part of it comes alone."""
+        """Yield the joint answer of all calls; each None before it allows a sign of life."""
         results: list[list[Any]] = []
         for number, (batch, call) in enumerate(zip(given, calls.each, strict=True), 1):
             result: list[Any] = []
             try:
                 for answer in batches_from(self._function(batch), self._target):
                     if results or result:
-                        yield None  # the client may have to see that something happens
+                        yield None  # the client may need a sign of life
                     result.append(call.result(answer, self._described))
                 self._check_rows(batch.num_rows, sum(map(len, result)))
             except BaseException as error:
@@ -431,7 +438,10 @@ class Answers:
     def pieces(
         self, request: Request, batches: Iterable[pa.RecordBatch | None]
     ) -> Iterator[Piece | None]:
-        """Each batch in pieces that the client's ring takes; MessageTooLarge if a row is."""
+        """Cut batches into pieces that fit the client's ring; pass on each None among them.
+
+        Raises MessageTooLarge if a row does not fit.
+        """
         client = request.client
         for batch in batches:
             if batch is None:
@@ -451,9 +461,9 @@ class Answers:
 
 
 def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    """The answers, each run of one schema as one batch; None, which is a slice's end, stays.
+    """Join successive answers of one schema to one batch; pass on None, the end of a slice.
 
-    If one cannot be had, those before it come first.
+    If the next answer raises an error, the answers before it are yielded first.
     """
     held: list[pa.RecordBatch] = []
     nbytes = 0
@@ -484,7 +494,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
 
 
 def batches_from(result: Any, target: str) -> Iterator[pa.RecordBatch]:
-    """The batches of what the function returned; TypeError if some of it is no Arrow data."""
+    """Yield the batches of a function's result; raise TypeError if some of it is no Arrow data."""
     parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else iter((result,))
     for part in parts:
         if part is None:

@@ -1,7 +1,7 @@
-"""What keeps a sidecar's workers running: its ring, and a place for each worker.
+"""Keeps a sidecar's workers running: makes its ring, and replaces workers that end.
 
-Nothing runs in the background here: whoever has a supervisor calls ``look()`` some times a second.
-A Sidecar does so in a thread of its own, Spark's plugin in the loop of its process.
+No code runs in the background here: the owner of a supervisor calls ``look()`` a few times a
+second. A Sidecar does so in a thread of its own, the attendant of Spark's plugin in its main loop.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-_DYING = 30.0  # seconds until nobody waits for one that does not end by SIGKILL: a driver may hang
+_DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
 _PAUSE = 0.05  # seconds between looks at a process that is to end
 # A process that ends within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Nobody waits for a process that has ended so often in a row without having been ready.
+# Number of times in a row that a process ends before it is ready until clients stop waiting for it.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
 
 
 def say(text: str) -> None:
-    """Write a line to the log, if that takes it: no worker is to miss its restart for that."""
-    with contextlib.suppress(OSError):  # its reader is gone, or the disk is full
+    """Write a line to the log; ignore errors, which must not keep a worker from its restart."""
+    with contextlib.suppress(OSError):  # the log's reader is gone, or the disk is full
         print(f"shmring: {text}", file=sys.stderr, flush=True)
 
 
 class Child:
-    """A process, and what it starts in its turn.
+    """A process, and the processes that it starts.
 
     Parameters
     ----------
-    command
-    leads : it leads a process group: signals reach what it has started too, and that ends with it.
-        The caller must be a child subreaper, for else these processes are not its own to reap
-    options : as for subprocess.Popen
+    command : the program and its arguments
+    leads : whether the process leads a process group. Then signals reach the processes it has
+        started, too, and they end with it. The caller must be a child subreaper to reap them
+    options : options of subprocess.Popen
     """
 
     kind: ClassVar[str] = "process"
@@ -89,12 +89,12 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Of its end, as subprocess has it; None as long as it runs."""
+        """Exit status, as subprocess returns it; None while the process runs."""
         return self._popen.poll()
 
     @property
     def ending(self) -> str:
-        """How it has ended, in words."""
+        """Description of the process's end."""
         status = self.status
         return f"status {status}" if status is None or status >= 0 else signal.Signals(-status).name
 
@@ -103,7 +103,7 @@ class Child:
         return True
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process, or to all of its group."""
+        """Send a signal to the process, or to its whole group if it leads one."""
         with contextlib.suppress(ProcessLookupError):
             if not self._leads:
                 self._popen.send_signal(number)
@@ -111,16 +111,16 @@ class Child:
                 os.killpg(self._popen.pid, number)
 
     def bury(self) -> None:
-        """Kill what a process that has ended has started itself.
+        """Kill the processes that an ended process has started.
 
-        Its number may be another group's from then on: nothing is sent to it any more.
+        The group's number may be reused from then on, so no further signal is sent to it.
         """
         if self._leads:
             self.signal(signal.SIGKILL)
             self._buried = True
 
     def end(self, deadline: float) -> None:
-        """Wait until `deadline` for the end, which was asked for; then kill what is left."""
+        """Wait until `deadline` for the end, which the caller has asked for; then kill the rest."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(max(0.0, deadline - time.monotonic()))
         while self.status is None or self._has_orphans():
@@ -132,7 +132,7 @@ class Child:
             time.sleep(_PAUSE)
 
     def _has_orphans(self) -> bool:
-        """Whether something lives that the process has started, and that is now our child."""
+        """Reap ended orphans of the process; return whether one of its orphans still lives."""
         if not self._leads:
             return False
         try:
@@ -144,7 +144,7 @@ class Child:
 
 
 class Place(Generic[Process]):
-    """A process of a sidecar that is to be there always, whichever it is just now."""
+    """A place of a sidecar's process: holds the current one, and starts another when it ends."""
 
     def __init__(self, start: Callable[[], Process], sidecar: str) -> None:
         self._start = start
@@ -160,7 +160,7 @@ class Place(Generic[Process]):
         return self._in_vain >= _HOPELESS
 
     def look(self, start_timeout: float) -> bool:
-        """Replace a process that has ended; whether it was replaced now."""
+        """Replace the process if it has ended and its pause is over; return whether it was."""
         process = self.process
         now = time.monotonic()
         if process.status is None:
@@ -189,14 +189,14 @@ class Place(Generic[Process]):
         return True
 
     def _pause(self, now: float, what: str) -> None:
-        """Be due after a pause that grows with each failure, and say so."""
+        """Set the pause before the next start, which grows with each failure, and log it."""
         pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._due = now + pause
         say(f'sidecar "{self._sidecar}": {what} in {pause:g} s')
 
 
 def _stdout_takes() -> bool:
-    """Whether what a worker's function prints can go where its supervisor's stdout goes."""
+    """Whether a worker can inherit this process's stdout: it is open for writing."""
     try:
         return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
     except OSError:
@@ -211,7 +211,7 @@ class _Worker(Child):
     def __init__(self, target: str, name: str, options: str, *, apart: bool) -> None:
         self._pipe, ready = os.pipe()
         os.set_blocking(self._pipe, False)
-        # The worker puts the current folder into its path itself, behind its own imports.
+        # -P: the worker adds the current folder to its path itself, after its own imports.
         command = [sys.executable, "-P", "-m", "shmring.sidecars.worker", target, name]
         own_stdout = None if _stdout_takes() else subprocess.DEVNULL
         try:
@@ -221,7 +221,7 @@ class _Worker(Child):
                 stdout=sys.stderr.fileno() if apart else own_stdout,
                 pass_fds=(ready,),
                 env={
-                    # As Spark does for its workers: processes share the cores, not threads.
+                    # One thread for each worker, as in Spark: processes share the cores.
                     "OMP_NUM_THREADS": "1",
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
@@ -241,16 +241,16 @@ class _Worker(Child):
 
     @property
     def is_ready(self) -> bool:
-        """Whether its function was loaded."""
+        """Whether the worker has loaded its function."""
         return self._lines() >= 2
 
     @property
     def workers(self) -> int | None:
-        """How many the function's decorator says that there should be, if that is known yet."""
+        """Number of workers that the function's decorator asks for; None if not known yet."""
         return int(self._heard.partition(b"\n")[0]) if self._lines() else None
 
     def _lines(self) -> int:
-        """Those that the worker has written: how many workers there should be; that it is ready."""
+        """Return the number of lines the worker has written: first the workers, then "ready"."""
         if self._heard.count(b"\n") < 2:
             with contextlib.suppress(BlockingIOError):
                 self._heard += os.read(self._pipe, 64)
@@ -259,7 +259,7 @@ class _Worker(Child):
     def end(self, deadline: float) -> None:
         super().end(deadline)
         pipe, self._pipe = self._pipe, -1
-        if pipe >= 0:  # a signal may have ended an earlier call
+        if pipe >= 0:  # False if a signal interrupted an earlier call after the close
             os.close(pipe)
 
 
@@ -270,12 +270,13 @@ class Supervisor:
     Parameters
     ----------
     target : "module:function"
-    name : of the sidecar
-    workers : how many; None: as the function's decorator says, which its first worker tells
-    slots : of the request ring
-    max_batch_rows, max_wait_ms, pin : as for a Sidecar
-    apart : each worker leads a process group, and prints to stderr: for a process that serves
-        more than this sidecar
+    name : name of the sidecar
+    workers : number of workers; None for the number in the function's decorator, which the first
+        worker reports
+    slots : size of the request ring
+    max_batch_rows, max_wait_ms, pin : options of a Sidecar
+    apart : whether each worker leads a process group and prints to stderr, for a process that
+        serves several sidecars
     """
 
     def __init__(
@@ -310,7 +311,7 @@ class Supervisor:
         self._trouble = ""
         self._ring: shmring.Ring | None = None
         self._entry: shmring.Producer | None = None
-        self._restarted: list[float] = []  # when, lately
+        self._restarted: list[float] = []  # times of the restarts within RESTART_SECONDS
         self._said_restarts: shmring.Producer | None = None
 
     @property
@@ -319,15 +320,15 @@ class Supervisor:
 
     @property
     def is_findable(self) -> bool:
-        """Whether the ring is the one that clients and workers find; also if nobody can say now."""
+        """Whether clients and workers find this ring; True if that cannot be checked now."""
         if self._ring is None:
             return False
         try:
             with shmring.attach(request_ring_name(self.name), read_only=True) as found:
                 return found.info.uuid == self._ring.info.uuid
-        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # gone, or somebody else's
+        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # gone, or another user's
             return False
-        except ShmringError:  # no descriptors, say: nobody is to look for another ring for that
+        except ShmringError:  # for example no free descriptor: no reason to make another ring
             return True
 
     @property
@@ -348,14 +349,14 @@ class Supervisor:
         )
 
     def open(self) -> None:
-        """Make the ring: clients see that they wait for workers."""
+        """Make the ring, and enter it, so that clients wait for the workers."""
         while True:
             self._ring = open_ring(self.name, self._slots)
             self._enter(self._ring)
             if self.is_findable:
-                break  # from now on who leaves the ring sees that it is used
-            self.close(keep=True)  # who left it has removed it before we were in it
-        names = {worker["name"] for worker in serving(self.name)}  # cut, where they are long
+                break  # other supervisors that leave see this one, and keep the ring
+            self.close(keep=True)  # another supervisor removed the ring before this one entered
+        names = {worker["name"] for worker in serving(self.name)}  # long names are cut
         if others := [name for name in sorted(names) if not self.target.startswith(name)]:
             say(
                 f'sidecar "{self.name}": it shares ring "{self._ring.name}" with workers of '
@@ -369,9 +370,9 @@ class Supervisor:
             self._entry = ring.producer(SUPERVISOR)
 
     def start(self, start_timeout: float) -> None:
-        """Start the workers, of which each may take so many seconds to load.
+        """Start the workers; each may take `start_timeout` seconds to load.
 
-        OSError says that there cannot be as many processes; :meth:`look` tries again.
+        Raises OSError if not all processes can be started; :meth:`look` tries again.
         """
         self._start_timeout = start_timeout
         self._start_missing()
@@ -386,7 +387,7 @@ class Supervisor:
         return _Worker(self.target, self.name, self._options, apart=self._apart)
 
     def look(self) -> None:
-        """Replace dead workers and sweep what killed clients left."""
+        """Replace dead workers, and remove rings that killed clients left."""
         before, self._trouble = self._trouble, ""
         ring = self._ring
         assert ring is not None
@@ -400,37 +401,37 @@ class Supervisor:
             else:
                 self._enter(ring)
             self._sweep(ring)
-        except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
+        except (OSError, ShmringError) as error:  # for example no free descriptor: try again later
             self._trouble = f'sidecar "{self.name}": cannot look for the dead: {error}'
             if self._trouble != before:
                 say(self._trouble)
 
     def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
-        """Let those who look from outside see them, by the name of a participant."""
+        """Show the number of restarts to other processes, in the name of a participant."""
         self.restarts += replaced
         now = time.monotonic()
         lately = [when for when in self._restarted if now - when < RESTART_SECONDS]
         self._restarted = lately + replaced * [now]
         if self._said_restarts is not None:
             self._said_restarts.close()
-        with contextlib.suppress(LimitReached):  # workers need the room more
+        with contextlib.suppress(LimitReached):  # workers need the ring's places more
             name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
             self._said_restarts = ring.producer(name)
 
     def _step_back(self) -> None:
-        """Let clients see that nobody is to be waited for."""
+        """Leave the ring as a supervisor, so that clients stop waiting for workers."""
         entry, self._entry = self._entry, None
         if entry is not None:
             entry.close()
 
     def _sweep(self, ring: shmring.Ring) -> None:
-        with contextlib.suppress(Contended):  # somebody else is at it
+        with contextlib.suppress(Contended):  # another process recovers the ring
             ring.recover()
-        # Requests of this ring that have moved are their workers' to take over.
+        # Workers take over the requests that have moved out of this ring.
         current = parked_ring_name(self.name, ring.info.uuid[:12])
         parked = (name for name in parked_rings(self.name) if not name.startswith(current))
         for name in (*reply_rings(self.name), *parked):
-            with contextlib.suppress(PermissionRefused, NotARing):  # not ours
+            with contextlib.suppress(PermissionRefused, NotARing):  # another user's ring
                 shmring.gc(name)
 
     def signal(self, number: int) -> None:
@@ -439,14 +440,14 @@ class Supervisor:
             place.process.signal(number)
 
     def end(self, deadline: float) -> None:
-        """Wait until `deadline` for the workers, which are asked to end, then kill them."""
+        """Wait until `deadline` for the workers, which were asked to end, then kill them."""
         for place in self.places:
             place.process.end(deadline)
         self.places.clear()
         self._workers = self._wanted
 
     def close(self, *, keep: bool = False) -> None:
-        """Leave the ring, and remove it unless another supervisor is there, or it is to be kept."""
+        """Leave the ring; remove it unless `keep` is set or another supervisor uses it."""
         ring, self._ring = self._ring, None
         if ring is not None:
             self._sweep(ring)

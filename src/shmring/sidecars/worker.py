@@ -1,8 +1,8 @@
 """One worker of a sidecar: takes requests, calls the function, answers.
 
-Run as ``python -m shmring.sidecars.worker``; the supervisor (supervisor.py) does.
-A request stays leased until its answer is published: should the worker die in
-between, the request is delivered again to another one.
+The supervisor (supervisor.py) runs it as ``python -m shmring.sidecars.worker``.
+A request stays leased until its answer is published: if the worker dies in
+between, the request is delivered again to another worker.
 
 :meth:`Worker._serve` is the common case, from the request to its answer; :class:`Joint` works on
 several requests as one batch. Answers that take more than one call or message are in answers.py.
@@ -63,25 +63,25 @@ from shmring.sidecars.wire import (
 
 Entry = TypeVar("Entry")
 
-_PAUSE = 0.05  # seconds between questions whether the model is ready
+_PAUSE = 0.05  # seconds between checks whether the model is ready
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
 
 
 class Worker:
     """Serves requests of one sidecar until :meth:`stop` is called.
 
-    The batch that the function gets lies in the sidecar's ring until it is
-    collected: a function that keeps batches must copy them.
+    The function's batch is in the memory of the sidecar's ring, and occupies the
+    ring until the batch is collected: a function that keeps batches must copy them.
 
     Parameters
     ----------
     function : called with each RecordBatch, or with the two of a cogroup; returns Arrow data (a
-        RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of such
-    target : what the function is called in errors
-    ring : the sidecar's request ring; it is the worker's now
+        RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of Arrow data
+    target : name of the function in errors
+    ring : the sidecar's request ring; the worker closes it
     parent : process id of the supervisor; the worker ends with it
-    batching : how many requests are worked on at a time; None: each alone
-    pinned : the ring is pinned for a GPU, so that its requests stay where they lie
+    batching : how requests are joined; None if each request is worked on alone
+    pinned : whether the ring is pinned for a GPU, so that requests cannot move out of it
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Worker:
         self._is_ready = readiness_of(function)
         self._parent = parent
         self._clients: dict[bytes, Client] = {}
-        self._behind: set[Client] = set()  # with answers that wait for room
+        self._behind: set[Client] = set()  # clients whose answers wait for room
         self._stopping = False
         self._ring = ring
         sidecar = str(ring.name).removeprefix(REQUESTS)
@@ -110,14 +110,14 @@ class Worker:
         self._holds = Holds(ring, self._inbox, sidecar, moves=not pinned)
 
     def stop(self) -> None:
-        """Let :meth:`run` return after the request at hand."""
+        """Let :meth:`run` return after the current request."""
         self._stopping = True
 
     def run(self) -> None:
-        """Serve; then leave, and let others have what could not be answered.
+        """Serve until stopped, then leave; other workers get the unanswered requests.
 
-        After an exception nothing has been released: the process must end, so
-        that others get its requests.
+        After an exception no request is released: the process must end, so
+        that other workers get its requests.
         """
         holds = self._holds
         swept = time.monotonic()
@@ -147,9 +147,9 @@ class Worker:
         self._leave()
 
     def _await_ready(self, is_ready: Callable[[], object]) -> None:
-        """Take no request until the model can be called again; others see that it loads."""
+        """Take no request until the model can be called again; let others see that it loads."""
         with ExitStack() as ends:
-            with suppress(LimitReached):  # workers and clients need the room more
+            with suppress(LimitReached):  # workers and clients need the ring's places more
                 ends.enter_context(self._ring.producer(LOADING + self._target))
             while not self._stopping and os.getppid() == self._parent and not is_ready():
                 for client in tuple(self._behind):
@@ -157,7 +157,7 @@ class Worker:
                 time.sleep(_PAUSE)
 
     def _next(self, wait: float) -> shmring.Lease | None:
-        """The next request, if one comes before there is something else to do."""
+        """Return the next request; None if there is other work to do first."""
         joint = self._joint
         if joint is not None:
             wait = min(wait, joint.left)
@@ -167,21 +167,21 @@ class Worker:
             is_due = joint is not None and joint.left == 0
         except TooManyLeases:
             is_due = joint is not None and joint.left < float("inf")
-            if not is_due:  # clients that do not keep up: answers first
+            if not is_due:  # clients do not keep up: publish answers before taking requests
                 time.sleep(0.001)
         if is_due and joint is not None:
-            joint.work()  # not within the handlers: what the user's function raises has no context
+            joint.work()  # outside of the handlers, so that the user's errors have no context
         return None
 
     def _serve(self, lease: shmring.Lease) -> None:
-        """Answer a request: one batch, for which the function returns one.
+        """Answer a request of one batch for which the function returns one batch.
 
-        Requests that are more than that, and answers that have to wait, are passed on.
+        Other requests, and answers that have to wait for room, are passed on to Answers.
         """
         try:
             head = Head.unpack(lease, ring=self._ring.path)
             client = self._clients.get(head.reply) or self._client(head)
-        except RingNotFound:  # its client is gone
+        except RingNotFound:  # the request's client is gone
             lease.release()
             return
         except (ShmringError, ValueError) as error:
@@ -216,7 +216,7 @@ class Worker:
                     batch = answer = sent = own = None  # the lease ends with the last array over it
                     lease.release()
                     return
-        except BaseException as error:  # sys.exit() in the function too
+        except BaseException as error:  # includes sys.exit() in the function
             self._answers.fail(Request(lease, head, client), told(error))
             return
         spent = time.perf_counter_ns() - begun
@@ -242,7 +242,7 @@ class Worker:
         deadline = time.monotonic() + _FAREWELL
         while not all(client.work() or client.is_gone() for client in self._clients.values()):
             if time.monotonic() > deadline:
-                self._inbox.abandon()  # what is not answered yet goes to another worker
+                self._inbox.abandon()  # another worker gets the unanswered requests
                 self._holds.abandon()
                 break
             time.sleep(0.001)
@@ -255,7 +255,7 @@ class Worker:
 
 
 def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.RecordBatch]]:
-    """An answer, cut into so many rows each; there is at least one."""
+    """Cut an answer into parts of these numbers of rows; each part has at least one batch."""
     table = pa.Table.from_batches(parts)
     first = 0
     cut: list[list[pa.RecordBatch]] = []
@@ -266,30 +266,32 @@ def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.
 
 
 class Joint:
-    """The requests of a worker whose function takes several together.
+    """Joins requests of several clients to one batch for the function.
 
-    If that goes wrong each is worked on alone, and so is what a worker has died over: only the
-    request that is the cause is to fail.
+    If the joint call fails, each request is worked on alone, so that only the request that is the
+    cause fails. A request that a worker has died over is worked on alone, too.
     """
 
     def __init__(self, answers: Answers, batching: Batching) -> None:
         self._answers = answers
         self._batching = batching
-        self._requests: list[Request] = []  # that wait for others
-        self._batches: list[pa.RecordBatch] = []  # of each; they lie in the ring
+        self._requests: list[Request] = []  # requests that wait for others
+        self._batches: list[pa.RecordBatch] = []  # batch of each request, in the ring's memory
         self._rows = 0
         self._due = 0.0
 
     @property
     def left(self) -> float:
-        """Seconds that those may still wait that are here; infinite if nobody is."""
+        """Seconds that the waiting requests may still wait; infinite if none waits."""
         return max(0.0, self._due - time.monotonic()) if self._requests else float("inf")
 
     def take(self, request: Request) -> None:
         """Let a request wait for others, or work on it."""
         batch = None if request.lease.redelivered else self._joinable(request)
         if batch is None:
-            self.work()  # the others are not to die of this one, nor wait until there are no groups
+            # Work on the waiting requests first: they must not fail with this request, nor wait
+            # through a series of groups.
+            self.work()
             self._answers.work_on(request)
             return
         if self._requests and not self._fits(batch):
@@ -303,24 +305,24 @@ class Joint:
             self.work()
 
     def _fits(self, batch: pa.RecordBatch) -> bool:
-        """Whether the batch can be joined to what is here."""
+        """Whether the batch can be joined to the waiting ones."""
         return (
             batch.num_columns > 0
             and self._rows + batch.num_rows <= self._batching.rows
-            # Their clients want answers of one type, too: the metadata tells.
+            # Equal metadata: it has the types that clients expect of answers.
             and batch.schema.equals(self._batches[0].schema, check_metadata=True)
         )
 
     def _joinable(self, request: Request) -> pa.RecordBatch | None:
-        """Its batch, if that can be joined with others."""
+        """Return a request's batch; None if it cannot be joined with others."""
         try:
             batch = self._answers.decode(request.lease, request.client)
         except ShmringError:
-            return None  # its client is told by who works on it alone
+            return None  # Answers.work_on() tells the client of the error
         return None if is_group(batch) or 0 < request.head.rows < batch.num_rows else batch
 
     def work(self) -> None:
-        """Work on what was gathered, as one batch; each request is answered by itself."""
+        """Work on the waiting requests as one batch, and answer each."""
         requests, self._requests = self._requests, []
         batches, self._batches = self._batches, []
         self._rows = 0
@@ -335,11 +337,11 @@ class Joint:
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
             wrong = told(error)
-        except BaseException as error:  # one request's fault, perhaps; sys.exit() in it too
+        except BaseException as error:  # perhaps one request's fault; includes sys.exit()
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
-            with suppress(RingNotFound):  # work that raised had no beat at its end
+            with suppress(RingNotFound):  # no beat came at the end of work that raised
                 heartbeat.beat()
             share = spent * count // max(1, sum(rows))
             if cut is None and len(requests) > 1 and request.client.is_gone():
@@ -363,7 +365,7 @@ class Joint:
 
 
 def _await_entry(take: Callable[[], Entry]) -> Entry:
-    """Take part as soon as there is room; the supervisor ends a worker that waits too long."""
+    """Call `take` until the ring has room; the supervisor ends a worker that waits too long."""
     while True:
         try:
             return take()
@@ -372,13 +374,14 @@ def _await_entry(take: Callable[[], Entry]) -> Entry:
 
 
 def _end_with(parent: int, sidecar: str) -> None:
-    """End this process, whatever it is at, soon after its parent, and leave no ring."""
+    """End this process, even in the midst of work, soon after its parent, and leave no ring."""
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
-    with suppress(OSError):  # no memory, say: then `shmring gc` does
-        # Its input ends when this process, which is in the rings, has ended. The standard library
-        # comes before the user's folders, where a json.py may be.
+    with suppress(OSError):  # for example no memory; the user can still run `shmring gc`
+        # The sweeper waits for the end of its input: that is the end of this process, which is a
+        # participant of the rings. The standard library comes before the user's folders, which may
+        # have a json.py.
         sweeper = "import sys; sys.path += sys.argv[2:]; sys.stdin.read()"
         sweeper += f"; from {sweep.__module__} import sweep; sweep(sys.argv[1])"
         command = [sys.executable, "-P", "-c", sweeper, sidecar, *sys.path]
@@ -391,29 +394,29 @@ def _end_with(parent: int, sidecar: str) -> None:
 def main(arguments: list[str]) -> int:
     """``python -m shmring.sidecars.worker TARGET NAME PARENT READY OPTIONS``.
 
-    READY is a file descriptor into which a line is written when the function is found, with the
-    number of workers that its decorator says, and an empty one when it is loaded. OPTIONS are those
-    of the supervisor, in JSON.
+    READY is a file descriptor. The worker writes a line to it when the function is found, with the
+    number of workers that its decorator asks for, and an empty line when the function is loaded.
+    OPTIONS are the supervisor's options, in JSON.
     """
-    # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
+    # Ctrl-C in a terminal reaches the whole process group; the supervisor ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     threading.Thread(target=_end_with, args=(parent, name), daemon=True).start()
     sys.path.insert(0, os.getcwd())
     try:
         _serve(target, name, parent, ready, json.loads(arguments[4]))
-    except Exception as error:  # before it served
+    except Exception as error:  # an error before the worker serves
         sys.stderr.write(raised(error))
         return 1
     finally:
-        if os.getppid() != parent:  # nobody else will
+        if os.getppid() != parent:  # the supervisor is gone, and cannot sweep
             sweep(name)
     return 0
 
 
 def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, Any]) -> None:
-    # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
-    # be two participants: a handle that already has a role becomes another one for the next.
+    # This participant shows waiting clients which function loads. Its handle is closed as well: a
+    # handle with a role would become a second participant when the worker takes the next role.
     with (
         _await_entry(lambda: shmring.attach(request_ring_name(name))) as waiting,
         _await_entry(lambda: waiting.producer(LOADING + target)),
@@ -424,7 +427,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
         function = instantiated(found, target)
         warm_up(function)
         is_ready = readiness_of(function)
-        while is_ready is not None and not is_ready():  # the supervisor waits for a while
+        while is_ready is not None and not is_ready():  # the supervisor limits this wait
             time.sleep(_PAUSE)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
         if options["pin"]:
@@ -448,7 +451,7 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
 
 
 def _tell(ready: int, what: bytes) -> None:
-    with suppress(BrokenPipeError):  # the supervisor is gone, and the worker soon
+    with suppress(BrokenPipeError):  # the supervisor is gone, and the worker will end soon
         os.write(ready, what)
 
 

@@ -1,19 +1,20 @@
 """The process that the Spark plugin starts beside each executor: its rings and sidecars.
 
-It reads one line of JSON from its standard input, and ends at the end of that: the pipe is the
-executor's, and closes however that dies. Every second it writes a line of JSON with metrics, the
-first one as soon as clients would find the sidecars' rings::
+The attendant reads one line of JSON from standard input, and ends when standard input ends: the
+executor holds the other end of this pipe, which closes however the executor dies. Every second the
+attendant writes a line of JSON with metrics, the first one as soon as clients can find the
+sidecars' rings::
 
     {"rings": {"orders": {"slots": 65536}},
      "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": true},
                   "other": {"command": "./other -x", "shared": false}}}
 
 A sidecar with a function is served by workers of this process; its options are those of
-``spark.shmring.sidecar``, as the user wrote them. A command is a process that does as it likes. One
-that is "shared" is started by one attendant of the host, and by another one when that ends.
+``spark.shmring.sidecar``, as the user wrote them. A command is any program of the user's. A
+"shared" sidecar is started by one attendant of the host, and by another one when that one ends.
 
-A sidecar that cannot be started, or dies all the time, takes no other one along: nothing of the
-user's is imported here, and each has pauses of its own.
+A sidecar that cannot be started, or dies again and again, does not disturb the others: this process
+imports no code of the user's, and each sidecar has its own pauses between restarts.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervi
 from shmring.sidecars.wire import request_ring_name
 
 _TELL_EVERY = 1.0
-_GRACE = 20.0  # seconds between SIGTERM and SIGKILL of a command, which may wait for its own
-_AGAIN = 5.0  # seconds after which a sidecar that cannot be started at all is tried again
+_GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a command may wait for its own processes
+_AGAIN = 5.0  # seconds between attempts to start a sidecar that cannot be started
 _NEVER = float("inf")
 _Number = TypeVar("_Number", int, float)
 _PR_SET_PDEATHSIG = 1
@@ -57,9 +58,9 @@ def _die_with_parent() -> None:
 
 
 class _Turn:
-    """Whose turn it is to run a sidecar that the executors of this host share: who has the lock.
+    """The lock of the attendant that runs a sidecar which the executors of this host share.
 
-    The kernel takes the lock from an attendant that dies.
+    The kernel releases the lock of an attendant that dies.
     """
 
     def __init__(self, sidecar: str) -> None:
@@ -67,9 +68,12 @@ class _Turn:
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours, now or already; OSError if the file is not this user's own."""
+        """Take the lock; return whether this attendant has it.
+
+        Raises OSError if the lock's file is not this user's own.
+        """
         if self._file is None:
-            # Somebody else has it, or has just ended.
+            # Another attendant has the lock, or has just removed its file.
             with suppress(BlockingIOError, FileNotFoundError):
                 self._file = self._lock()
         return self._file is not None
@@ -84,7 +88,7 @@ class _Turn:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # who had the lock has removed this one meanwhile
+        os.close(file)  # the last holder of the lock has removed this file meanwhile
         return None
 
     def end(self) -> None:
@@ -96,20 +100,20 @@ class _Turn:
 
 
 class _Sidecar(ABC):
-    """One of the executor's, whatever runs it."""
+    """One sidecar of the executor: a function in workers, or a command."""
 
     def __init__(self, name: str, places: Sequence[Place[Any]], *, shared: bool) -> None:
         self.name = name
-        self.places = places  # of its processes
+        self.places = places  # places of the sidecar's processes
         self._turn = _Turn(name) if shared else None
         self._due = 0.0
 
     @abstractmethod
     def look(self) -> None:
-        """Start it, or what has ended of it, when its time has come."""
+        """Start the sidecar, or replace its ended processes, once the pause is over."""
 
     def get_ready(self) -> None:
-        """Let clients wait for it, in a ring that nobody has left dead."""
+        """Let clients wait for the sidecar; remove rings of killed processes first."""
         sweep(self.name)
 
     def ask_to_end(self) -> None:
@@ -117,7 +121,7 @@ class _Sidecar(ABC):
             place.process.signal(signal.SIGTERM)
 
     def end(self, asked: float) -> None:
-        """Wait for the end of what was asked to; only then may another attendant start it."""
+        """Wait for the end of the processes; only then may another attendant start the sidecar."""
         for place in self.places:
             place.process.end(asked + _GRACE)
         sweep(self.name)
@@ -202,14 +206,14 @@ class _Function(_Sidecar):
     def look(self) -> None:
         supervisor = self._supervisor
         if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
-            self._leave(keep=True)  # who shared the ring has removed it meanwhile, as the last one
+            self._leave(keep=True)  # the last supervisor in the ring has removed it meanwhile
         if not self._has_turn():
             if supervisor.is_open and serving(self.name):
-                self._leave()  # clients are to wait for the other executor's
+                self._leave()  # clients must wait for the other executor's sidecar
         elif supervisor.is_open or (self._is_due() and self._open()):
             if not self._is_started:
                 self._is_started = True
-                with suppress(OSError):  # the look tries again, and says why
+                with suppress(OSError):  # supervisor.look() tries again, and reports the error
                     supervisor.start(self._start_timeout)
             supervisor.look()
             self._announce()
@@ -234,7 +238,7 @@ class _Function(_Sidecar):
 
 
 class _Command(_Sidecar):
-    """A program of the user's."""
+    """A sidecar that is a program of the user's."""
 
     def __init__(self, name: str, command: str, *, shared: bool) -> None:
         self._command = shlex.split(command)
@@ -267,7 +271,7 @@ class _Attendant:
                 say(f'ring "{name}" cannot be made: {error}')
 
     def run(self, stop: int) -> None:
-        """Look after everything until standard input ends, or `stop` has something to read."""
+        """Look after sidecars and rings until standard input ends, or `stop` becomes readable."""
         for each in self._sidecars:
             each.get_ready()
         told = self._tell()
@@ -279,7 +283,7 @@ class _Attendant:
                 told = self._tell()
 
     def _tell(self) -> float:
-        """Write a line, or go on with one for which the pipe had no room: nobody reads just now."""
+        """Write a line of metrics, or the rest of the last one if the pipe had no room for it."""
         if not self._untold:
             self._untold = f"{json.dumps(self._metrics())}\n".encode()
         with suppress(BlockingIOError):
@@ -287,12 +291,12 @@ class _Attendant:
         return time.monotonic()
 
     def _reap(self) -> None:
-        """Reap what sidecars that have ended had started: it is this process's by inheritance."""
+        """Reap orphans of ended sidecars, which this process inherits as a child subreaper."""
         with suppress(ChildProcessError):  # there is no child at all
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 places = [place for each in self._sidecars for place in each.places]
                 if any(dead.si_pid == place.process.pid for place in places):
-                    return  # the next look at it wants its status; the others come after that
+                    return  # look() needs this process's status; the rest is reaped after it
                 os.waitpid(dead.si_pid, 0)
 
     def _metrics(self) -> dict[str, int]:
@@ -315,15 +319,16 @@ class _Attendant:
         for ring in self._rings.values():
             try:
                 self._leave(ring)
-            except (OSError, ShmringError) as error:  # the other rings are to go all the same
+            except (OSError, ShmringError) as error:  # go on with the other rings
                 say(f'ring "{ring.name}" cannot be removed: {error}')
 
     def _leave(self, ring: shmring.Ring) -> None:
-        """Close a ring, and remove it unless somebody else uses it.
+        """Close a ring, and remove it unless another process uses it.
 
-        It goes before it is closed: else it would stay for good if this process is killed between.
-        Of several attendants that end at once each sees the others' handles. So who has not removed
-        it asks again without one of its own, and the last to ask sees nobody.
+        The ring is removed before it is closed: else it would stay for good if this process is
+        killed between the two steps. If several attendants end at once, each sees the others'
+        handles. So an attendant that has not removed the ring checks again after it has closed its
+        handle: the last one to check sees no other.
         """
         with suppress(ShmringError):
             ring.recover()
@@ -345,12 +350,12 @@ def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
                 yield _Command(name, options["command"], shared=shared)
             else:
                 yield _Function(name, options, shared=shared)
-        except ValueError as error:  # more tries would not make it better
+        except ValueError as error:  # a wrong option stays wrong: no further try
             say(f'sidecar "{name}" cannot be started: {error}')
 
 
 def _stop_on_sigterm() -> int:
-    """A descriptor that can be read when SIGTERM has come: no call is left half done for it."""
+    """Return a descriptor that becomes readable at SIGTERM, so that no call is interrupted."""
     stop, told = os.pipe()
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
@@ -366,7 +371,7 @@ def main() -> int:
     attendant = _Attendant(json.loads(sys.stdin.readline()))
     try:
         attendant.run(stop)
-    except BrokenPipeError:  # so the executor is gone
+    except BrokenPipeError:  # the executor is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         attendant.end()

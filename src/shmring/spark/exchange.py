@@ -1,12 +1,12 @@
-"""Batches of Spark's Python workers over two rings; all else that they say stays on the socket.
+"""Moves the batches of Spark's Python workers over two rings; all else stays on the socket.
 
-The other end is WorkerClient in Java; docs/spark-design.md draws who waits for whom. A message
-begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts (8),
-flags (4), and the number of rows that follow (4). The number of a request is its own. The number of
-an answer says how many requests the function has left behind; an answer that refers to columns of a
-request means the next one. The rows (4 each, and 4 more if their number is odd) are those of each
-group that a request has, or of each batch of the function that an answer has. Then comes a batch as
-an IPC stream, or a part of one.
+The other end is WorkerClient in Java; docs/spark-design.md draws which side waits for which. A
+message begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts
+(8), flags (4), and the number of row counts that follow (4). A request's number counts requests. An
+answer's number says how many requests the function has left behind; an answer that refers to
+columns of a request means the next request. The row counts (4 bytes each, and 4 more if their
+number is odd) are for each group of a request, or for each of the function's batches in an answer.
+Then comes a batch as an IPC stream, or a part of one.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _head = struct.Struct("<QQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
-# A wait is cut into slices of so many seconds, to look whether the task is still there.
+# Seconds of one slice of a wait; after each slice the worker checks that the task is still there.
 _SLICE = 0.05
 
-# A batch goes with those before it if these are fewer, have fewer bytes, and wait no longer.
+# Limits at which held batches are sent as one answer: number, bytes, and seconds since the last.
 _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 
-# What stubs leave out, or open.
+# Modules without types, because their stubs lack names or leave types open.
 _pa: Any = pa
 _spark: Any = serializers
 
@@ -61,7 +61,7 @@ _load, _dump = _serializer.load_stream, _serializer.dump_stream
 
 @dataclass
 class Request:
-    """Rows that came together: of one side, and of the groups that the task has joined."""
+    """Rows of one request: they belong to one side, and to the groups that the task has joined."""
 
     batch: Any
     rows: Sequence[int]  # number of rows of each group; empty if the request is of no group
@@ -104,11 +104,12 @@ class _Rings:
         self.answers: Ring = shmring.attach(path=Path(answers))
         self.consumer = self.requests.consumer("worker")
         self.producer = self.answers.producer("worker")
-        for ring in (self.requests, self.answers):  # nobody else is to attach, or has to clean up
+        # No other process is to attach, and the kernel frees the memory of unlinked files.
+        for ring in (self.requests, self.answers):
             ring.unlink()
         self.known: dict[int, Known | None] = {}  # the schema of each side's last request
-        self.encoder: BatchEncoder | None = None  # for that of the last answer
-        # Of a message: another finds room beside it.
+        self.encoder: BatchEncoder | None = None  # for the schema of the last answer
+        # Most bytes of a message: half of the ring, so that another message finds room.
         self.most = most_bytes(self.answers.slots) // 2
 
     def close(self) -> None:
@@ -120,11 +121,11 @@ class _Rings:
 
 # CHANGE: a new kind of Python function
 class _Exchange:
-    """The batches of one task: to Spark's serializers, the stream that they read."""
+    """The batches of one task; Spark's serializers read it as a stream."""
 
-    _kept: _Rings | None = None  # for the next task
-    _current: int  # the stream of the last task
-    _taking = threading.Lock()  # by whoever takes a request
+    _kept: _Rings | None = None  # rings kept for the next task
+    _current: int  # number of the last task's stream
+    _taking = threading.Lock()  # guards _current: held to take a request, and to begin a task
 
     def __init__(self, socket: IO[bytes]) -> None:
         magic, version, self._stream, flags, length = _announcement.unpack(
@@ -132,7 +133,7 @@ class _Exchange:
         )
         assert magic == _MAGIC
         _Exchange._current = self._stream
-        with _Exchange._taking:  # a thread that an earlier task has left waits for requests no more
+        with _Exchange._taking:  # no thread of an earlier task waits for requests after this
             pass
         if version != _VERSION:
             raise ShmringError(
@@ -153,7 +154,7 @@ class _Exchange:
         self._rings = rings
         self._is_struct = bool(flags & _STRUCT)
         self._gives_struct = bool(flags & _GIVES_STRUCT)
-        self._frames = 2 if flags & _COGROUPS else 1  # of a group
+        self._frames = 2 if flags & _COGROUPS else 1  # number of frames of a group
         self._is_grouped = False
         self._lookahead: Part | None = None  # first part of the next group, already received
         self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # parts received, by side
@@ -161,16 +162,18 @@ class _Exchange:
         self._comes_together = bool(flags & _TOGETHER)
         self._held: list[Any] = []  # batches that are sent with the next ones
         self._held_bytes = 0
-        self._sent_at = 0.0  # when none was held
-        self._sending = threading.Lock()  # by whoever sends what is held: any thread that reads
+        self._sent_at = 0.0  # time at which held batches were last sent
+        # Guards _held: any thread that waits for a request may send the held batches.
+        self._sending = threading.Lock()
         self._unchanged = Unchanged()
         self._left = 0  # requests that the function has left behind
-        # An answer that refers to a request goes before any thread leaves that request behind.
+        # Guards _request: an answer that refers to a request is sent before a thread leaves it.
         self._leaving = threading.Lock()
-        self._said = 0  # those that the task knows of
-        self._request: pa.RecordBatch | None = None  # that the function is at, if that is worth it
+        self._said = 0  # requests left behind that the task was told of
+        # Batch that the function works on; None if it is too small to look for unchanged columns.
+        self._request: pa.RecordBatch | None = None
         self._poll = select.poll()
-        # The end of what the task says is there already, so readable it is.
+        # Poll for hang-up only: the socket always has unread bytes, the task's end marker.
         self._poll.register(socket.fileno(), select.POLLRDHUP)
 
     def _look(self) -> None:
@@ -187,7 +190,7 @@ class _Exchange:
         return struct.pack("!i", 0 if self._lookahead is None else self._frames)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches that Spark's socket would give: of groups, those of the next frame."""
+        """Yield the batches that Spark's socket would give; if grouped, those of the next frame."""
         side = self._side
         self._side = (side + 1) % self._frames
         part, self._lookahead = self._lookahead, None
@@ -202,7 +205,7 @@ class _Exchange:
 
     def group(self) -> list[list[Part]] | None:
         """Return the parts of each side of the next group, or cogroup; None after the last."""
-        first = self._frame(0)  # if it is the end, no side has more
+        first = self._frame(0)  # empty at the end, when no side has more
         return [first, *[self._frame(side) for side in range(1, self._frames)]] if first else None
 
     def _frame(self, side: int) -> list[Part]:
@@ -242,8 +245,8 @@ class _Exchange:
     def _next(self) -> Request | None:
         if self._said < self._left and not self._held:
             self._push(partial(self._rings.producer.push, self._packed(0)))
-        whole: Any = None  # of a batch in parts
-        end = 0  # of those that came
+        whole: Any = None  # buffer of a batch that comes in parts
+        end = 0  # bytes of the parts that came
         while True:
             lease, total, flags, rows = self._lease()
             with lease:
@@ -268,7 +271,7 @@ class _Exchange:
         return Request(batch, rows, bool(flags & _GOES_ON), int(bool(flags & _RIGHT)))
 
     def _lease(self) -> tuple[Lease, int, int, Sequence[int]]:
-        """Take the next message of this task: requests that another one left unread are dropped."""
+        """Take the task's next message; drop requests that an earlier task left unread."""
         while True:
             try:
                 with _Exchange._taking:
@@ -288,7 +291,7 @@ class _Exchange:
             lease.release()
 
     def _decoded(self, lease: Lease, begin: int, side: int) -> pa.RecordBatch:
-        """Copy a batch: a function may keep its batches, and the ring has to go on."""
+        """Copy a batch: a function may keep it, and the ring needs its slots again."""
         known = self._rings.known.get(side)
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=begin, copy=True)
         if batch is None:
@@ -305,10 +308,10 @@ class _Exchange:
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, batch: Any) -> None:
-        """Send a batch; one that Spark has made of values goes with those that follow soon.
+        """Send a batch, or hold it to send it with the next ones if Spark made it of values.
 
-        Each message wakes the task up. Spark's own workers hold 64 KB back, however long it takes.
-        What a function has made itself may change once it goes on.
+        Each message wakes the task up. Spark's own workers hold back 64 KB for any length of time.
+        A batch that the function itself has made is sent at once: it may change it later.
         """
         if not self._comes_together:
             self._answer(batch)
@@ -331,7 +334,7 @@ class _Exchange:
                 self._send_held()
 
     def flush(self) -> None:
-        """Send what is held back."""
+        """Send the held batches."""
         with self._sending:
             self._send_held()
 
@@ -343,7 +346,7 @@ class _Exchange:
         self._sent_at = time.monotonic()
 
     def _answer_together(self, batches: list[Any]) -> bool:
-        """Send several batches as one, if their columns may be."""
+        """Send several batches as one message; return False if their columns cannot be joined."""
         first = batches[0]
         try:
             columns = [
@@ -357,13 +360,13 @@ class _Exchange:
         return whole is not None and self._push_batch(whole, _BATCH, rows) is not None
 
     def _unwrapped(self, batch: Any) -> Any:
-        """The columns of a batch that has one for all; None: there are none."""
+        """Return the columns inside a batch's only column; None if there are no columns."""
         if not self._gives_struct:
             return batch
         column = batch.column(0)
-        if pa.types.is_null(column.type):  # what Spark makes of no columns and no rows
+        if pa.types.is_null(column.type):  # Spark's column for no columns and no rows
             return None
-        # Of a slice, pyarrow 22 and earlier give the whole columns.
+        # Slice again: pyarrow 22 and earlier give the whole columns of a sliced struct.
         return _pa.RecordBatch.from_struct_array(column).slice(0, batch.num_rows)
 
     def _answer(self, batch: Any) -> None:
@@ -380,9 +383,9 @@ class _Exchange:
                 self._answer_in_parts(batch, flags)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
-        """Send a batch, which may be several of so many `rows`, as one message.
+        """Send a batch as one message; return None if it is too large, or only pyarrow writes it.
 
-        None: it is too large, or of a type that pyarrow writes.
+        `rows` has the row counts of the batches that were joined to this one, if any.
         """
         rings = self._rings
         if rings.encoder is None or not batch.schema.equals(rings.encoder.schema, True):
@@ -395,7 +398,7 @@ class _Exchange:
         return self._push(push)
 
     def _answer_in_parts(self, batch: pa.RecordBatch, flags: int) -> None:
-        """Send a batch that is too large for a message, or of a type that pyarrow writes."""
+        """Send a batch that is too large for a message, or has a type that only pyarrow writes."""
         sink = pa.BufferOutputStream()
         with _pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
@@ -419,7 +422,7 @@ class _Exchange:
                 self._look()
 
     def write(self, data: bytes) -> None:
-        """Leave out what Spark says before the first answer: the task knows that."""
+        """Drop the bytes that Spark writes before the first answer: the task does not need them."""
 
     def end(self) -> None:
         """Say that there are no more answers."""
@@ -427,7 +430,7 @@ class _Exchange:
 
 
 def _rows_bytes(count: int) -> int:
-    """Return the bytes of so many numbers of rows: the batch begins at a multiple of 8."""
+    """Return the bytes of row counts, padded so that the batch begins at a multiple of 8."""
     return (count + 1) // 2 * 8
 
 
@@ -467,7 +470,7 @@ def _announced(load: Any) -> Any:
 
 
 def _answer(serializer: Any, exchange: _Exchange, iterator: Any, stream: IO[bytes]) -> None:
-    del serializer.dump_stream  # that of its class answers
+    del serializer.dump_stream  # uncover the method of the class, which sends the answers
     _spark.write_int(_spark.SpecialLengths.START_ARROW_STREAM, stream)
     stream.flush()
     serializer.dump_stream(iterator, exchange)
@@ -499,13 +502,14 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
 # CHANGE: a new version of Spark
 @cache
 def equip() -> None:
-    """Let this process take and give batches over rings, where a task announces some."""
+    """Let this process take and give batches over rings if a task announces rings."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         leave_out_of_errors(_answer, _dump_stream)
     _serializer.load_stream = _load_stream
     _serializer.dump_stream = _dump_stream
     named: Mapping[str, Any] = vars(serializers)
     for each in named.values():
-        # Before 4.3 each kind of function has its own, which reads late: when answers are due.
+        # Before Spark 4.3 each kind of function has a load_stream of its own, which reads the
+        # stream only when answers are due.
         if _serializer in getattr(each, "__mro__", ()) and "load_stream" in vars(each):
             each.load_stream = _announced(each.load_stream)
