@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from direct import FUNCTIONS, ROWS, metrics_of, plan_of
+from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, Window, functions
 from unchanged import ADAPTIVE, LARGE, arrays, arrays_iterator, outcome, series
 
@@ -273,19 +275,58 @@ def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, u
     until(lambda: all(Path(row.sign).exists() for row in again))
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "60"),
-        ("spark.sql.execution.arrow.pyspark.validateSchema.enabled", "true"),
-        ("spark.sql.pyspark.worker.logging.enabled", "true"),
-    ],
-)
-def test_what_changes_how_spark_runs_functions_leaves_them_to_it(frame, set_option, option, value):
-    set_option(option, value)
-    outcome(frame.mapInArrow(mapped.counts, "n long"), over_rings=False)
-    (reason,) = _reasons(frame.mapInArrow(mapped.counts, "n long"))
-    assert "workers" in reason or "schema" in reason
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_a_worker_that_is_silent_for_too_long_ends(frame, set_option, switch):
+    def waits(batches):
+        for batch in batches:
+            signal.pause()
+            yield batch
+
+    set_option(FUNCTIONS, switch)
+    set_option("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "1")
+    set_option("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "true")
+    (error,) = outcome(frame.mapInArrow(waits, frame.schema), over_rings=switch == "on")
+    assert "terminated due to idle timeout (timeout: # seconds)" in error
+
+
+def test_answers_are_validated_as_sparks_own(frame, set_option):
+    def narrow(batches):
+        for batch in batches:
+            yield batch.set_column(0, "id", batch["id"].cast("int32"))
+
+    def validated(switch):
+        set_option(FUNCTIONS, switch)
+        return [
+            outcome(frame.mapInArrow(function, frame.schema), over_rings=switch == "on")
+            for function in (narrow, lambda batches: batches)
+        ]
+
+    set_option("spark.sql.execution.arrow.pyspark.validateSchema.enabled", "true")
+    on = validated("on")
+    assert on == validated("off")
+    assert "MISMATCH" in on[0][0]
+
+
+def test_workers_write_logs(spark, frame, set_option):
+    def logs(batches):
+        logging.getLogger("rings").warning("of a worker over rings")
+        return batches
+
+    set_option("spark.sql.pyspark.worker.logging.enabled", "true")
+    same = frame.coalesce(1).mapInArrow(logs, frame.schema)
+    assert "over rings" in plan_of(same)
+    assert same.count() == 3503
+    written = spark.tvf.python_worker_logs().select("level", "msg", "logger").collect()
+    assert ("WARNING", "of a worker over rings", "rings") in map(tuple, written)
+
+
+def test_functions_with_a_resource_profile_go_over_rings(frame):
+    profile = ResourceProfileBuilder().require(TaskResourceRequests().cpus(1)).build
+    for made in (
+        frame.mapInArrow(lambda batches: batches, frame.schema, profile=profile),
+        frame.mapInPandas(lambda frames: frames, frame.schema, profile=profile),
+    ):
+        assert "over rings" in plan_of(made)
 
 
 def test_functions_go_over_sockets_where_the_executors_python_lacks_shmring(

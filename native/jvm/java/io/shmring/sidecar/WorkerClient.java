@@ -33,6 +33,13 @@ public final class WorkerClient implements PythonClient {
 
     /** Reads the worker's last words after it has ended, and raises its error. Call it once. */
     void end();
+
+    /**
+     * The worker has said nothing for a while; called again and again.
+     *
+     * @param nanos since it has said something, or since the wait for it began
+     */
+    void isSilent(long nanos);
   }
 
   // Longest single wait for the worker; between two waits the client checks the socket and the
@@ -248,6 +255,7 @@ public final class WorkerClient implements PythonClient {
    */
   private Optional<Answer> waited() {
     long begun = System.nanoTime();
+    long silent = begun;
     while (true) {
       if (isUnneeded()) {
         Request oldest = waiting.remove();
@@ -272,8 +280,11 @@ public final class WorkerClient implements PythonClient {
         }
         continue;
       }
-      if (!take(push() ? SLICE : SHORT)) {
+      if (take(push() ? SLICE : SHORT)) {
+        silent = System.nanoTime();
+      } else {
         look();
+        control.isSilent(System.nanoTime() - silent);
       }
       counters.add("answerTime", System.nanoTime() - begun);
       begun = System.nanoTime();

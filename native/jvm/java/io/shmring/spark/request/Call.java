@@ -185,6 +185,7 @@ public sealed interface Call extends Serializable {
    * @param cutRows interval in rows at which a UDTF's batches end, set when its node was made; 0 if
    *     only the task's settings bound batches
    * @param artifacts the uuid of the query's artifacts in Spark Connect, if it has some
+   * @param session the uuid of the session if its workers write logs; empty if they write none
    * @param udtf the UDTF, if the call is one; it is the only function then
    */
   public record PythonCall(
@@ -195,6 +196,7 @@ public sealed interface Call extends Serializable {
       Map<String, String> conf,
       int cutRows,
       Option<String> artifacts,
+      Option<String> session,
       Option<PythonUDTF> udtf)
       implements Call {
     /** Python module of the daemon whose workers can use rings. */
@@ -309,7 +311,7 @@ public sealed interface Call extends Serializable {
     private PythonCall with(
         int evalType, EvalPythonExec.ArgumentMetadata[][] arguments, Map<String, String> conf) {
       return new PythonCall(
-          functions, evalType, arguments, schema, conf, cutRows, artifacts, udtf);
+          functions, evalType, arguments, schema, conf, cutRows, artifacts, session, udtf);
     }
 
     /** Returns the metadata of an argument without a name. */

@@ -16,6 +16,7 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -23,7 +24,12 @@ import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.python.HybridRowQueue;
+import org.apache.spark.sql.errors.QueryExecutionErrors;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.DataType$;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -114,22 +120,46 @@ public class MapAnswers implements AnswerHandler, OfRows {
     return rows.of(piece);
   }
 
+  /** Declaration of a function: its kind, and the type of its rows. */
+  public record Declared(int evalType, DataType type) {}
+
   /**
    * Handles answers of Spark's own Python functions. Spark does not compare their types with the
    * declared ones: Spark fails, or does not, when it reads a value. Only the function knows which
    * answers belong to which batch.
    */
   public static class OfPython extends MapAnswers {
+    private final Optional<Declared> declared;
     private boolean isTyped; // whether the current answers have the declared types
     // Whether the piece is typed, and has nulls only in nullable columns.
     private boolean isDeclared;
 
-    public OfPython(StructType output, StructType input) {
-      this(output, OfRows.unsafe(input));
+    /**
+     * @param declared the declaration that Spark compares answers with, if the session asks for it
+     */
+    public OfPython(StructType output, StructType input, Optional<Declared> declared) {
+      this(
+          output,
+          OfRows.unsafe(input),
+          declared.filter(each -> SQLConf.get().pysparkArrowValidateSchema()));
     }
 
-    private OfPython(StructType output, OfRows send) {
+    private OfPython(StructType output, OfRows send, Optional<Declared> declared) {
       super("mapInArrow", ColumnMapping.BY_PLACE, output, send);
+      this.declared = declared;
+    }
+
+    /** Raises Spark's error if the answers are not of the function's type. */
+    @SuppressWarnings("unchecked") // the error need not be declared
+    private <E extends Throwable> void validate(Declared as, Schema got) throws E {
+      DataType type = ArrowUtils.fromArrowSchema(got);
+      if (!DataType$.MODULE$.equalsIgnoreCompatibleNullability(type, as.type())) {
+        throw (E)
+            QueryExecutionErrors.arrowDataTypeMismatchError(
+                PythonEvalType.toString(as.evalType()),
+                CollectionConverters.asScala(List.of(as.type())).toList(),
+                CollectionConverters.asScala(List.of(type)).toList());
+      }
     }
 
     @Override
@@ -138,6 +168,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
       isTyped =
           fields.size() >= output.size()
               && ResultSchema.difference(fields, output.fields(), ColumnMapping.BY_PLACE).isEmpty();
+      declared.ifPresent(as -> this.<RuntimeException>validate(as, got));
       if (!isTyped) {
         ResultSchema.requireReadable(got);
       }
@@ -196,7 +227,8 @@ public class MapAnswers implements AnswerHandler, OfRows {
         int partition) {
       super(
           Groups.FrameSide.types(CollectionConverters.asJava(results)),
-          UdfAnswers.projection(arguments, input, partition)::apply);
+          UdfAnswers.projection(arguments, input, partition)::apply,
+          Optional.empty());
       List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(kept));
       this.kept = projection(output, input);
       this.rows = UdfAnswers.waiting(output.size());

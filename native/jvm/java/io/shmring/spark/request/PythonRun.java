@@ -14,7 +14,6 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -26,6 +25,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.api.python.PythonWorker;
+import org.apache.spark.api.python.PythonWorkerException;
 import org.apache.spark.api.python.SpecialLengths;
 import org.apache.spark.sql.execution.python.BasePythonUDFRunner;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
@@ -33,6 +33,8 @@ import org.apache.spark.sql.execution.python.PythonUDFRunner;
 import org.apache.spark.sql.execution.python.PythonUDTFRunner;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.TaskCompletionListener;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
@@ -58,6 +60,7 @@ final class PythonRun implements WorkerClient.Control {
           + " there, or set spark.shmring.functions to off";
   // Paths of this host's Pythons that lack shmring.
   private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
+  private static final Logger LOG = LoggerFactory.getLogger(PythonRun.class);
   private static final String SPARKS_DAEMON = "pyspark.daemon";
   private static final String CANNOT_ATTACH = "a worker cannot attach to its rings"; // exchange.py
   private static final AtomicLong STREAMS = new AtomicLong();
@@ -77,6 +80,8 @@ final class PythonRun implements WorkerClient.Control {
   private Predicate<DataOutputStream> batches; // writes the next one to the socket, without rings
   private boolean isRefused;
   private PythonWorker worker;
+  private Runner runner;
+  private long idleWarnings;
   private DataInputStream socket;
   // Spark's reader of the worker's socket; it yields no batches, only errors and the end of the
   // task.
@@ -104,7 +109,7 @@ final class PythonRun implements WorkerClient.Control {
    * its batches are to go over the socket.
    */
   Optional<WorkerRings> begin() {
-    Runner runner = new Runner();
+    runner = new Runner();
     usesRings = wantsRings && !LACKING.contains(runner.python());
     context.addTaskCompletionListener((TaskCompletionListener) ended -> runner.endIfKilled());
     try {
@@ -185,6 +190,11 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   @Override
+  public void isSilent(long nanos) {
+    runner.<RuntimeException>endIfIdle(nanos);
+  }
+
+  @Override
   public void end() {
     reader.hasNext();
     isAtEnd = true;
@@ -202,8 +212,7 @@ final class PythonRun implements WorkerClient.Control {
           new int[call.arguments().length][0],
           Map$.MODULE$.empty(),
           call.artifacts(),
-          // No session uuid: PythonCalls.objection() refuses workers that write logs.
-          Option.empty());
+          call.session());
     }
 
     String python() {
@@ -218,18 +227,40 @@ final class PythonRun implements WorkerClient.Control {
       if (worker == null || isAtEnd || !context.isInterrupted()) {
         return;
       }
+      long patience = SparkEnv.get().conf().getTimeAsMs("spark.python.task.killTimeout", "2s");
+      CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS).execute(this::destroy);
+    }
+
+    private void destroy() {
       SparkEnv env = SparkEnv.get();
-      long patience = env.conf().getTimeAsMs("spark.python.task.killTimeout", "2s");
       String module = env.conf().get("spark.python.worker.module", "pyspark.worker");
       Map<String, String> variables = Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
-      Executor later = CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS);
-      later.execute(
-          () -> env.destroyPythonWorker(
-                  pythonExec(),
-                  module,
-                  org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
-                  variables,
-                  worker));
+      env.destroyPythonWorker(
+          pythonExec(),
+          module,
+          org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
+          variables,
+          worker);
+    }
+
+    /** Does what Spark does where a worker's socket is silent for as long as the session says. */
+    @SuppressWarnings("unchecked") // what is raised need not be declared
+    <E extends Exception> void endIfIdle(long nanos) throws E {
+      long most = idleTimeoutSeconds();
+      if (most <= 0 || nanos / TimeUnit.SECONDS.toNanos(most) <= idleWarnings) {
+        return;
+      }
+      idleWarnings = nanos / TimeUnit.SECONDS.toNanos(most);
+      LOG.warn("Idle timeout reached for Python worker (timeout: {} seconds)", most);
+      if (killOnIdleTimeout()) {
+        destroy();
+        isAtEnd = true;
+        throw (E)
+            new PythonWorkerException(
+                String.format(
+                    "Python worker process terminated due to idle timeout (timeout: %d seconds)",
+                    most));
+      }
     }
 
     /**

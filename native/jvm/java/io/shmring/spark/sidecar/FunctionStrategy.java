@@ -17,6 +17,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
@@ -96,7 +97,10 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   private Optional<SparkPlan> ofMap(SidecarCall call, MapInArrow map) {
-    Optional<String> objection = objectionToMap(map);
+    Optional<String> objection =
+        map.profile().isDefined()
+            ? Optional.of("it has a resource profile")
+            : objectionToMap(map);
     if (objection.isEmpty()) {
       return Optional.of(node(work(map, Option.empty()), map));
     }
@@ -260,13 +264,8 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   private static Optional<String> objectionToMap(LogicalPlan map) {
-    boolean isProfiled =
-        map instanceof MapInArrow arrow && arrow.profile().isDefined()
-            || map instanceof MapInPandas pandas && pandas.profile().isDefined();
-    return isProfiled
-        ? Optional.of("it has a resource profile")
-        : SparkTypes.unsupported(map.children().head().schema())
-            .or(() -> SparkTypes.unsupported(map.schema()));
+    return SparkTypes.unsupported(map.children().head().schema())
+        .or(() -> SparkTypes.unsupported(map.schema()));
   }
 
   /** Plans functions over rings; {@link #objection} has found none. */
@@ -306,7 +305,9 @@ public final class FunctionStrategy extends SparkStrategy {
     }
     boolean isBarrier =
         plan instanceof MapInArrow arrow ? arrow.isBarrier() : ((MapInPandas) plan).isBarrier();
-    return new Mapping(name, function, plan.output(), isBarrier, artifacts);
+    Option<ResourceProfile> profile =
+        plan instanceof MapInArrow arrow ? arrow.profile() : ((MapInPandas) plan).profile();
+    return new Mapping(name, function, plan.output(), isBarrier, profile, artifacts);
   }
 
   // --- functions of both kinds ------------------------------------------------------------------

@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -46,13 +47,19 @@ final class PythonCalls {
    * @param types mapping from Spark types to Arrow types
    * @param conf settings that the worker is told
    * @param rows most rows of a batch
+   * @param session the uuid of the session if its workers write logs; empty if they write none
    */
-  record Settings(Signature.Types types, Map<String, String> conf, int rows) implements Serializable {
+  record Settings(
+      Signature.Types types, Map<String, String> conf, int rows, Option<String> session)
+      implements Serializable {
     static Settings of(SQLConf now) {
       return new Settings(
           Signature.Types.of(now),
           PythonCall.told(now),
-          now.arrowMaxRecordsPerBatch());
+          now.arrowMaxRecordsPerBatch(),
+          now.pythonWorkerLoggingEnabled()
+              ? SparkSession.getActiveSession().map(SparkSession::sessionUUID)
+              : Option.empty());
     }
   }
 
@@ -72,7 +79,6 @@ final class PythonCalls {
   /** Returns why no function of this session can go over rings; empty if functions can. */
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
-    SQLConf sql = SQLConf.get();
     if (!conf.get("spark.python.daemon.module", PythonCall.DAEMON).equals(PythonCall.DAEMON)) {
       return Optional.of("spark.python.daemon.module is set, and not to " + PythonCall.DAEMON);
     }
@@ -81,15 +87,6 @@ final class PythonCalls {
     }
     if (conf.contains("spark.python.worker.module")) {
       return Optional.of("spark.python.worker.module is set");
-    }
-    if (sql.pythonUDFWorkerIdleTimeoutSeconds() > 0) {
-      return Optional.of("workers have an idle timeout, which looks at their sockets");
-    }
-    if (sql.pythonWorkerLoggingEnabled()) {
-      return Optional.of("workers write logs for Spark");
-    }
-    if (sql.pysparkArrowValidateSchema()) {
-      return Optional.of("Spark is to validate the schema of answers");
     }
     return Optional.empty();
   }
@@ -239,6 +236,7 @@ final class PythonCalls {
         settings.conf(),
         udtf.isDefined() ? Math.max(0, settings.rows()) : 0,
         artifacts,
+        settings.session(),
         udtf);
   }
 }

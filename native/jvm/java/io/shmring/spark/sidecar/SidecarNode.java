@@ -15,6 +15,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
@@ -85,6 +86,11 @@ public abstract sealed class SidecarNode extends SparkPlan
     /** Whether the node can also give batches of columns instead of rows. */
     default boolean canGiveColumns(SidecarNode node) {
       return false;
+    }
+
+    /** Resources of the executors that run the tasks, if not the application's own. */
+    default Option<ResourceProfile> profile() {
+      return Option.empty();
     }
 
     /** Whether all tasks must run at one time. */
@@ -360,9 +366,11 @@ public abstract sealed class SidecarNode extends SparkPlan
   }
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
-    return work.isBarrier()
-        ? input.barrier().mapPartitions(task.overOne(), false, given())
-        : input.mapPartitions(task.overOne(), false, given());
+    RDD<R> mapped =
+        work.isBarrier()
+            ? input.barrier().mapPartitions(task.overOne(), false, given())
+            : input.mapPartitions(task.overOne(), false, given());
+    return work.profile().isDefined() ? mapped.withResources(work.profile().get()) : mapped;
   }
 
   /** Returns the class of the output: batches of columns, or rows. */

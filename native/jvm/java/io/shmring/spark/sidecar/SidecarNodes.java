@@ -24,6 +24,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.function.IntFunction;
 import java.util.stream.IntStream;
+import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
@@ -43,6 +44,7 @@ import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
 import org.apache.spark.sql.execution.python.PandasGroupUtils;
 import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -67,6 +69,7 @@ final class SidecarNodes {
       PythonUDF function,
       Seq<Attribute> results,
       boolean isBarrier,
+      Option<ResourceProfile> profile,
       Option<String> artifacts)
       implements Work {
     @Override
@@ -81,12 +84,16 @@ final class SidecarNodes {
     public Signature signature(SidecarNode node) {
       StructType input = node.child().schema();
       StructType output = node.schema();
+      int evalType = function.evalType();
+      DataType declared = function.dataType();
       return Signature.of(
           input,
           Types.of(node.conf()),
           SidecarCall.of(function).isPresent()
               ? partition -> new MapAnswers("mapInArrow", ColumnMapping.BY_PLACE, output, input)
-              : partition -> new MapAnswers.OfPython(output, input),
+              : partition ->
+                  new MapAnswers.OfPython(
+                      output, input, Optional.of(new MapAnswers.Declared(evalType, declared))),
           Input::ofStage);
     }
 
@@ -407,7 +414,7 @@ final class SidecarNodes {
         return Signature.of(
             frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
             node.whenMade.types(),
-            partition -> new MapAnswers.OfPython(output, first),
+            partition -> new MapAnswers.OfPython(output, first, Optional.empty()),
             (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false));
       }
       ColumnMapping mapping =
