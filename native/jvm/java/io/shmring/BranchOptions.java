@@ -1,7 +1,7 @@
 package io.shmring;
 
 /**
- * The options of a new branch; an existing branch does not change.
+ * The options with which a branch is made. An existing branch keeps its own.
  *
  * @param start place where the branch begins
  * @param sequence first sequence for {@link Start#SEQUENCE}; ignored otherwise

@@ -95,7 +95,7 @@ public final class Consumer extends Handle implements AutoCloseable {
     while (true) {
       checkInterrupt();
       synchronized (this) {
-        if (ends != before) { // another thread was told of it
+        if (ends != before) { // another thread was told of the end of the stream
           throw new EndOfStreamException(ring.name());
         }
         int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress, 1);
@@ -185,7 +185,7 @@ public final class Consumer extends Handle implements AutoCloseable {
     while (true) {
       checkInterrupt();
       synchronized (this) {
-        if (ends != before) { // another thread was told of it
+        if (ends != before) { // another thread was told of the end of the stream
           throw new EndOfStreamException(ring.name());
         }
         int answer = drainNow(handler, limit);

@@ -14,7 +14,7 @@ public final class Kind {
   /** One Arrow IPC record batch message; its schema is in the ring's header. */
   public static final int ARROW_BATCH = 3;
 
-  /** A whole Arrow IPC stream: schema, dictionaries, one batch. */
+  /** A whole Arrow IPC stream: schema, dictionaries (if any) and one batch. */
   public static final int ARROW_STREAM = 4;
 
   /** The first kind that users of a ring may define; the last one is 255. */

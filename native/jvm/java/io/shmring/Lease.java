@@ -102,7 +102,7 @@ public final class Lease extends Messages {
     }
   }
 
-  /** Releases the messages; copies of them stay valid. See {@link #nack}. */
+  /** Releases the messages. Copies of the messages stay valid. See {@link #nack}. */
   @Override
   public void close() {
     synchronized (consumer) {

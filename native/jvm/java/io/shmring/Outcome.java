@@ -10,10 +10,10 @@ final class Outcome {
 
   static final int TIMEOUT = -4;
 
-  /** The branch lost messages. */
+  /** The branch lost its oldest messages because it has dropOldest. */
   static final int OVERRUN = -5;
 
-  /** The stream has ended. */
+  /** The branch has reached an end marker. */
   static final int ENDED = -6;
 
   private Outcome() {}

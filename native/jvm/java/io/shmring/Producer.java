@@ -42,7 +42,7 @@ public final class Producer extends Handle implements AutoCloseable {
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
   }
 
-  /** Publishes the end marker: it ends the stream for every consumer of every branch. */
+  /** Publishes the end marker, which ends the stream for every consumer of every branch. */
   public long end() throws InterruptedException {
     return push(NOTHING, Kind.END, NEVER);
   }
@@ -71,7 +71,8 @@ public final class Producer extends Handle implements AutoCloseable {
     }
     slot.put(0, data, 0, data.length);
     long sequence = Native.push(producer, slotAddress, data.length, kind);
-    Reference.reachabilityFence(slot); // of which the call has the address only
+    // Keeps the buffer alive: the native call knows only its address.
+    Reference.reachabilityFence(slot);
     return sequence;
   }
 
@@ -155,7 +156,8 @@ public final class Producer extends Handle implements AutoCloseable {
       }
       Native.publishMany(
           producer, sequence + count - 1, Native.address(words) + (long) count * Long.BYTES);
-      Reference.reachabilityFence(words); // of which the call has the address only
+      // Keeps the buffer alive: the native call knows only its address.
+      Reference.reachabilityFence(words);
       published = true;
     } finally {
       room.end();

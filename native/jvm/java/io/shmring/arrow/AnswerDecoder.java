@@ -172,7 +172,7 @@ public final class AnswerDecoder {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     /**
-     * @param own the answer's schema
+     * @param own schema of the columns that the answer has itself
      * @throws RingException if the answer's schema names other columns than the request has
      */
     static Optional<Unchanged> in(Schema own, Schema request) {

@@ -61,8 +61,8 @@ final class BatchShape {
   final List<Long> variadicCounts = new ArrayList<>();
 
   /**
-   * @param parts the columns of the batch
-   * @param wanted whether each column is wanted
+   * @param parts all columns of the schema
+   * @param wanted for each column, whether it is wanted
    * @throws IllegalArgumentException if the batch contradicts itself, its schema or its message
    */
   BatchShape(List<Part> parts, boolean[] wanted, RecordBatch batch, Body body) {
@@ -116,7 +116,7 @@ final class BatchShape {
   }
 
   /**
-   * Checks the next node.
+   * Returns the next node of the batch, after a check of its numbers.
    *
    * @param least the number of values that the parent or the batch has
    * @param exact whether the node must have exactly `least` values; if false, it may have more

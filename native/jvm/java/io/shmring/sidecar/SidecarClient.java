@@ -42,7 +42,8 @@ public final class SidecarClient implements Client, AutoCloseable {
   private final String sidecar;
   private final long replySlots;
   private final BooleanSupplier spare;
-  private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in the order of the batches
+  // Requests not answered completely, oldest first.
+  private final ArrayDeque<Request> waiting = new ArrayDeque<>();
   private RequestRing requests;
   private ReplyRing replies;
   private long number;

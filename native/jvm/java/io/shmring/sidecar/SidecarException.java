@@ -1,6 +1,9 @@
 package io.shmring.sidecar;
 
-/** A sidecar does not run or does not answer in time, raised an exception, or gave a wrong answer. */
+/**
+ * Thrown when a sidecar does not run, does not answer in time, raised an exception, or gave a wrong
+ * answer.
+ */
 public final class SidecarException extends RuntimeException {
   public SidecarException(String format, Object... values) {
     super(String.format(format, values));

@@ -59,7 +59,7 @@ public final class WorkerClient implements PythonClient {
   private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // most bytes of a Java array
   private static final byte[] NONE = {};
   private static final int[] NO_GROUPS = {};
-  // Flags of a message.
+  // The flags of a message's head.
   private static final int END = 1; // the last message: no more requests, or answers, follow
   private static final int BATCH = 2; // the message has a batch
   // The answer refers to columns of the request that the function works on.
@@ -72,8 +72,8 @@ public final class WorkerClient implements PythonClient {
   /**
    * The fixed part of a message, before the row counts and the batch.
    *
-   * @param stream number of the client: requests that a worker has left unread stay in the ring,
-   *     and their number differs
+   * @param stream number of the client: tells its messages from messages of earlier tasks, which
+   *     stay in the rings if they were not read
    * @param number in a request, its number; in an answer, the number of requests that the worker no
    *     longer needs
    * @param total size in bytes of a batch that is sent in parts

@@ -91,7 +91,8 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
     private final Map<Object, Scan> scans = new HashMap<>();
 
     /**
-     * Adds the reads of a plan. A plan that uses a cache fills it first, unless it is filled.
+     * Adds the reads of a plan. Reads of a cache count only if the cache is not filled: the plan
+     * then fills it first.
      *
      * @throws IllegalArgumentException if there is another read of the same branch
      */

@@ -98,7 +98,8 @@ public record DriverFiles(String token, String folder, int[] numbers, long mostB
         return Optional.of(file.position(Math.multiplyExact(part, window)));
       }
     } catch (ArithmeticException tooLong) {
-      // The task keeps its batches.
+      // The task's part would lie beyond the largest file, so the task keeps its batches in its
+      // result.
     }
     file.close();
     return Optional.empty();

@@ -18,7 +18,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** The reads of a DataFrame, which all of its plans share. */
+/** The reads of a DataFrame. All plans of the DataFrame share them. */
 public final class RingReads {
   /** Advice for users whose DataFrame cannot be read twice. */
   public static final String WAYS_OUT =

@@ -120,7 +120,7 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // A branch at the end of the lost messages: the stream's may stand far behind.
+    // A branch of its own, because the stream's branch may stand far behind the lost messages.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
