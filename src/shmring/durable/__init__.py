@@ -4,7 +4,7 @@
        |          |
        +-- base --+                    files, locks, items
 
-A name is imported at its first use.
+Each name of this package is imported at its first use.
 """
 
 from __future__ import annotations

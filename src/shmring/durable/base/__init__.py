@@ -1,1 +1,1 @@
-"""What the journal and the queues share: the disk, frames of files, items."""
+"""Code that the journal and the queues share: the disk, frames of files, items."""

@@ -1,9 +1,9 @@
 """The one entry point to the disk for the durable queues.
 
-The queues read, write, sync, rename and lock through a :class:`Disk`, in whose place tests put a
-simulated one, to replay every crash.  They rely only on the rules of POSIX: written bytes are safe
-after ``File.sync``, a name is safe after ``Disk.sync_directory``, a rename replaces its target in
-one step, and nothing else is ordered.
+The queues read, write, sync, rename and lock through a :class:`Disk`.  Tests replace it by a
+simulated disk, to replay every crash.  The queues rely only on the rules of POSIX: written bytes
+are safe after ``File.sync``, a name is safe after ``Disk.sync_directory``, a rename replaces its
+target in one step, and nothing else is ordered.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
-# Linux refuses a vectored write of more buffers.
+# Most buffers in one vectored write: Linux refuses more.
 _IOV_MAX = 1024
-# For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In a virtual machine, which
-# has to get them from its host, such a write took up to five times as long.
+# Most bytes in one write. For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In
+# a virtual machine, which has to get them from its host, a larger write took up to five times as
+# long.
 _WRITE_BYTES = 1 << 20
-_POLL_SECONDS = 0.01  # between two looks at a lock
+_POLL_SECONDS = 0.01  # seconds between two attempts to get a lock
 _READ, _WRITE = 0o444, 0o222  # rights of owner, group and all users
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write may succeed once there is space, or a higher limit."""
+    """Return whether the write may succeed once there is more space, or a higher limit."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -56,7 +57,7 @@ def _no_space(error: OSError, path: str) -> NoSpace:
 
 @contextmanager
 def _in_words(what: str) -> Generator[None]:
-    """Raise the errors of shmring for those of the system, with what is being used."""
+    """Turn errors of the system into errors of shmring, whose text names `what`."""
     try:
         yield
     except IsADirectoryError as error:
@@ -101,7 +102,7 @@ def _no_directory(path: str) -> NotARing:
 
 
 def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
-    """Divide the parts into lists of which each goes into one write."""
+    """Divide the parts into lists, each for one write."""
     some: list[Buffer] = []
     room = _WRITE_BYTES
     for part in parts:
@@ -139,8 +140,8 @@ class File:
 
     Attributes
     ----------
-    path : its name, as far as is known
-    inode : which file it is, whatever its name
+    path : last known name of the file
+    inode : inode of the file, whatever its name
     """
 
     # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
@@ -149,7 +150,7 @@ class File:
     def __init__(self, path: str, flags: int, mode: int) -> None:
         self.path = path
         with _in_words(path):
-            # A pipe is to be refused, and not waited for.
+            # Open without waiting: a pipe has to be refused, not waited for.
             try:
                 self._fd = open_above_standard(path, flags | os.O_NONBLOCK, mode)
             except FileNotFoundError:
@@ -157,7 +158,7 @@ class File:
                     raise Damaged(f"{path}: this link leads to no file") from None
                 raise
             found = os.fstat(self._fd)
-            if stat.S_ISDIR(found.st_mode):  # opened for reading
+            if stat.S_ISDIR(found.st_mode):  # open() refuses a directory only for writing
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if not stat.S_ISREG(found.st_mode):
                 raise NotARing(f"{path} is a pipe or a device, and no file: use another path")
@@ -168,7 +169,7 @@ class File:
         data = os.pread(self._fd, nbytes, offset)
         if len(data) == nbytes or not data:
             return data
-        # The kernel returns at most 2 GiB at once, and less after a signal.
+        # Read until all bytes are there: the kernel returns at most 2 GiB, and less after a signal.
         parts = [data]
         got = len(data)
         while got < nbytes:
@@ -182,7 +183,7 @@ class File:
     def write(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all parts one after the other, and return where they end.
 
-        After an error any part of them may be written.
+        After an error any of the bytes may be written.
         """
         nbytes = sum(map(len, parts))
         small = len(parts) <= _IOV_MAX and nbytes <= _WRITE_BYTES
@@ -214,11 +215,11 @@ class File:
         os.fdatasync(self._fd)
 
     def stat(self) -> os.stat_result:
-        """Return what the system knows of the file."""
+        """Return the system's information about the file."""
         return os.fstat(self._fd)
 
     def has_name(self) -> bool:
-        """Whether `path` still leads to this very file."""
+        """Return whether `path` still leads to this file."""
         try:
             there = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -254,7 +255,7 @@ def process_start(pid: int) -> int | None:
             text = file.read()
     except OSError:
         return None
-    # The command name before the last ")" may itself hold spaces and brackets.
+    # Split after the last ")": the command name before it may have spaces and brackets.
     fields = text[text.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
@@ -268,21 +269,22 @@ class LockFile(File):
 
     Parameters
     ----------
-    path : the lock file; made if missing, and never removed: who has another file of the same name
-        open is an owner, too
-    what : the name used in the error
+    path : the lock file; made if missing, and never removed: a process that has a removed file of
+        the same name open would be a second owner
+    what : name of the locked thing in the error
     timeout : seconds to wait for the present owner; None waits for ever, 0 does not wait
     mode : mode of a new lock file, before the umask
 
     Raises
     ------
-    Locked : another owner has it still; ``pid`` names the owner, if it is known
+    Locked : another owner still has the lock; ``pid`` is the owner's process id, if it is known
     """
 
     def __init__(self, path: str, what: str, timeout: float | None, mode: int = 0o600) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            # In a folder of all users anybody may put a link there, which leads to a file of ours.
+            # Follow no link: in a shared folder another user may put a link there, to a file of
+            # this user.
             super().__init__(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
             self._keep_readers_out()
             try:
@@ -299,7 +301,7 @@ class LockFile(File):
         _held.add(self)
 
     def _keep_readers_out(self) -> None:
-        """Take the right to read from those who may not write: it is enough for a flock."""
+        """Remove the right to read from users who may not write: reading allows a flock."""
         found = self.stat()
         mode = stat.S_IMODE(found.st_mode)
         allowed = mode & ~_READ | (mode & _WRITE) << 1
@@ -310,7 +312,7 @@ class LockFile(File):
         """Let the next owner in; a second call does nothing."""
         if self._fd >= 0:
             _record(self._fd, b"")
-            # A child that was forked just now may still have its copy open.
+            # Unlock explicitly: a child that was forked just now may still have its copy open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self.close()
 
@@ -320,7 +322,7 @@ def _record(fd: int, text: bytes) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
     except OSError:
-        # On a full disk the owner still has its lock; only its pid is missing in the next error.
+        # On a full disk the owner still has its lock; other processes' errors only lack its pid.
         pass
 
 
@@ -340,8 +342,8 @@ _held: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 def _drop_in_child() -> None:
-    # flock belongs to the open file, which a fork shares: a child that kept it would hold the
-    # lock after its parent's death.  Closing it here leaves the parent's lock alone.
+    # A flock belongs to the open file, which a fork shares: a child that kept the file open would
+    # hold the lock after its parent's death.  Closing it in the child does not unlock the parent's.
     for lock in list(_held):
         lock.close()
     _held.clear()
@@ -368,13 +370,13 @@ class Disk:
         self._mode, self._lock_mode = (0o666, 0o600) if mode is None else (mode, mode)
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; ``create`` makes it, or empties an existing one, but not a link's."""
+        """Open a file; ``create`` makes the file, or empties it, but follows no link."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
         made = os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW if create else 0
         return File(path, flags | made, self._mode)
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Make an empty file with the mode of another one; without that one, as any new file.
+        """Make an empty file with the mode of the file `source`; the usual mode without `source`.
 
         Raises
         ------
@@ -433,9 +435,9 @@ class Disk:
         self.sync_directory(parent)
 
     def room(self, path: str) -> int:
-        """Return how many bytes more the files in this directory may have."""
+        """Return how many bytes the files in this directory can still grow."""
         disk = os.statvfs(path)
-        # Without a limit there are no blocks to count.
+        # A file system without a limit (tmpfs) reports 0 blocks.
         return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def sync_directory(self, path: str) -> None:
@@ -454,7 +456,7 @@ class Disk:
 
 
 def check_names(*files: File) -> None:
-    """Refuse to go on with open files one of which has lost its name.
+    """Raise Damaged if one of the open files has lost its name.
 
     Raises
     ------
@@ -469,7 +471,7 @@ def check_names(*files: File) -> None:
 
 
 class SyncedAhead(ABC):
-    """A file that any thread may sync, also ahead of the commit that has to wait for it."""
+    """A file that any thread may sync, also before the commit that has to wait for the sync."""
 
     _sync_error: Damaged | OSError | None = None
 
@@ -503,7 +505,7 @@ class SyncedAhead(ABC):
 
 
 def set_aside(disk: Disk, path: str, *, copy: bool = False) -> None:
-    """Keep a file under a new name, ``*.broken``, durably; with ``copy`` it stays, too."""
+    """Rename a file to ``*.broken``, durably; with ``copy`` keep a copy, and leave the file."""
     directory, name = os.path.split(path)
     taken = disk.names(directory)
     number, broken = 1, f"{name}.broken"
@@ -536,16 +538,16 @@ def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
 
 
 def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
-    """Put a new file in the place of ``path`` in one step: after a crash it is the old or the new.
+    """Replace the file ``path`` in one step: after a crash ``path`` is the old file or the new one.
 
-    The new one has the old one's mode.  Whoever goes on with it has it open before the rename: no
-    call after it can fail in such a way that the old file, which has no name any more, is taken for
-    the one at ``path``.
+    The new file gets the old file's mode.  The new file is open before the rename: so no call after
+    the rename can fail and leave the caller with the old file, which has lost its name.
 
     Parameters
     ----------
-    make : makes the file under the name it is given, synced, and returns what has it open. An
-        interrupted call leaves at most that name, ``path + ".tmp"``, which nothing reads
+    make : function that makes and syncs the new file under a given name, and returns an object that
+        has the file open. An interrupted call leaves at most this name, ``path + ".tmp"``, which
+        nothing reads
 
     Raises
     ------
@@ -554,7 +556,7 @@ def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
         new one
     """
     temporary = path + ".tmp"
-    disk.remove(temporary)  # in a folder of all users it may be another user's file, or a link
+    disk.remove(temporary)  # in a shared folder this may be another user's file, or a link
     try:
         disk.copy_mode(path, temporary)
         made = make(temporary)

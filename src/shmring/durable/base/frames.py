@@ -46,10 +46,10 @@ _FILE = struct.Struct("<8sIIII40s")
 _FRAME = struct.Struct("<4sIQQQQIIIIQ")
 _PLACE = struct.Struct("<Q")
 _LARGEST_EXTRA = 1 << 28
-# The search for a frame reads so many bytes at a time.
+# Bytes that the search for a frame reads at a time.
 _SEARCH_BYTES = 1 << 20
 
-# (nbytes, offset): the bytes, fewer than asked for only at the end of the file.
+# Function of (nbytes, offset) that returns bytes of a file; fewer only at the end of the file.
 Read = Callable[[int, int], Buffer]
 
 
@@ -59,8 +59,8 @@ class FileHeader:
 
     Attributes
     ----------
-    fields : the format's own
-    extra : the bytes behind the header that belong to it
+    fields : the format's own fields
+    extra : bytes after the header that belong to it
     salt : the start value of the checksums of the file's frames
     """
 
@@ -92,12 +92,12 @@ class Frame(NamedTuple):
 
     @property
     def payload(self) -> int:
-        """Where in the file the payload begins."""
+        """Place in the file where the payload begins."""
         return self.place + self.payload_offset
 
     @property
     def payload_end(self) -> int:
-        """Where in the file the payload ends."""
+        """Place in the file where the payload ends."""
         return self.payload + self.payload_bytes
 
 
@@ -109,9 +109,9 @@ class FileFormat:
     magic : 8 bytes
     version : the version that is written and read
     fields : the format's own fields of the file header, as `struct` names them; 40 bytes at most
-    what : name of the kind in errors, as "journal segment"
+    what : name of the kind in errors, for example "journal segment"
     entry_bytes : size of an entry of the frames' tables
-    align : what the place of every frame is a multiple of
+    align : number of bytes of which the place of every frame is a multiple
     """
 
     def __init__(
@@ -153,7 +153,8 @@ class FileFormat:
         extra = bytes(read(extra_bytes, HEADER_BYTES)) if extra_bytes <= _LARGEST_EXTRA else b""
         if crc != crc32c(extra, crc32c(header[12:])):
             raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-        # Every version has this checksum: a version that it does not confirm is damage.
+        # Compare the version after the checksum, which is the same in every version: otherwise
+        # damage could look like another version.
         if version != self._version:
             raise VersionMismatch(
                 f"{path} has version {version}; this shmring reads {self._version}"
@@ -184,11 +185,11 @@ class FileFormat:
         return -(-end // self._align) * self._align
 
     def walk(self, read: Read, place: int, size: int, salt: int, number: int) -> Iterator[Frame]:
-        """Yield the frames one behind the other, up to the first that is not valid.
+        """Yield consecutive frames, up to the first frame that is not valid.
 
         Parameters
         ----------
-        number : the least that the first of them may have
+        number : lowest number that the first frame may have
         """
         while place < size:
             frame = self.decode_frame(read, place, size, salt)
@@ -204,7 +205,7 @@ class FileFormat:
         for place in places_of_frames(read, start, size, backwards=True):
             frame = self.decode_frame(read, place, size, salt)
             if frame is not None:
-                # A crash may have cut zeros off that lead to the next place.
+                # The zeros between the frame and the next place may have been cut off by a crash.
                 whole = frame.payload_end <= size <= self.next_place(frame.payload_end)
                 return frame if whole else None
         return None
@@ -212,7 +213,7 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """Find a frame behind `start` which says that the frame of this number was on disk."""
+        """Find a frame after `start` that says that the frame of this number was on disk."""
         for place in places_of_frames(read, start, size):
             frame = self.decode_frame(read, place, size, salt)
             if frame is not None and frame.synced > number:
@@ -228,10 +229,10 @@ def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
 def places_of_frames(
     read: Read, start: int, size: int, *, backwards: bool = False
 ) -> Iterator[int]:
-    """Yield the places from `start` on where a frame may begin; if `backwards`, the last first."""
+    """Yield the places from `start` on where a frame may begin; with `backwards` the last first."""
     lows = range(start, size, _SEARCH_BYTES)
     for low in reversed(lows) if backwards else lows:
-        # A mark that begins in this piece may end in the next one.
+        # Read a little more: a mark that begins in this piece may end in the next piece.
         piece = bytes(read(min(_SEARCH_BYTES, size - low) + len(MAGIC) - 1, low))
         found = [low + match.start() for match in _MAGIC_AT.finditer(piece)]
         yield from reversed(found) if backwards else found

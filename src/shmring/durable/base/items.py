@@ -18,12 +18,12 @@ from shmring.errors import MessageTooLarge
 PLACE = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
 _LARGEST = 0xFFFFFFFF
-# Bytes that are read at a time for the next items; an item of a quarter of this is read alone.
+# Bytes read at a time for the next items; an item of at least a quarter of this is read alone.
 _AHEAD_BYTES = 256 << 10
 
 
 class Readable(Protocol):
-    """Where items stand."""
+    """A file with items."""
 
     def read(self, nbytes: int, offset: int, /) -> bytes:
         """Return the bytes; fewer than asked for only at the end."""
@@ -32,7 +32,7 @@ class Readable(Protocol):
 
 def _item_bytes(data: Buffer) -> bytes:
     """Return an item's bytes; a copy, if they may change."""
-    # bytes() alone would make seven zeros of the number 7.
+    # Use a memoryview: bytes(7) would return seven zeros.
     try:
         view = memoryview(data)
     except TypeError:
@@ -55,7 +55,7 @@ def items_length(table: Buffer) -> int:
 
 
 class Packing:
-    """Items that will be written, one behind the other.
+    """Items that will be written one after the other.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Packing:
         if type(data) is not bytes or len(data) > _LARGEST:
             data = _item_bytes(data)
         nbytes = self.nbytes + len(data) + TABLE_ENTRY_BYTES
-        # A signal's handler may raise behind any call: nothing is called between these.
+        # A signal's handler may raise after any call: make no call between these changes.
         self.count += 1
         self.nbytes = nbytes
         self._loose.append(data)
@@ -119,8 +119,8 @@ class Packing:
 class ReadAhead:
     """Reads items that are taken one after the other, a block of the file at a time.
 
-    A block is only a hint: if an item does not match its checksum there, the file is read again.
-    So nothing has to be announced when a file grows or is replaced.
+    A block is only a hint: if an item in the block does not match its checksum, the file is read
+    again. So nothing has to be announced when a file grows or is replaced.
     """
 
     def __init__(self) -> None:

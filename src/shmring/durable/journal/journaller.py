@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("shmring.durable")
-# One sync covers at most this, or a third of the ring: a third is synced, one written, one filled.
+# Most bytes that one sync covers, or a third of the ring if that is less: one third is synced,
+# another third is written, and producers fill the last third.
 _GATHER_BYTES = 8 << 20
 _IDLE = 0.1  # seconds between two checks of stop() and of the retention
 _RETRY = 0.25  # seconds until the next try on a full disk
@@ -51,7 +52,7 @@ _RETRY = 0.25  # seconds until the next try on a full disk
 
 @dataclass(frozen=True)
 class Retention:
-    """Which segments a journal may forget: whole segments, and never the newest.
+    """Rules for the segments that a journal may forget: whole segments, and never the newest.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Retention:
     max_age : forget segments older than this many seconds; only seconds in which a journal ran
         count, not jumps of the wall clock
     consumed_by : keep segments that these branches have not released, whatever their size and
-        age; without the other options, forget every segment that all of them have released
+        age; without the other options, forget every segment that all these branches have released
     """
 
     max_bytes: int | None = None
@@ -131,11 +132,11 @@ class Journal(Closing):
         self._sync_thread: threading.Thread | None = None
         self._sync_error: Exception | None = None
         self._stop = threading.Event()
-        # Not Thread.join(): when a signal's exception interrupts that, Python 3.11 takes the thread
-        # for ended, and the next join() returns at once.
+        # Use an event instead of Thread.join(): if a signal's exception interrupts a join(), Python
+        # 3.11 takes the thread for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._looked = time.monotonic()
-        self._adopted: list[Batch] = []  # to be written before all others
+        self._adopted: list[Batch] = []  # batches that the last journal held; written first
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -165,7 +166,7 @@ class Journal(Closing):
 
     @property
     def running(self) -> bool:
-        """Whether the journal still writes; false in a forked child, which lacks its threads."""
+        """True while the journal writes; false in a forked child, which lacks its threads."""
         return self._pid == os.getpid() and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -173,14 +174,14 @@ class Journal(Closing):
         return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
-        """Write to disk what was taken from the ring, and stop; the branch keeps its position.
+        """Write all messages taken from the ring to disk, and stop; the branch keeps its position.
 
         Raises
         ------
         the error that had stopped the journal before
         """
         if self._pid != os.getpid():
-            return  # the parent's journal
+            return  # in a forked child: the journal is the parent's
         self._stop.set()
         self._ended.wait()
         error, self.error = self.error, None
@@ -206,8 +207,8 @@ class Journal(Closing):
             else:
                 self._inp.close()
         except Exception as error:
-            # After a failed write or sync nobody knows what is on disk: what is leased stays
-            # unreleased and is delivered again to the next journal.
+            # After a failed write or sync it is unknown which bytes are on disk: leased messages
+            # stay unreleased and are delivered again to the next journal.
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
@@ -218,9 +219,9 @@ class Journal(Closing):
             self._ended.set()
 
     def _adopt(self) -> None:
-        """Lease what the last journal had on lease, before anything is written.
+        """Lease all messages that the last journal had on lease, before anything is written.
 
-        While another process has the ring's lock, messages behind these come first.
+        While another process has the ring's lock, later messages are delivered before them.
         """
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):
@@ -234,7 +235,7 @@ class Journal(Closing):
         return branch is not None and branch["orphans"] > 0
 
     def _most(self) -> int:
-        """The bytes of slots that a record, and what one sync covers, are to have at most."""
+        """Return the most bytes of slots for one record, and for one sync."""
         return min(self._gather_bytes, self._log.share)
 
     def _lease(self, nbytes: int, timeout: float) -> Batch:
@@ -245,16 +246,16 @@ class Journal(Closing):
         return self._inp.lease_many(slots, timeout=timeout)
 
     def _gather(self) -> None:
-        """Write the messages that are there; sync and release them, here or in another thread."""
+        """Write the messages in the ring; sync and release them, here or in another thread."""
         taken: list[Batch] = []
         some, nbytes = False, 0
         most = self._most()
         while nbytes < most:
             try:
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
-            except (Empty, EndOfStream):  # an end that an earlier journal had reached
+            except (Empty, EndOfStream):  # an end marker that an earlier journal had reached
                 break
-            except TooManyLeases:  # those of a dead consumer, each apart: they are enough
+            except TooManyLeases:  # a dead consumer left many separate messages: write these first
                 if taken:
                     break
                 if self._sync_thread is None:
@@ -270,7 +271,7 @@ class Journal(Closing):
             return
         self._await_sync()
         if nbytes < most or not self._disk.parallel:
-            # There is nothing more to write, but a caller may wait for this.
+            # Sync here: the ring has no more messages to write meanwhile, and a caller may wait.
             self._sync(taken)
             return
         self._sync_thread = threading.Thread(
@@ -305,7 +306,7 @@ class Journal(Closing):
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
-            return 0  # they are delivered again, and are on disk already
+            return 0  # all messages are on disk already, and were delivered again
         entries: Buffer = _entries(batch)
         slots: list[Buffer] = [batch.slots]
         if known > first:
@@ -318,7 +319,8 @@ class Journal(Closing):
                 break
             except NoSpace as error:
                 self.error = error
-                # Those who follow the journal may wait for these, and hold what it may forget.
+                # Sync and release the messages written so far: branches that follow the journal may
+                # wait for them, and so hold segments that the journal could forget.
                 self._await_sync()
                 self._sync(before)
                 before.clear()
@@ -411,13 +413,16 @@ def _entries(batch: Batch) -> memoryview:
 
 
 def _behind(entries: Buffer, slot: int) -> bytes:
-    """The entries of the messages from a slot on, with slots counted from this one."""
+    """Return the entries of the messages from slot `slot` on, with slots counted from `slot`."""
     kept = [e for e in ENTRY.iter_unpack(entries) if e[1] >= slot]
     return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)
 
 
 def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:
-    """The sequence up to which all have released; None without branches, 0 if one is missing."""
+    """Return the sequence up to which all branches have released their messages.
+
+    None without branches; 0 if a branch is missing.
+    """
     wanted = set(branches)
     if not wanted:
         return None

@@ -52,10 +52,10 @@ from shmring.durable.base.frames import (
 from shmring.errors import Damaged, JournalGap
 
 _LOG = logging.getLogger("shmring.durable")
-_SHARES = 8  # of the space: so many segments fit into it, or so many of the largest records
-_LEAST_SHARE = 64 << 10  # bytes
+_SHARES = 8  # number of segments, or of the largest records, that fit into the disk space
+_LEAST_SHARE = 64 << 10  # bytes: lower limit of a share of the disk space
 
-# A jump of the wall clock that is logged; a smaller one may be a leap second, or an adjustment.
+# Smallest jump of the wall clock that is logged; a smaller one may be a leap second or adjustment.
 _JUMP_NS = 10 * 10**9
 
 SUFFIX = ".journal"
@@ -67,12 +67,12 @@ FORMAT = FileFormat(
 
 
 def segment_path(directory: str, first: int) -> str:
-    """The path of the segment that begins at a sequence."""
+    """Return the path of the segment that begins at a sequence."""
     return os.path.join(directory, f"{first:020d}{SUFFIX}")
 
 
 def segment_names(disk: Disk, directory: str) -> list[int]:
-    """First sequences of the segments in a directory, in order."""
+    """Return the first sequences of the segments in a directory, in order."""
     stems = (name.removesuffix(SUFFIX) for name in disk.names(directory) if name.endswith(SUFFIX))
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
 
@@ -80,23 +80,26 @@ def segment_names(disk: Disk, directory: str) -> list[int]:
 def encode_segment(
     uuid: bytes, first: int, created_ns: int, schema: bytes, *, after_gap: bool = False
 ) -> bytes:
-    """The beginning of a segment, up to its first record."""
+    """Return the beginning of a segment, up to its first record."""
     data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, after_gap, extra=schema)
     return data.ljust(FORMAT.next_place(len(data)), b"\0")
 
 
 def was_begun(file: File) -> bool:
-    """Whether a segment whose header is unreadable had records; a header is synced before them."""
+    """Return whether a segment with an unreadable header had records.
+
+    A header is synced before the first record is written.
+    """
     return any(place % _ALIGN == 0 for place in places_of_frames(file.read, 0, file.size()))
 
 
 def check_joint(directory: str, end: int, first: int, *, allow_gap: bool) -> None:
-    """Refuse two segments of which the second does not begin where the first ends.
+    """Raise if a segment does not begin where the segment before it ends.
 
     Raises
     ------
-    JournalGap : messages between the two are missing
-    Damaged : the second one begins within the first one
+    JournalGap : messages between the two segments are missing
+    Damaged : the second segment begins within the first one
     """
     if first < end:
         raise Damaged(
@@ -116,23 +119,23 @@ class NotBegun(Damaged):
 
 
 class Segment:
-    """A segment that is open; what was mapped of it stays valid when the journal forgets it.
+    """An open segment; its mapped memory stays valid when the journal forgets the segment.
 
     Parameters
     ----------
-    last : whether it is the newest segment, whose end may be torn
+    last : whether the segment is the newest one, whose end may be torn
 
     Attributes
     ----------
-    uuid, first, created_ns, schema, salt : as in its header
-    after_gap : whether the messages before it were known to be lost when it was begun
-    records : the place in the file where its records begin
-    place, end : where the last record ends that was found, and the sequence behind it
+    uuid, first, created_ns, schema, salt : values in the segment's header
+    after_gap : whether the messages before the segment were known to be lost when it was begun
+    records : place in the file where the records begin
+    place, end : place in the file where the last record found ends, and the sequence after it
 
     Raises
     ------
-    NotBegun : it is the newest, and being made, or its writer died before it was
-    Damaged : it is not a segment, does not match its checksum, or has another segment's name
+    NotBegun : the newest segment is being made, or its writer died while making it
+    Damaged : the file is not a segment, does not match its checksum, or has another segment's name
     VersionMismatch : another version wrote it
     """
 
@@ -167,7 +170,7 @@ class Segment:
         except Damaged as error:
             if self._last and not was_begun(self.file):
                 raise NotBegun(*error.args) from None
-        # A running journal has perhaps begun it between the two looks.
+        # Read the header once more: a running journal may have written it between the two reads.
         return FORMAT.decode_header(self.file.read, self.path)
 
     def close(self) -> None:
@@ -180,7 +183,7 @@ class Segment:
         return self._map[offset : offset + nbytes]
 
     def find_end(self) -> int:
-        """Return the sequence behind the last record, without reading the others.
+        """Return the sequence after the last record, without reading the other records.
 
         Raises
         ------
@@ -204,8 +207,8 @@ class Segment:
         ------
         Damaged : data that had been on disk is unreadable; the text says where
         """
-        # The next writer cuts a torn end off, and mapped memory behind a file's end must not be
-        # touched: the newest segment is checked before it is mapped.
+        # Read the newest segment instead of mapping it: the next writer may cut off a torn end, and
+        # mapped memory beyond a file's end must not be touched.
         read = self.read_mapped if mapped and not self._last else self.file.read
         size = self.file.size()
         for record in FORMAT.walk(read, self.place, size, self.salt, self.first):
@@ -222,8 +225,8 @@ class Segment:
 
 class _Clock:
     """The journal's own time, by which its segments age: the time of its last record, plus the time
-    that has passed since, also while the machine slept. The wall clock may jump either way. So
-    records have this time too: a journal that starts again continues from there.
+    that has passed since, also while the machine slept. The wall clock would not do, because it may
+    jump either way. Records store this time: a journal that starts again continues from there.
     """
 
     def __init__(self) -> None:
@@ -235,7 +238,7 @@ class _Clock:
         return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
 
     def jumped(self) -> int:
-        """The nanoseconds by which the wall clock has jumped since the last call; 0 for a few."""
+        """Return the wall clock's jump since the last call in nanoseconds; 0 for a small jump."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
         jump = time.time_ns() - self._wall - passed
         if abs(jump) < _JUMP_NS:
@@ -246,7 +249,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Kept:
-    """A segment that is complete."""
+    """A complete segment."""
 
     path: str
     end: int
@@ -259,23 +262,23 @@ class JournalLog:
 
     Parameters
     ----------
-    uuid, schema : those of the ring that is written from now on
-    segment_bytes : a segment is complete at this size, or at `share`
+    uuid, schema : uuid and schema of the ring that is written from now on
+    segment_bytes : size at which a segment is complete, unless `share` is less
     allow_gap : go on although messages between two segments are missing
 
     Attributes
     ----------
-    end : sequence behind the last record; 0 if there is none
-    durable : everything below this sequence is on disk
-    torn : text about what opening cut off
+    end : sequence after the last record; 0 without a record
+    durable : sequence below which everything is on disk
+    torn : text about the torn end that opening cut off
     same_ring : whether the last segment was written for this ring
     share : part of the space that the log has or may get, in bytes, when the last segment was
         begun: a larger segment could never be forgotten, and a larger record not be written
 
     Raises
     ------
-    Locked : another process writes there
-    Damaged, JournalGap : the segments are no whole journal
+    Locked : another process writes to the directory
+    Damaged, JournalGap : the segments are no complete journal
     """
 
     def __init__(
@@ -296,8 +299,8 @@ class JournalLog:
         self._uuid = uuid
         self._schema = schema
         self._segment_bytes = segment_bytes
-        self._after_gap = False  # whether the next segment begins behind lost messages
-        # A sync holds this; append() goes on meanwhile, unless it changes files.
+        self._after_gap = False  # True if the next segment begins after lost messages
+        # Held during a sync. append() takes it only to change files, and so goes on meanwhile.
         self._sync_lock = threading.Lock()
         self._file: File | None = None
         self._salt = 0
@@ -331,7 +334,7 @@ class JournalLog:
                 if end is not None:
                     known = allow_gap or bool(segment.after_gap)
                     check_joint(self.directory, end, first, allow_gap=known)
-                if first != names[-1]:  # the newest one was adopted
+                if first != names[-1]:  # the newest segment was adopted, and stays open
                     end = segment.find_end()
                     older.append(_Kept(path, end, segment.file.size(), 0))
         self._kept[:0] = older
@@ -390,7 +393,7 @@ class JournalLog:
         return True
 
     def skip_to(self, sequence: int) -> None:
-        """Go on at a later sequence: the messages up to it are lost."""
+        """Go on at a later sequence; the messages before it are lost."""
         self.end = self.durable = sequence
         self._after_gap = True
 
@@ -401,8 +404,8 @@ class JournalLog:
 
         Parameters
         ----------
-        entries : each a packed ENTRY
-        slots : the payload, in one piece or several; it is not copied
+        entries : packed ENTRY of each message
+        slots : payload in one piece or several; it is not copied
         slot_address : address of the first slot in its ring, in bytes
 
         Returns
@@ -416,7 +419,7 @@ class JournalLog:
         if (
             self._file is None
             or self._after_gap
-            # One without a record is begun already, under the name that a new one would have.
+            # A segment without a record is not full: a new segment would get the same name.
             or self._records < self._offset >= min(self._segment_bytes, self.share)
         ):
             self._roll(self.end or first)
@@ -441,7 +444,7 @@ class JournalLog:
             own=self._clock.now(),
             table=entries,
         )
-        rest = -(payload + payload_bytes) % _ALIGN  # up to where the next one begins
+        rest = -(payload + payload_bytes) % _ALIGN  # bytes up to the place of the next record
         parts = [frame.encode(self._salt), entries, bytes(payload - behind), *slots, bytes(rest)]
         self._offset = file.append(parts, place)
         self.end = end
@@ -487,15 +490,15 @@ class JournalLog:
                 raise self._gone(file.path)
 
     def refuse_other_files(self) -> None:
-        """Refuse to go on where the directory does not lead to what was written any more.
+        """Raise Damaged if the directory no longer has the segments that were written.
 
-        Somebody may have removed the directory or a segment, or have renamed it and made another
-        one. Older segments may be removed, the oldest first. To be called by the thread that calls
-        :meth:`append` and :meth:`forget`.
+        A user may have removed the directory or a segment, or have renamed it and made another one.
+        Older segments may be removed, the oldest first. Only the thread that calls :meth:`append`
+        and :meth:`forget` may call this.
 
         Raises
         ------
-        Damaged : the segment that is being written, or one between two others, has gone
+        Damaged : the segment that is being written, or a segment between two others, has gone
         """
         self._refuse_another_file()
         names = set(self._disk.names(self.directory))
@@ -513,7 +516,7 @@ class JournalLog:
         )
 
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
-        """Remove the oldest segments as :class:`Retention` says; never the newest.
+        """Remove the oldest segments by the rules of :class:`Retention`; never the newest.
 
         Ages count in the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
         """
@@ -538,13 +541,13 @@ class JournalLog:
             ):
                 return
             self._disk.remove(oldest.path)
-            # One at a time: after a crash, an older segment must not be there without the next one.
+            # Sync after each removal: a crash must not leave an older segment without the next one.
             self._disk.sync_directory(self.directory)
             total -= oldest.nbytes
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """The time when the second oldest segment was begun; read from its header once."""
+        """Return the time when the second oldest segment was begun; read from its header once."""
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path
@@ -553,7 +556,7 @@ class JournalLog:
         return oldest.ended_ns
 
     def close(self) -> None:
-        """Give files and lock back; a second call does nothing."""
+        """Close the files and release the lock; a second call does nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -79,8 +79,9 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 class Verified:
     """The contents of a journal: sequences from `first` to `end`, counts, times of its messages.
 
-    `torn` is the number of bytes behind the last record. A crash has left them, or a journal is
-    writing them; or they are a newest record that is damaged, if there is none behind it to say so.
+    `torn` is the number of bytes after the last record. A crash has left these bytes, or a journal
+    is writing them; or they are the newest record, damaged (damage shows only if another record
+    follows).
     """
 
     first: int = 0
@@ -107,19 +108,19 @@ def _messages(segment: Segment, record: Frame) -> Iterator[Message]:
 def _segments(
     disk: Disk, path: str, from_: int = 0, *, allow_gap: bool = False
 ) -> Iterator[Segment]:
-    """The segments that reach beyond a sequence, in order; the oldest kept first for 0.
+    """Yield the segments that reach beyond a sequence, in order; for 0 all segments.
 
-    The caller reads each to its end before it takes the next one.
+    The caller reads each segment to its end before it takes the next one.
 
     Raises
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : the journal begins later, forgets faster than this reads, or has a hole
-    Damaged : a segment overlaps another one, or has the name of another one
+    JournalGap : the journal begins later, forgets faster than the caller reads, or has a hole
+    Damaged : a segment overlaps another segment, or has its name
     """
     reached = from_
-    end: int | None = None  # of the segment before
+    end: int | None = None  # sequence at which the segment before ended
     while True:
         names = segment_names(disk, path)
         if not names:
@@ -134,7 +135,7 @@ def _segments(
         try:
             segment = Segment(disk, segment_path(path, at), last=last)
         except FileNotFoundError:
-            continue  # the journal has forgotten it meanwhile
+            continue  # the journal has forgotten the segment meanwhile
         except NotBegun:
             return
         with contextlib.closing(segment):
@@ -167,8 +168,8 @@ def replay(
     from_ : sequence to begin at; 0 begins with the oldest message that is kept
     until : the sequence before which to stop; None continues to the end, where a running journal
         may have messages that are written but not synced yet
-    allow_gap : go on behind messages that are missing between two segments
-    disk : for tests
+    allow_gap : whether to go on after messages that are missing between two segments
+    disk : replacement for the calls of the file system; for tests
 
     Raises
     ------
@@ -214,13 +215,13 @@ def replay_batches(
 def verify(
     path: str | os.PathLike[str], *, allow_gap: bool = False, disk: Disk | None = None
 ) -> Verified:
-    """Read everything and compare it with its checksums.
+    """Read the whole journal and compare it with its checksums.
 
     Parameters
     ----------
     path : the journal's directory
-    allow_gap : read on behind messages that are missing between two segments
-    disk : for tests
+    allow_gap : whether to read on after messages that are missing between two segments
+    disk : replacement for the calls of the file system; for tests
 
     Raises
     ------
@@ -263,7 +264,7 @@ def truncate(path: str | os.PathLike[str]) -> int:
 
     Raises
     ------
-    Locked : a journal is writing there
+    Locked : a journal is writing to the directory
     """
     disk = Disk()
     where = path_text(path)
@@ -287,17 +288,17 @@ def truncate(path: str | os.PathLike[str]) -> int:
 
 
 def _lock(disk: Disk, path: str) -> LockFile:
-    """Keep journals from writing there."""
+    """Lock the directory, so that no journal writes to it."""
     if not segment_names(disk, path):
         raise _no_journal(path)
     return disk.lock(os.path.join(path, "lock"), f"journal {path}", 0)
 
 
 def _cut(directory: str, names: list[int], offset: int) -> None:
-    """Shorten the first of these segments and take the others away.
+    """Shorten the first of these segments and remove the others.
 
-    The last segment goes first, so that a crash leaves no hole.  Readers may have the files mapped:
-    files are replaced, never shortened.
+    The last segment is removed first, so that a crash leaves no hole.  Files are replaced, never
+    shortened, because readers may have them mapped.
     """
     disk = Disk()
     for first in reversed(names):
@@ -332,14 +333,14 @@ def restore(
 
     Raises
     ------
-    Locked : a journal is writing there: its messages would have the new ring's numbers
-    as :func:`verify` and :func:`shmring.create`
+    Locked : a journal is writing to the directory: its messages would have the new ring's numbers
+    the errors of :func:`verify` and :func:`shmring.create`
     """
     from shmring.ring import create
 
     disk, where = Disk(), path_text(path)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(PermissionRefused):  # a copy, on a disk that is read-only
+        with contextlib.suppress(PermissionRefused):  # the directory is a copy on a read-only disk
             stack.callback(_lock(disk, where).release)
         found, serialized = _read_all(disk, where, allow_gap=allow_gap)
         schema = _read_schema(serialized) if serialized else None

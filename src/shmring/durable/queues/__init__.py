@@ -5,8 +5,8 @@
         line: the items in the queue            |
     transaction_log     data_files          append_only_file
 
-`session` has what both do with their two ends.  The module that writes a file
-describes its format at the top.
+`session` has the two ends that both kinds of queues have.  The module that writes a file describes
+the file's format at the top.
 """
 
 from shmring.durable.queues.append_only import AppendOnlyQueue

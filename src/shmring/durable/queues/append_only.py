@@ -1,9 +1,9 @@
 """A queue of two immutable stacks in one file that only grows.
 
 Items are pushed onto the back stack and popped from the front stack.  When the front is empty, the
-reversed back becomes the new front.  A flush writes the new items and nodes, then the two tops.  It
-returns a position.  This very state can be opened again at the position until the file is
-compacted, whatever writers do meanwhile.  append_only_file.py describes the format of the file.
+reversed back becomes the new front.  A flush writes the new items and nodes, then the two tops, and
+returns a position.  The state at this position can be opened again until the file is compacted,
+whatever writers do meanwhile.  append_only_file.py describes the format of the file.
 Companion files are ``<path>.lock`` and, after an interrupted compaction, ``<path>.tmp``, which is
 ignored.
 """
@@ -34,7 +34,7 @@ from shmring.names import path_text
 
 
 class Overhead(NamedTuple):
-    """The bytes of the file that are items, and those that are not."""
+    """The bytes of the file that are items, and the other bytes."""
 
     file_bytes: int
     item_bytes: int
@@ -56,19 +56,19 @@ class AppendOnlyQueue(session.Ends):
     position : a position that ``flush`` returned: open its state read-only
     readonly : open the last state read-only; items are then taken from this view alone
     timeout : seconds to wait for another writer; None waits for ever, 0 does not wait
-    disk : for tests
+    disk : replacement for the calls of the file system; for tests
 
     Attributes
     ----------
     position : position of the state that was last flushed, or opened
-    recovered : text about the bytes that opening ignored at the end of the file; None without them
+    recovered : text about bytes that opening ignored at the end of the file, or None
 
     Raises
     ------
-    Locked : another writer has the queue; ``pid`` names it
+    Locked : another writer has the queue; ``pid`` is its process id
     PositionNotFound : no flush returned this position, or a compaction dropped it
     Damaged : the header is not valid
-    NotARing : `path` is a directory; or it is to be written and has hard links
+    NotARing : `path` is a directory; or a file with hard links, opened for writing
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class AppendOnlyQueue(session.Ends):
         super().__init__()
         if timeout is not None:
             seconds_of("timeout", timeout)
-        # The lock beside it is the same for every link.
+        # Resolve links: the lock beside the file is then the same for every link.
         self.path = os.path.realpath(path_text(path))
         self.readonly = readonly or position is not None
         self._disk = disk or Disk()
         self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False
-        # Whether a forked child can read this view, whose state is in memory.
+        # True if a forked child can read this view: the view's state in memory is complete.
         self._shared = self.readonly
         self._failure: BaseException | None = None
         directory, name = os.path.split(self.path)
@@ -109,7 +109,7 @@ class AppendOnlyQueue(session.Ends):
             self._file = AppendOnlyFile(self._disk, self.path, write=not self.readonly)
             if not self.readonly:
                 self._file.refuse_other_names()
-                # A killed writer may have left a complete file that is only in memory.
+                # Sync: a killed writer may have left a complete file whose bytes are not on disk.
                 self._file.sync()
                 self._disk.sync_directory(directory)
             commit = self._file.commit if position is None else self._file.commit_at(position)
@@ -124,15 +124,15 @@ class AppendOnlyQueue(session.Ends):
         return AppendOnlyFile.write_new(self._disk, name, self.path, 0)
 
     def _settle(self, commit: Commit) -> None:
-        """Adopt a state of the file, and read its items from there."""
+        """Adopt a state of the file, and read items from this state."""
         self.position = commit.position
         self._committed = commit
         self._changed = False
-        # The front stack: the items that are loaded, and where the rest begins.
+        # Front stack: the items that are loaded, and the place where the rest begins.
         self._front: list[Piece] = []
         self._rest = commit.front
         self._front_count = commit.front_count
-        # The back stack: its top in the file, and the items that will be written upon it.
+        # Back stack: its top in the file, and the items that will be written upon it.
         self._back = commit.back
         self._written_count = commit.back_count
         self._packing = Packing()
@@ -161,7 +161,7 @@ class AppendOnlyQueue(session.Ends):
             ) from self._failure
 
     def _in_a_call_at_fork(self) -> None:
-        self._shared = False  # the call may have changed half of the state
+        self._shared = False  # the interrupted call may have changed half of the state
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -193,7 +193,10 @@ class AppendOnlyQueue(session.Ends):
             raise
 
     def _check_names(self) -> None:
-        """Refuse to go on where a second writer may have come in, or the file has no name."""
+        """Raise if the lock or the file has lost its name.
+
+        Without the lock's name a second writer may have opened the queue.
+        """
         assert self._owner is not None
         check_names(self._owner, self._file.file)
 
@@ -245,7 +248,7 @@ class AppendOnlyQueue(session.Ends):
         if self._rest:
             places, rest = self._file.walk(self._rest)
             piece = Piece(self._file, places, self._rest)
-            # A signal's handler may raise behind any call: nothing is called between changes.
+            # A signal's handler may raise after any call: make no call between these changes.
             self._front += [piece]
             self._rest = rest
         elif self._written_count or self._packing.count:
@@ -271,7 +274,7 @@ class AppendOnlyQueue(session.Ends):
         return pieces
 
     def _in_order(self) -> list[Piece]:
-        """All items, in pieces; the queue stays as it is."""
+        """Return all items, in pieces, without changing the queue."""
         while self._rest:
             self._load()
         return [*self._front, *self._reversed_back()]
@@ -362,7 +365,7 @@ class AppendOnlyQueue(session.Ends):
             self._file = new
             self._settle(commit)
         except BaseException as error:
-            if made:  # which of the two files has the name is not known
+            if made:  # stop: either of the two files may have the name
                 self._failure = error
             raise
         return self.position
@@ -388,7 +391,7 @@ class AppendOnlyQueue(session.Ends):
         return new.append_commit(0, 0, top, count), new
 
     def overhead(self) -> Overhead:
-        """Return how much of the file is not items, as of the last flush."""
+        """Return how many bytes of the file were items, and how many not, at the last flush."""
         with self._lock:
             self._check_readable()
             return Overhead(self._file.size, self._file.item_bytes)

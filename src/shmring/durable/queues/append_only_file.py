@@ -45,16 +45,16 @@ from shmring.errors import Damaged, NotARing, PositionNotFound
 _STATE = struct.Struct("<QQQQQQ")
 _FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
-# A region up to this size is checked on opening rather than synced before its commit.
+# Bytes of a region up to which it is checked on opening, instead of synced before its commit.
 _CHECKED_REGION = 1 << 20
-# After so many bytes for one commit a sync begins before the rest is written.
+# Bytes written for one commit after which a sync begins before the rest is written.
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
 NODE_BYTES = 32
 
 
 class Held:
-    """Items that are in no file yet; if they are taken before a flush, they never will be."""
+    """Items that are in no file yet; items taken before a flush are never written to a file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -70,9 +70,9 @@ class Piece:
 
     Attributes
     ----------
-    places : as in base/items.py
-    link : position of the first item's node; the other nodes stand before it, side by side.  0 as
-        long as the items have no nodes
+    places : places of the items (see base/items.py)
+    link : position of the first item's node; the other nodes stand before it, side by side.  0
+        while the items have no nodes
     begin, end : number of items that have been taken, number of items at first
     """
 
@@ -90,13 +90,13 @@ class Piece:
 
     @property
     def top(self) -> int:
-        """The position of the node of the first item that is left."""
+        """Position of the node of the first item that is left."""
         return self.link and self.link - self.begin * NODE_BYTES
 
 
 @dataclass(slots=True, frozen=True)
 class Commit:
-    """A state of the queue, as in a commit record."""
+    """A state of the queue: the contents of a commit record."""
 
     position: int = 0
     front: int = 0
@@ -112,13 +112,13 @@ class AppendOnlyFile(SyncedAhead):
     Parameters
     ----------
     write : whether to append; only one process at a time may do so
-    file : that at the path, or which will be renamed to it, if it is open already
+    file : the open file at the path, or that will be renamed to the path; None opens the file
 
     Attributes
     ----------
     file : the open file
-    commit : the last valid commit when the file was opened, or the last one written since
-    torn : text about the bytes that were found behind it
+    commit : the last valid commit when the file was opened, or the last commit written since
+    torn : text about the bytes that were found after the last valid commit
     """
 
     def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
@@ -150,7 +150,9 @@ class AppendOnlyFile(SyncedAhead):
         return AppendOnlyFile(disk, path, write=True, file=file)
 
     def refuse_other_names(self) -> None:
-        """Refuse a file that a second writer may have open, or keep, under another name.
+        """Raise NotARing if the file has hard links.
+
+        A second writer could have the file open under another name, or keep it.
 
         Raises
         ------
@@ -199,8 +201,8 @@ class AppendOnlyFile(SyncedAhead):
 
         Parameters
         ----------
-        upwards : return the lowest item first. Otherwise the top one comes first, and the walk
-            stops where a node does not stand right before the one above it
+        upwards : return the lowest item first. Otherwise the top item comes first, and the walk
+            stops at a node that does not stand right before the node above it
 
         Returns
         -------
@@ -210,7 +212,7 @@ class AppendOnlyFile(SyncedAhead):
         ------
         Damaged : the node at ``link`` does not match its checksum
         """
-        # A stack is read downwards; it was written upwards.
+        # Read towards the beginning of the file: a stack was written from the bottom up.
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
         block = self.file.read(end - start, start)

@@ -22,16 +22,17 @@ _OPEN_FILES = 64
 
 
 class DataFile(SyncedAhead):
-    """One data file; opened when it is needed.
+    """One data file, which is opened when it is needed.
 
     Parameters
     ----------
-    used : called after each use that may have opened it
+    used : function called after each use that may have opened the file
 
     Attributes
     ----------
-    exists : false for one that a transaction names, and that has gone
-    references : items that are in the queue, taken by a session, or written but not committed yet
+    exists : False if a transaction names the file, but the file is gone
+    references : number of items that are in the queue, taken by a session, or written but not
+        committed yet
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class DataFile(SyncedAhead):
         self._used = used
         self._lock = threading.Lock()
         self._handle: File | None = None
-        # Another object after each write: one that ends while a sync runs must not count as synced.
+        # Identity of the last write, a new object for each write: a write that ends while a sync
+        # runs must not count as synced.
         self._written = self._synced = object()
 
     def open(self) -> File:
@@ -80,9 +82,9 @@ class DataFile(SyncedAhead):
         return data
 
     def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
-        """Write into the part that was given to the caller, of what :meth:`open` returned."""
+        """Write to the caller's part of the file; `file` is the result of :meth:`open`."""
         file.write(parts, offset)
-        with self._lock:  # close() may have dropped it meanwhile, but the sync is to find it open
+        with self._lock:  # keep the file open for the sync: close() may have dropped it meanwhile
             self._written = object()
             self._handle = self._handle or file
         self._used(self)
@@ -96,17 +98,21 @@ class DataFile(SyncedAhead):
             self._synced = written
 
     def distrust(self) -> None:
-        """Let the next sync write what a process before this one may have left in memory."""
+        """Let the next sync cover writes of earlier processes, which may not have synced them."""
         self._written = object()
 
     def truncate(self, nbytes: int) -> None:
-        """Take back bytes at the end that nobody uses, or keep others from using them."""
+        """Set the file's size: cut off unused bytes, or grow over bytes that are being written.
+
+        The next owner appends after the end, and so does not touch bytes that are being written.
+        """
         self.open().truncate(nbytes)
 
     def close(self) -> None:
         """Sync the file, and close it as soon as no other thread is using it.
 
-        After a write that the sync did not see it stays open: the next sync is to hear of errors.
+        After a write that the sync did not cover, the file stays open, so that the next sync gets
+        the write's errors.
         """
         if self._handle is not None:
             self.sync()
@@ -115,15 +121,16 @@ class DataFile(SyncedAhead):
                     self._handle = None
 
     def discard(self, *, may_be_in_use: bool = False) -> None:
-        """Remove the file, of which nobody needs an item, or put it aside if it holds damage."""
-        with self._sync_lock:  # it may be synced ahead
+        """Remove the file, which has no needed item, or put it aside if it holds damage."""
+        with self._sync_lock:  # another thread may be syncing the file ahead
             handle, self._handle = self._handle, None
             self._synced = self._written
-        # Until then the disk keeps its space. Else it is closed when nobody has it any more.
+        # Close the file now, because the disk keeps its space until then. A file that may be in use
+        # is closed when the last user lets go of it.
         if handle is not None and not may_be_in_use:
             handle.close()
         if self.exists:
-            with suppress(PermissionRefused):  # else the next opening does it
+            with suppress(PermissionRefused):  # the next opening of the queue removes the file
                 if self.keep_broken:
                     set_aside(self._disk, self.path)
                 else:
@@ -204,7 +211,7 @@ class DataFiles:
             if self._closed:
                 raise Closed(f"the queue at {self._directory} was closed; open it again")
             file = self._current or self._create()
-            opened = file.open()  # another owner may have a file of this name, once we are closed
+            opened = file.open()  # under the lock: after close() another owner may have the name
             offset = file.end
             file.end += nbytes
             file.references += items
@@ -215,7 +222,7 @@ class DataFiles:
             self._take_back(file, offset, nbytes, items)
             raise
         if file.end >= self._maximum and self._disk.parallel:
-            # The file is complete, and the commit will have to wait for its sync.
+            # Begin the sync of the complete file now: the commit will have to wait for it.
             file.sync_ahead()
         return file, offset
 
@@ -237,7 +244,8 @@ class DataFiles:
         return file
 
     def _note_open(self, file: DataFile) -> None:
-        # Queues of thousands of files must not use up the process's descriptors.
+        # Close the files used least recently: a queue of thousands of files must not use up the
+        # process's descriptors.
         if file.number in self._recent:
             return
         with self._lock:
@@ -255,7 +263,7 @@ class DataFiles:
                 self._drained.append(file)
 
     def retire_current(self) -> None:
-        """Complete the file that is being filled, so that it can go if no item in it is needed."""
+        """Complete the file that is being filled, so that it can be deleted once it is drained."""
         with self._lock:
             file = self._current
             if file is not None and file.references == 0:
@@ -263,7 +271,7 @@ class DataFiles:
                 self._drained.append(file)
 
     def drained(self) -> list[DataFile]:
-        """Return the files that may go when the removal of their items is durable."""
+        """Return the files that may be deleted once the removal of their items is durable."""
         with self._lock:
             return list(self._drained)
 
@@ -277,12 +285,12 @@ class DataFiles:
             self._files.pop(file.number, None)
             self._recent.pop(file.number, None)
             self._drained = [other for other in self._drained if other is not file]
-        file.discard(may_be_in_use=self._closed)  # by a session that is writing
+        file.discard(may_be_in_use=self._closed)  # after close() a session may still be writing
 
     def close(self, live: set[int] | None, *, owned: bool = True) -> None:
         """Close all files; delete those that are not in ``live``, unless it is None.
 
-        ``owned``: the files of these names are the queue's still.
+        ``owned``: whether the files with these names are still the queue's.
         """
         with self._lock:
             self._closed = True
@@ -291,8 +299,9 @@ class DataFiles:
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
-                with suppress(Damaged, OSError):  # what was committed was synced then
-                    # The next owner goes on behind what a session is still writing.
+                with suppress(Damaged, OSError):  # committed items were synced at their commit
+                    # Grow the file, so that the next owner appends after the bytes that a session
+                    # of this process is still writing.
                     if owned and file.end and file.size() < file.end:
                         file.truncate(file.end)
                     file.close()

@@ -12,15 +12,15 @@ from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
 Source = DataFile | TransactionLog
-# Runs of fewer items than this are joined.
+# Items below which a run is joined with the run before it.
 _LONG_RUN = 4096
-# The order of spans.
+# Sort key of spans.
 by_number = attrgetter("number")
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Committed items of consecutive numbers in one file; `places` as in base/items.py."""
+    """Committed items of consecutive numbers in one file; base/items.py explains `places`."""
 
     first: int
     source: Source
@@ -40,7 +40,7 @@ class Span:
 
     @property
     def number(self) -> int:
-        """The number of the first item."""
+        """Number of the first item."""
         return self.run.first + self.begin
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class Span:
 
 
 class Line:
-    """Spans in the order of the queue, which is that of their numbers; and those that are taken.
+    """The spans of a queue in the order of their numbers, and the spans that sessions have taken.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Line:
         return iter(self.spans)
 
     def append(self, run: Run) -> None:
-        """Add a run behind all others."""
+        """Add a run after all other runs."""
         count = len(run)
         self.count += count
         last = self.spans[-1] if self.spans else None
@@ -90,7 +90,7 @@ class Line:
             last.end += count
         else:
             span = Span(first.run, begin, begin + count)
-            # A signal's handler may raise behind any call: nothing is called between changes.
+            # A signal's handler may raise after any call: make no call between these changes.
             taken += [span]
             self.taken |= {span}
         first.begin += count
@@ -99,16 +99,16 @@ class Line:
             del self.spans[0]
 
     def put_back(self, spans: list[Span]) -> None:
-        """Put taken spans back to their old places, but those that clear() has removed."""
+        """Put taken spans back to their old places, except spans that clear() has removed."""
         for span in spans:
             if span in self.taken:
                 at, count = bisect_right(self.spans, span.number, key=by_number), len(span)
-                self.taken -= {span}  # as in hand_over(), without a call between
+                self.taken -= {span}  # no call between the changes (see hand_over)
                 self.spans[at:at] = [span]
                 self.count += count
 
     def remove(self, first: int, count: int) -> int | None:
-        """Take items out by their numbers; return the first number that is not there."""
+        """Remove items by their numbers; return the first number that is missing, or None."""
         while count:
             at = bisect_right(self.spans, first, key=by_number) - 1
             span = self.spans[at] if at >= 0 else None
@@ -133,7 +133,7 @@ class Line:
                 self.spans.insert(at + 1, behind)
 
     def clear(self) -> None:
-        """Forget all spans, those that are taken too."""
+        """Forget all spans, also the taken spans."""
         self.spans.clear()
         self.taken.clear()
         self.count = 0

@@ -1,4 +1,4 @@
-"""From the files of a persistent queue to its items, on opening; and back, into a shorter log.
+"""Reads a persistent queue's files into memory on opening, and writes a shorter log.
 
 transaction_log.py defines which transactions are valid.  Opening makes each of its decisions
 durable before anything acts on it; after a crash, the next opening decides the same.
@@ -26,7 +26,7 @@ from shmring.durable.queues.transaction_log import (
 from shmring.errors import Damaged
 
 LOG_NAME = "transaction.log"
-# Items of a data file that was not synced are checked in groups of so many bytes.
+# Number of items that are checked at a time in a data file that was not synced.
 _CHECKED_ITEMS = 1024
 
 
@@ -39,12 +39,12 @@ class Recovery:
 
     Attributes
     ----------
-    notes : what was dropped, in words
-    damaged : whether more than a torn end was
+    notes : texts about the data that was dropped
+    damaged : whether more than a torn end was dropped
 
     Raises
     ------
-    Damaged : there is other damage than a torn end; nothing was changed
+    Damaged : the files have other damage than a torn end; nothing was changed
     """
 
     def __init__(self, disk: Disk, path: str, *, cut: bool, file_size: int, reserve: int) -> None:
@@ -61,7 +61,7 @@ class Recovery:
         try:
             self._replay()
             self._attach()
-            # A killed owner may have left the files, and their names, in memory only.
+            # Sync: a killed owner may have left the files, and their names, in memory only.
             disk.sync_directory(path)
             log.sync()
             if log.unchecked:
@@ -152,7 +152,7 @@ class Recovery:
                 raise Damaged(f"item {missing} is taken, but is not in the queue")
 
     def _attach(self) -> None:
-        """Count the items of each data file, and check that the file has them."""
+        """Count the items of each data file, and check that the file is long enough for them."""
         sizes: dict[DataFile, int] = {}
         for span in list(self.line):
             file = span.run.source
@@ -211,7 +211,7 @@ def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]
 # --- a shorter log --------------------------------------------------------------------------------
 
 
-# Runs that stood in the log, and the new places of their living items.
+# By run that stood in the log: the data file and the new places of its living items.
 Moved = dict[Run, tuple[DataFile, bytearray]]
 
 
@@ -228,7 +228,7 @@ def rewrite(
 
     Returns
     -------
-    the new log, and what has moved
+    the new log, and the runs that have moved
     """
     moved: Moved = {}
 
@@ -249,7 +249,8 @@ def rewrite(
                 replaces=log.allocated,
             )
         except BaseException:
-            # Only here: once the rename was tried, the log at the path may need what has moved.
+            # Take back the copies only here: once the rename was tried, the log at the path may
+            # need them.
             for run, (file, _) in moved.items():
                 files.release(file, sum(len(span) for span in live if span.run is run))
             raise

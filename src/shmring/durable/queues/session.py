@@ -1,6 +1,6 @@
-"""Transactions on a persistent queue: a session is one, and those of several threads go as one.
+"""Transactions on a persistent queue: a session is one, and several threads' commits are joined.
 
-An append-only queue has its two ends from here, too.
+The class of a queue's two ends is shared with the append-only queue.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shmring.forks import renew_locks_in_child
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue
 
-# Beyond so many bytes, items are written early, uncommitted, and not held in memory.
+# Bytes of items held in memory; beyond them items are written early, uncommitted.
 BUFFER_BYTES = 1 << 20
-# Up to so many bytes go into the log with the transaction, and so need one sync, not two.
+# Bytes of items up to which they go into the log with the transaction, and need one sync, not two.
 _INLINE_BYTES = 32 << 10
 
 
@@ -45,7 +45,7 @@ class Ends(Closing):
         renew_locks_in_child(self)
 
     def renew_locks(self) -> None:
-        """Forget, in a forked child, that a thread of the parent was in a call."""
+        """Replace the lock in a forked child, if a thread of the parent held it in a call."""
         if not self._lock.acquire(blocking=False):
             self._lock = threading.RLock()
             self._in_a_call_at_fork()
@@ -53,11 +53,11 @@ class Ends(Closing):
         self._lock.release()
 
     def _in_a_call_at_fork(self) -> None:
-        """Note that a thread of the parent was in a call, which never ends here."""
+        """Note that a thread of the parent was in a call, which never ends in this child."""
 
     @abstractmethod
     def _write_early(self) -> None:
-        """Write the items that are held, uncommitted."""
+        """Write the items held in memory, uncommitted."""
 
     @abstractmethod
     def _take_some(self, items: list[bytes], most: int) -> bool:
@@ -98,7 +98,7 @@ class Ends(Closing):
             self._check_writable()
             if self._packing.nbytes > BUFFER_BYTES:
                 self._write_early()
-        rows = list(items)  # before the lock: it may run code that uses this queue
+        rows = list(items)  # before taking the lock: the iterable's code may use this queue
         with self._lock:
             self._check_writable()
             return self._packing.add_many(rows)
@@ -125,7 +125,7 @@ class Ends(Closing):
                 while len(items) < max_items and self._take_some(items, max_items - len(items)):
                     pass
             except (Damaged, OSError):
-                # Items before it are taken, and must not be lost; the next call meets it again.
+                # Return the items before the error, which are taken already; the next call raises.
                 if not items:
                     raise
         return items
@@ -144,7 +144,7 @@ class Extent:
 
 
 class Transaction:
-    """The changes of one flush; `error` is None once they are `done`, if they were committed."""
+    """The changes of one flush; once they are `done`, an `error` of None says: committed."""
 
     def __init__(self, extents: list[Extent], inline: Packing, taken: list[Span]) -> None:
         self.extents = extents
@@ -161,15 +161,15 @@ class Transaction:
         self.wake()
 
     def wait(self) -> None:
-        """Return when it is committed, or when its thread is to lead the others."""
+        """Return when the transaction is committed, or when its thread has to lead the others."""
         if not self.done:
             self._turn.acquire()
 
     def wake(self) -> None:
-        """Let wait() return."""
-        try:  # noqa: SIM105  suppress() takes three calls, in each flush
+        """Make wait() return."""
+        try:  # noqa: SIM105  suppress() would cost three calls in each flush
             self._turn.release()
-        except RuntimeError:  # it is awake already
+        except RuntimeError:  # the lock is released already: wait() has returned, or will
             pass
 
 
@@ -217,7 +217,8 @@ class GroupCommit:
             if group:
                 self._commit(group)
         finally:
-            # Interrupted between taking the group and writing it: the next leader commits it.
+            # After an interrupt between taking the group and writing it, the next leader commits
+            # the group.
             left = [each for each in group if not each.done]
             if left:
                 with self._lock:
@@ -227,12 +228,12 @@ class GroupCommit:
         with self._lock:
             following = self._waiting[0] if self._waiting else None
             if following is not None:
-                # This comes first: an interrupt may then leave two leaders, but never none.
+                # Wake the next leader first: an interrupt may leave two leaders, but never none.
                 following.wake()
             self._leader = following
 
     def _withdraw(self, wanted: Transaction) -> None:
-        """Take it back after an interrupt, unless another thread commits it already."""
+        """Remove a transaction after an interrupt, unless another thread commits it already."""
         while True:
             with self._lock:
                 waiting = wanted in self._waiting
@@ -272,7 +273,7 @@ class Session(Ends):
                 raise
             file, offset = files.write(packing.parts, packing.count)
         extent, empty = Extent(file, offset, packing.table), Packing()
-        # A signal's handler may raise behind any call: nothing is called between changes.
+        # A signal's handler may raise after any call: make no call between these changes.
         self._extents += [extent]
         self._packing = empty
 
@@ -330,7 +331,7 @@ class Session(Ends):
     close = rollback
 
     def __del__(self) -> None:
-        # The collector may run inside the queue's own critical section, so this takes no lock.
+        # Take no lock: the garbage collector may run inside the queue's own critical section.
         # A signal handler that raised inside __init__ leaves a session without its lists.
         taken, extents = getattr(self, "_taken", []), getattr(self, "_extents", [])
         if taken or extents:

@@ -41,7 +41,7 @@ DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")
 _PUT, _PUT_INLINE, _TAKE = 1, 2, 3
 _SLACK_BYTES = 128 << 10
-# The reserve grows in steps of so many bytes.
+# Bytes by which the reserve grows at a time.
 _CHUNK = 64 << 10
 
 
@@ -133,18 +133,18 @@ class TransactionLog:
 
     Parameters
     ----------
-    reserve : bytes of zeros kept behind the last frame.  They make an append an overwrite, which
+    reserve : bytes of zeros kept after the last frame.  They make an append an overwrite, which
         syncs faster than growing a file, and leave room for transactions that only take items
         when the disk is full.
-    file : the log, if it is open already
+    file : the log, if it is open already; None opens the log
 
     Attributes
     ----------
     file : the open file
     frames : the valid transactions found on opening
-    torn : text about a torn end behind them, which stays until :meth:`cut`; or None
-    damage : text about damage behind them, which stays until :meth:`cut`; or None
-    end : where the next frame goes
+    torn : text about a torn end after `frames`, which stays until :meth:`cut`; or None
+    damage : text about damage after `frames`, which stays until :meth:`cut`; or None
+    end : place of the next frame in the file
     allocated : size of the file, with the reserve
     next_number : the next frame's number
     synced : the last frame known to be on disk
@@ -174,12 +174,12 @@ class TransactionLog:
 
     @property
     def unchecked(self) -> bool:
-        """Whether there are transactions that the next opening would have to check."""
+        """True if there are transactions that the next opening would have to check."""
         return self._last_deferred > self._witnessed
 
     @property
     def unsynced(self) -> bool:
-        """Whether a transaction was appended after the last sync."""
+        """True if a transaction was appended after the last sync."""
         return self.synced != self.next_number - 1
 
     @property
@@ -201,7 +201,7 @@ class TransactionLog:
     ) -> TransactionLog:
         """Write a log that holds a single transaction under a name, to be renamed to `path`.
 
-        `replaces`: bytes of the log that it replaces.
+        `replaces`: bytes of the log that the new log replaces.
         """
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
         parts: list[Buffer] = [header]
@@ -212,7 +212,7 @@ class TransactionLog:
         except NoSpace:
             if replaces < body.length + reserve + _SLACK_BYTES:
                 raise
-            # Removing the old log frees more than the reserve, for which there is no room beside.
+            # Write no reserve on a full disk: removing the old log frees more than the reserve.
             file = write_file(disk, name, parts)
         return TransactionLog(disk, path, reserve=reserve, file=file)
 
@@ -263,7 +263,7 @@ class TransactionLog:
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
-        check_size(self.path, end)  # the file may be older than the limit
+        check_size(self.path, end)  # the limit may have been set after the file was made
         if end + self.reserve > self.allocated:
             try:
                 self._extend(end + self.reserve + _CHUNK)
@@ -273,8 +273,8 @@ class TransactionLog:
         try:
             self.file.write(parts, self.end)
         except NoSpace as error:
-            # Only where overwriting takes space.  Part of the frame may be written, so this is
-            # not the harmless kind of error.
+            # The disk can only be full here if overwriting takes space.  Part of the frame may be
+            # written, so raise no NoSpace, which would say that nothing was written.
             raise OSError(error.errno, "the disk is full inside the reserve", self.path) from error
         self.end = end
         self.next_number += 1
@@ -298,7 +298,7 @@ class TransactionLog:
         self.synced = self.next_number - 1
 
     def witness(self) -> None:
-        """Sync every transaction, and a last one that says so, for the next opening."""
+        """Sync every transaction, then append and sync one that tells the next opening so."""
         self.sync()
         self.append(Body(), deferred=False, may_use_reserve=True)
         self.sync()
