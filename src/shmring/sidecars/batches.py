@@ -1,4 +1,4 @@
-"""Batches of requests and answers: slices, several as one, and what is passed on unchanged."""
+"""Slices and joins batches of requests and answers, and finds columns that are unchanged."""
 
 from __future__ import annotations
 
@@ -11,37 +11,44 @@ import pyarrow as pa
 from shmring._shmring import same_columns
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
-# Beyond so many a request's own cost hardly counts.
+# Most batches of a request; with more, the fixed cost of a request hardly counts.
 _MOST_BATCHES = 64
-MOST_BYTES = 1 << 20  # of answers that go as one, and of those that a request should have
+MOST_BYTES = 1 << 20  # most bytes of joined answers, and of the answers that a request should have
 SMALL = MOST_BYTES // _MOST_BATCHES  # bytes of answers whose size bounds no request
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
-    """What the function is to be called with, so many rows at a time; 0: all."""
+    """Cut a request's batch into slices of `rows` rows for the function; 0 means all rows."""
     if not 0 < rows < batch.num_rows:
         return [batch]
     return [batch.slice(first, rows) for first in range(0, batch.num_rows, rows)]
 
 
 def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
-    """How many batches a request may well have, where so many took so long and gave so much."""
+    """Return how many batches a request should have.
+
+    Parameters
+    ----------
+    batches : number of batches of the last request
+    nanoseconds : time that these batches took
+    nbytes : bytes of their answers
+    """
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = MOST_BYTES * batches // max(1, nbytes)
     return max(1, min(by_time, by_bytes, _MOST_BATCHES))
 
 
 def as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The batches, which have one schema, as one if they can be joined."""
+    """Join batches of one schema to one batch, or return them all if they cannot be joined."""
     if len(batches) < 2 or not batches[0].num_columns:
         return batches
     try:
         return [joined(batches)]
-    except (ValueError, pa.ArrowException):  # none with a row, or types that cannot be joined
+    except (ValueError, pa.ArrowException):  # no rows, or types that cannot be joined
         return batches
 
 
-# --- as one ---------------------------------------------------------------------------------------
+# --- joining batches ------------------------------------------------------------------------------
 
 Part = TypeVar("Part", bound=Sized)
 
@@ -55,10 +62,10 @@ _WITH_OFFSETS = frozenset(
 
 
 def combined(table: Any) -> Any:
-    """The table with each column copied into as few arrays as hold it; one chunk at most is empty.
+    """Copy each column of a table into as few arrays as hold it; at most one chunk may be empty.
 
-    What a function answers may have inner arrays of no rows without offsets, over which
-    combine_chunks() crashes; written and read again they have some.
+    A function's result may have empty inner arrays without offsets, over which combine_chunks()
+    crashes. A table that is written and read again has offsets.
     """
     kinds = enumerate(table.schema.types)
     columns = [i for i, kind in kinds if any(map(_has_offsets, _inner(kind)))]
@@ -71,7 +78,7 @@ def combined(table: Any) -> Any:
 
 
 def with_rows(parts: Sequence[Part]) -> Sequence[Part]:
-    """Those that are to be put together: an empty one may lack what combine_chunks() looks at."""
+    """Return the parts with rows, or one part if none has rows: combine_chunks() needs offsets."""
     return [part for part in parts if len(part)] or parts[:1]
 
 
@@ -87,7 +94,7 @@ def _inner(kind: Any) -> list[Any]:
 
 
 def _has_offsets(kind: Any) -> bool:
-    """Whether arrays of this type have offsets, or some within them."""
+    """Whether arrays of this type, or arrays inside them, have offsets."""
     if isinstance(kind, pa.BaseExtensionType):
         return _has_offsets(kind.storage_type)
     return kind.id in _WITH_OFFSETS or any(map(_has_offsets, _inner(kind)))
@@ -105,10 +112,10 @@ def _lacks_offsets(array: Any) -> bool:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, which have one schema, in one."""
+    """Join batches of one schema to one batch; raise ValueError if they do not make one."""
     table = combined(pa.Table.from_batches(with_rows(batches)))
     parts = table.to_batches()
-    if len(parts) != 1:  # none with a row, or more text than fits one column
+    if len(parts) != 1:  # no rows, or more text than fits one array
         raise ValueError(f"{table.num_rows} rows make {len(parts)} batches")
     return parts[0]
 
@@ -118,21 +125,21 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 _UNCHANGED = b"shmring.unchanged"
 
-# Bytes of a request from which on a copy of its columns costs more than to look for them.
+# Bytes of a request from which on it costs less to look for unchanged columns than to copy them.
 WORTH = 65_536
 
 
 class Unchanged:
-    """What a function passes on, as the last of a client's requests has shown."""
+    """Finds the columns that a function returns unchanged; remembers a client's last schemas."""
 
     def __init__(self) -> None:
         none = pa.schema([])
         self._seen: tuple[pa.Schema, pa.Schema, list[int]] = none, none, []
-        self._own: list[int] | None = None  # columns of the answer; None: all are
+        self._own: list[int] | None = None  # places of the changed columns; None if all are changed
         self._metadata: dict[bytes, bytes] = {}
 
     def without(self, request: pa.RecordBatch, answer: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The answer without the columns that were passed on, with a list of them; or None."""
+        """Return the answer without unchanged columns, listed in metadata; None if none is."""
         seen = request.schema, answer.schema, same_columns(answer, request)
         if seen != self._seen:
             self._learn(*seen)

@@ -1,10 +1,11 @@
-"""What one request asks for, beside one call: UDFs of Spark's, or one for a group of rows.
+"""Reads the calls that a request asks for: several calls for Spark's UDFs, or one for a group.
 
-Several UDFs of one select are several calls of the sidecar's function, on columns that may be the
-same: here are their arguments among the request's columns, and their results.
+Several UDFs of one select are several calls of the sidecar's function, perhaps with the same
+columns: the code here makes their arguments of the request's columns, and one answer of their
+results.
 
 A group, or the two sides of a cogroup, is neither cut nor joined with others, and may be answered
-with any number of rows. The two sides go as one row with two lists, whose elements are their rows.
+with any number of rows. The two sides are sent as one row with two lists of rows.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _arrow: Any = pa
 _CALLS = b"shmring.calls"
 _ANSWER = b"shmring.answer"
 
-# In a request; UdfSteps.java makes several requests of more.
+# Most calls of a request; for more calls UdfSteps.java plans several requests.
 MOST = 256
 
-# Of what a request says of its calls, many times what as many calls with long names take.
+# Most bytes of a request's description of its calls: far more than MOST calls with long names take.
 _MOST_BYTES = 4 << 20
 
-_SHOWN = 100  # characters of what cannot be read
+_SHOWN = 100  # characters of a text that an error shows
 
 _GROUP = b"shmring.group"
 _ONE = b"1"
@@ -44,7 +45,7 @@ def is_group(request: pa.RecordBatch) -> bool:
 
 
 def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
-    """What the function is to be called with: any request as it is, a cogroup as its two sides."""
+    """Return the function's arguments: the request's batch, or the two sides of a cogroup."""
     metadata = dict(request.schema.metadata or {})
     sides = metadata.pop(_GROUP, None)
     if sides is None:
@@ -58,14 +59,14 @@ def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the function is to be given, and of which type its result is to be."""
+    """One call of the function: its columns, their names, and the type of the result."""
 
     names: tuple[str, ...]
     columns: tuple[int, ...]
     type: pa.DataType
 
     def arguments(self, request: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of the request's columns, as the function is to see them."""
+        """Return the batch of the request's columns that the function is called with."""
         given: Any = request
         fields = [
             given.schema.field(place).with_name(name)
@@ -76,9 +77,9 @@ class Call:
         return _arrow.RecordBatch.from_arrays(columns, schema=schema)
 
     def result(self, answer: pa.RecordBatch, function: str) -> Any:
-        """The column of an answer, cast as Spark casts what its own UDFs return.
+        """Return an answer's column, cast as Spark casts results of its own UDFs.
 
-        TypeError if values would be lost; SchemaMismatch if nobody can know which column it is.
+        Raises TypeError if values would be lost, SchemaMismatch if the answer has not one column.
         """
         if answer.num_columns != 1:
             raise SchemaMismatch(
@@ -100,14 +101,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """All of a request, in order, and the client's schema for the answer, a column for each."""
+    """All calls of a request, in order, and the answer's schema, which has a column for each."""
 
     each: tuple[Call, ...]
     answer: pa.Schema
 
     @classmethod
     def of(cls, request: pa.RecordBatch) -> tuple[Self | None, pa.RecordBatch]:
-        """What a request asks for, if it is for UDFs, and the request without that, or Damaged."""
+        """Return a request's calls (None if it is not for UDFs) and the request without metadata.
+
+        Raises Damaged if the calls cannot be read.
+        """
         metadata = dict(request.schema.metadata or {})
         calls, answer = metadata.pop(_CALLS, None), metadata.pop(_ANSWER, None)
         if calls is None and answer is None:
@@ -129,11 +133,11 @@ class Calls:
         return _CALLS in metadata or _ANSWER in metadata
 
     def arguments(self, request: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """What the function is to be given, for each call."""
+        """Return the batch for each call of the function."""
         return [call.arguments(request) for call in self.each]
 
     def beside(self, results: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
-        """The answer that results make, those of each call in parts, of as many rows in all."""
+        """Join the results to one answer; the parts of each call have as many rows in all."""
         if all(len(parts) == 1 for parts in results):
             columns = [parts[0] for parts in results]
             return [_arrow.RecordBatch.from_arrays(columns, schema=self.answer)]
@@ -145,14 +149,14 @@ class Calls:
 
     @property
     def remedy(self) -> str:
-        """What else to do where an answer is too large."""
+        """Advice for a user whose answer is too large."""
         return (
             f"the results of {len(self.each)} UDFs for a row go as one message: select fewer at a "
             f"time, or make their results smaller"
         )
 
     def describe(self, number: int) -> str:
-        """Which of the calls it is, counted from 1, in words."""
+        """Describe a call, given its number, counted from 1."""
         names = ", ".join(self.each[number - 1].names)
         return f"in call {number} of the {len(self.each)} of one request, with {names}"
 

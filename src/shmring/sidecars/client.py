@@ -1,4 +1,4 @@
-"""The side that sends batches to a sidecar and gets the answers in order."""
+"""The client of a sidecar: sends batches, and returns the answers in order."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# Liveness is asked of the kernel, a microsecond a participant: this is often enough.
+# Seconds between checks that the sidecar lives; a check takes a microsecond for each participant.
 _LOOK_EVERY = 0.25
-# A wait is cut into slices of this length to look at the other direction.
+# Seconds of one slice of a wait; after each slice the client looks at the other direction.
 _SLICE = 0.05
-# So many workers may die over one request before it is held to be the cause.
+# Number of workers that die over one request until the request is considered the cause.
 _DEATHS = 3
 
 
@@ -50,28 +50,28 @@ class _Request:
     number: int
     rows: int
     deaths: int = 0
-    received: int = 0  # pieces, also those that only say that the worker lives
+    received: int = 0  # number of pieces, signs of life included
     batches: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
     complete: bool = False
-    failure: str | None = None  # what the function has raised; the batches come first
+    failure: str | None = None  # the function's error, raised after the batches are yielded
 
 
 class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
-    The answers are copies, and the caller may keep them. A request may be worked on more than once,
-    after the death of a worker.
+    The answers are copies, and the caller may keep them. A request may be worked on more than once
+    if a worker dies.
 
     Parameters
     ----------
-    name : of the sidecar
-    in_flight : requests under way at most
-    timeout : seconds without any answer after which a living sidecar is given up, also one whose
-        workers are still loading, or which has no room for another client
-    connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
+    name : name of the sidecar
+    in_flight : most requests under way
+    timeout : seconds without any answer after which the client gives up a living sidecar, also if
+        the sidecar's workers are still loading, or if it has no room for another client
+    connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
     reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
-        or fewer where /dev/shm has little memory. Half of it must hold a row
+        or fewer if /dev/shm has little memory. Half of it must hold a row
 
     Raises
     ------
@@ -94,7 +94,7 @@ class SidecarClient(Closing):
         self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
         self._reply_slots = None if reply_slots is None else slots_of("reply_slots", reply_slots)
         self._number = 0
-        self._waiting: dict[int, _Request] = {}  # in the order of the batches
+        self._waiting: dict[int, _Request] = {}  # requests under way, in the order of the batches
         self._mapping = False
         self._known: Known | None = None  # the schema of the last answer
         self._last_heard = self._last_look = time.monotonic()
@@ -115,10 +115,10 @@ class SidecarClient(Closing):
 
         Raises
         ------
-        SidecarError : the sidecar's function raised; the message has its traceback. What it
-            answered before that has been yielded
-        SidecarUnavailable : the sidecar has ended, it gave no sign for `timeout` seconds, or a
-            request has killed every worker that took it
+        SidecarError : the sidecar's function raised; the message has its traceback. Results of the
+            function before the error have been yielded
+        SidecarUnavailable : the sidecar has ended, it gave no sign of life for `timeout` seconds,
+            or several workers have died over one request
         MessageTooLarge : a single row does not fit the sidecar's ring
         """
         if self._mapping:
@@ -149,8 +149,7 @@ class SidecarClient(Closing):
         finally:
             self._mapping = False
             if self._waiting:
-                # The caller has had enough, or something failed: what is still to
-                # come finds no ring.
+                # The caller stopped, or an error came: late answers find no ring.
                 self._waiting.clear()
                 self._close_replies()
 
@@ -166,7 +165,7 @@ class SidecarClient(Closing):
                 encoder.push(self._producer, *piece, prefix=prefix, kind=KIND_REQUEST, timeout=wait)
                 break
             except Full:
-                # The workers may be waiting for room among our answers.
+                # Workers may wait for room in the reply ring: take answers before waiting here.
                 self._collect(0.0)
                 self._look()
                 wait = _SLICE
@@ -203,7 +202,7 @@ class SidecarClient(Closing):
         head = Head.unpack(lease, ring=self._replies_name)
         request = self._waiting.get(head.number)
         if request is None or request.complete:
-            return  # a second worker has done it again after the first one's death
+            return  # a second worker answered the request again after the first one's death
         if head.flags & FLAG_AGAIN:
             request.deaths += 1
             if request.deaths >= _DEATHS:
@@ -216,7 +215,7 @@ class SidecarClient(Closing):
             request.failure = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
             request.complete = True
             return
-        if head.piece == 0:  # begun again by another worker
+        if head.piece == 0:  # another worker has begun the request again
             request.received = 0
             request.batches.clear()
         if head.piece != request.received:
@@ -230,7 +229,7 @@ class SidecarClient(Closing):
         request.complete = bool(head.flags & FLAG_LAST)
 
     def _decode(self, lease: shmring.Lease) -> pa.RecordBatch:
-        """A copy of the batch, so that its place in the ring is free for the next answer."""
+        """Return a copy of an answer's batch, so that its slots are free for the next answer."""
         known = self._known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES, copy=True)
         if batch is None:
@@ -240,7 +239,7 @@ class SidecarClient(Closing):
         return batch
 
     def _look(self) -> None:
-        """See to it that this wait has an end."""
+        """Raise SidecarUnavailable if the sidecar has ended, or has not answered in time."""
         now = time.monotonic()
         if now - self._last_look < _LOOK_EVERY:
             return
@@ -263,7 +262,7 @@ class SidecarClient(Closing):
             )
 
     def _open_replies(self) -> None:
-        """Make the ring for the answers, of which this client is the only reader."""
+        """Make the ring for the answers; this client is its only reader."""
         name = reply_ring_name(self.name, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
         self._replies_name = name
         self._replies = REPLY.make(
@@ -274,7 +273,7 @@ class SidecarClient(Closing):
         self._inbox = self._replies.consumer("client", start="earliest", exclusive=True)
 
     def _close_replies(self) -> None:
-        """Remove the ring: answers that are still to come find none."""
+        """Remove the ring for the answers: late answers find no ring."""
         self._inbox.close()
         self._replies.close()
 
@@ -283,5 +282,5 @@ class SidecarClient(Closing):
         self._waiting.clear()
         self._close_replies()
         self._requests.close()
-        if self._dead_since is not None:  # nobody else may come to sweep
+        if self._dead_since is not None:  # the sidecar is dead, and cannot sweep
             shmring.gc(request_ring_name(self.name))

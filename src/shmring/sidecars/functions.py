@@ -1,4 +1,4 @@
-"""A sidecar's function: found by its name, how requests are joined for it, what it has raised."""
+"""Finds a sidecar's function by its name; has its options, and the text of its errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _USUAL_WAIT = 5.0  # ms
 
 
 class WrongRows(ValueError):
-    """The function has not answered each row with one."""
+    """Raised if the function has not returned one row for each row of its batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """Most rows of a joint batch, and for how many seconds its first request waits for others.
+    """How requests are joined: most rows of a joint batch, and seconds that its first one waits.
 
     A single request may have more rows.
     """
@@ -34,7 +34,7 @@ class Batching:
 
     @classmethod
     def of(cls, max_batch_rows: int | None, max_wait_ms: float | None) -> Self | None:
-        """What the user gave, checked; None where each request is to be worked on alone."""
+        """Check the user's options; return None if each request is to be worked on alone."""
         if max_batch_rows is None:
             if max_wait_ms is not None:
                 raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
@@ -45,7 +45,7 @@ class Batching:
 
 
 def find_function(target: str) -> Function | type:
-    """What ``module:function`` names, a class as it is; ValueError if there is no such name."""
+    """Import the function or class that ``module:function`` names; ValueError if there is none."""
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise ValueError(f"a sidecar is named as module:function, not {target!r}")
@@ -58,7 +58,7 @@ def find_function(target: str) -> Function | type:
 
 
 def instantiated(function: Any, target: str) -> Function:
-    """The instance of a class (one a worker: the place to load a model), or the function."""
+    """Return an instance of a class, which may load a model in its constructor, or the function."""
     if isinstance(function, type):
         function = cast("Any", function)()
     if not callable(function):
@@ -67,14 +67,14 @@ def instantiated(function: Any, target: str) -> Function:
 
 
 def warm_up(function: Function) -> None:
-    """Let a model that has a method warm_up() do what its first calls would pay for."""
+    """Call a model's method warm_up(), if it has one, so that its first calls are not slow."""
     method: object = getattr(function, "warm_up", None)
     if callable(method):
         method()
 
 
 def readiness_of(function: Function) -> Callable[[], object] | None:
-    """The model's method ready(), which says whether it can be called; None: it always can."""
+    """Return a model's method ready(), which tells if it can be called; None if it has none."""
     method: object = getattr(function, "ready", None)
     return method if callable(method) else None
 
@@ -83,18 +83,18 @@ def _folder(module: Any) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 
 
-# What lies between the worker's main and the user's code: pyarrow takes batches from his iterators.
+# Files of frames between the worker's main and the user's code; pyarrow runs users' iterators.
 _NOBODYS = (
     _folder(shmring),
     _folder(importlib),
-    f"pyarrow{os.sep}",  # as what is compiled calls itself
+    f"pyarrow{os.sep}",  # relative, because pyarrow's compiled frames have relative names
     "<frozen importlib.",
     "<frozen runpy>",
 )
 
 
 def raised(error: BaseException) -> str:
-    """The traceback from the user's first line on; all of it where no line is the user's."""
+    """Return the traceback from the user's first line on, or all of it if no line is the user's."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOBODYS):
         frames = frames.tb_next
@@ -102,7 +102,7 @@ def raised(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """The text of raised(); the error's frames, which hold the request, are let go."""
+    """Return the text of raised(), and clear the error's frames, which hold the request."""
     text = raised(error)
     let_go(error, tracebacks=True)
     return text

@@ -1,9 +1,11 @@
-"""The requests that a worker holds: some that it should not, some that others wait for.
+"""Moves requests that a worker holds for long out of the sidecar's ring.
 
-A ring gives its slots back in order, so a request at work stops all clients once the others have
-filled the rest of the ring. Before that it moves: into a ring of its own, from which the death of
-this worker delivers it again, as the sidecar's ring would; and into this process's own memory, at
-the addresses where the function reads it. docs/spark-design.md says how, and what comes when.
+A ring frees its slots in order, so a request that is held for long stops all clients once other
+requests have filled the rest of the ring. Before that the request moves. One copy goes into a ring
+of its own, which delivers the request again if this worker dies, as the sidecar's ring would.
+Another goes into this process's own memory, at the addresses where the function reads the request.
+docs/spark-design.md describes how, and in which order. A worker also warns of functions that keep a
+batch after its answer.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from shmring.errors import Empty, LimitReached, RingNotFound, ShmringError
 from shmring.sidecars.rings import MOVED, parked_rings, request_at
 from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_ring_name
 
-INTERVAL = 0.1  # seconds between looks; a request that moves was there at the look before
-_PART = 4  # a request moves if more than such a part of the ring waits behind it
-_LEAST = 1024  # slots of a ring
-_ALIGNMENT = 64  # bytes, of an Arrow body
-_PARTICIPANTS = 16  # of a request's own ring: workers that look for the dead all at once
-_ADOPTION = 0.05  # seconds until a dead worker's request is there
-_SEARCH_EVERY = 1.0  # seconds between searches for cycles that hold a request
-_SAY_EVERY = 60.0  # seconds between lines that say so
+INTERVAL = 0.1  # seconds between checks; a request moves only if the last check saw it, too
+_PART = 4  # a request moves if more than 1/_PART of the ring is occupied from it on
+_LEAST = 1024  # least slots of a ring
+_ALIGNMENT = 64  # bytes to which an Arrow body is aligned
+_PARTICIPANTS = 16  # places in a request's own ring, so that many workers can look there at once
+_ADOPTION = 0.05  # seconds to wait for a dead worker's request to be delivered again
+_SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
+_SAY_EVERY = 60.0  # seconds between warnings of a held request
 
 
 class _Parked:
-    """A request in a ring of its own. The second message there says that it has left the first."""
+    """A request in a ring of its own; a second message there marks that it left the sidecar's."""
 
     def __init__(self, ring: Ring, inbox: Consumer, lease: Lease) -> None:
         self._ring = ring
@@ -56,7 +58,7 @@ class _Parked:
             shmring.unlink(name)
         ring = shmring.create(name, slots=slots, participants=_PARTICIPANTS, temporary=True)
         try:
-            ring.keep()  # a worker that leaves meanwhile leaves the request to the others
+            ring.keep()  # if this worker leaves, others still find the request
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
             data = pa.py_buffer(request)
             with ring.producer() as out:
@@ -68,7 +70,7 @@ class _Parked:
 
     @classmethod
     def of_the_dead(cls, name: str, requests: Ring) -> Self | None:
-        """Hold the request in a ring whose worker has died, unless another worker is faster."""
+        """Take over the request in a ring whose worker has died; None if another worker has it."""
         with suppress(ShmringError), ExitStack() as ends:
             ring = shmring.attach(name)
             ends.callback(ring.close)
@@ -87,17 +89,17 @@ class _Parked:
         return None
 
     def announce(self, ring: Ring, words: str) -> None:
-        """Let those who look at the sidecar's ring see that this process is at the request."""
-        with suppress(LimitReached):  # workers and clients need the room more
+        """Show in the sidecar's ring that this process works on the request."""
+        with suppress(LimitReached):  # workers and clients need the ring's places more
             self._entry = ring.producer(f"{MOVED}{words}")
 
     def settle(self) -> None:
-        """Note that the request has left the sidecar's ring, which delivers it no more."""
+        """Mark that the request has left the sidecar's ring, which will not deliver it again."""
         with self._ring.producer() as out:
             out.push(b"", timeout=0)
 
     def close(self) -> None:
-        """Remove the ring: the request was answered, or stays where it was."""
+        """Remove the ring: the request was answered, or stays in the sidecar's ring."""
         self._close_entry()
         self._inbox.abandon()
         _remove(self._ring)
@@ -114,25 +116,26 @@ class _Parked:
 
 
 def _remove(ring: Ring) -> None:
-    with suppress(ShmringError):  # it was swept, or a worker has it
+    with suppress(ShmringError):  # the ring was swept, or a worker has removed it
         ring.unlink()
     ring.close()
 
 
 def _is_held(ring: Ring, sequence: int) -> bool:
-    """Whether a sidecar's ring still holds a request, for a worker or for the next one."""
+    """Whether a sidecar's ring still holds a request, leased or to be delivered again."""
     slot = sequence % ring.slots
     return any(row[1] == sequence and row[4] > 0 for row in ring.rows(slot, slot + 1, 0))
 
 
 class Holds(Closing):
-    """What a worker holds of its sidecar's ring.
+    """The requests that a worker holds, and a thread that moves them out of the ring.
 
     Parameters
     ----------
-    ring, inbox : the sidecar's ring, and the worker in it
-    sidecar : its name
-    moves : let requests move that others wait for; not if the ring is pinned for a GPU
+    ring : the sidecar's ring
+    inbox : the worker's consumer of the ring
+    sidecar : name of the sidecar
+    moves : whether requests may move; False if the ring is pinned for a GPU
     """
 
     def __init__(self, ring: Ring, inbox: Consumer, sidecar: str, *, moves: bool = True) -> None:
@@ -140,10 +143,11 @@ class Holds(Closing):
         self._inbox = inbox
         self._sidecar = sidecar
         self.current: Lease | None = None  # the request that was taken last
-        self.leases: dict[Lease, str] = {}  # the others; of those that have moved, in words
-        self._parked: dict[Lease, _Parked] = {}  # by the lease that the worker has
-        self._seen: set[Lease] = set()  # by the last look
-        self._looked_on: dict[str, Ring] = {}  # rings of requests that other workers are at
+        # Other requests, each with a description if it has moved, else "".
+        self.leases: dict[Lease, str] = {}
+        self._parked: dict[Lease, _Parked] = {}  # moved requests, by the worker's lease
+        self._seen: set[Lease] = set()  # requests held at the last check
+        self._looked_on: dict[str, Ring] = {}  # rings of moved requests of other workers
         self._searched = self._said = -math.inf
         self._trouble = ""
         self._ended = threading.Event()
@@ -158,7 +162,7 @@ class Holds(Closing):
             shmring.unlink(self._name_for(lease))
 
     def settle(self) -> None:
-        """Note which requests were answered. A request that something still holds is told of."""
+        """Forget answered requests; warn of an answered request that is still held."""
         kept: Lease | None = None
         for lease in [lease for lease in self.leases if is_released(lease)]:
             if (parked := self._parked.pop(lease, None)) is not None:
@@ -171,7 +175,7 @@ class Holds(Closing):
             self._tell_of(kept)
 
     def _tell_of(self, lease: Lease) -> None:
-        """Let go of a request that a cycle holds; else say who holds it."""
+        """Free a request that a reference cycle holds; else warn that the function holds it."""
         now = time.monotonic()
         if now - self._searched < _SEARCH_EVERY:
             return
@@ -185,7 +189,7 @@ class Holds(Closing):
                 f"that keeps a batch, or an array over one, must copy it"
             )
 
-    # --- requests that others wait for ----------------------------------------------------------
+    # --- requests that clients wait behind ------------------------------------------------------
 
     def _run(self) -> None:
         while not self._ended.wait(INTERVAL):
@@ -210,13 +214,13 @@ class Holds(Closing):
                 try:
                     self._move(lease)
                 except ShmringError:
-                    if not is_released(lease):  # else it has just been answered
+                    if not is_released(lease):  # a request just answered need not move
                         raise
 
     def _move(self, lease: Lease) -> None:
-        """Let the ring have a request's slots. The worker may answer it at any moment of this."""
+        """Free a request's slots; the worker may answer the request at any moment meanwhile."""
         words = self._words_of(lease)
-        if is_released(lease):  # the function keeps what was answered
+        if is_released(lease):  # answered, but the function keeps the batch
             if own(lease):
                 self.leases[lease] = words
             return
@@ -240,7 +244,7 @@ class Holds(Closing):
         return parked_ring_name(self._sidecar, unique)
 
     def of_the_dead(self) -> Iterator[Lease]:
-        """Take over the requests that had moved, and whose workers have died since."""
+        """Take over requests that had moved, if their workers have died."""
         prefix = parked_ring_name(self._sidecar, self._ring.info.uuid[:12])
         names = [name for name in parked_rings(self._sidecar) if name.startswith(prefix)]
         for name in self._looked_on.keys() - names:
@@ -261,17 +265,17 @@ class Holds(Closing):
             if name not in self._looked_on:
                 self._looked_on[name] = shmring.attach(name, read_only=True)
             return any(each["alive"] for each in self._looked_on[name].participants())
-        except ShmringError:  # it has just been removed
+        except ShmringError:  # the ring was just removed
             return True
 
     def abandon(self) -> None:
-        """Leave to other workers what was not answered."""
+        """Leave the unanswered requests to other workers."""
         for parked in self._parked.values():
             parked.leave()
         self._parked.clear()
 
     def close(self) -> None:
-        """Let go of all that was answered, and leave the rest to other workers."""
+        """Forget answered requests, and leave the others to other workers."""
         self._ended.set()
         if self._watch is not None:
             self._watch.join()
@@ -283,5 +287,5 @@ class Holds(Closing):
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # its reader is gone, or the disk is full
+    with suppress(OSError):  # the log's reader is gone, or the disk is full
         print(f"shmring: {text}", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""The rings of a sidecar: who takes part in the one for requests, how large they are, their end.
+"""Makes and removes a sidecar's rings, and reads the participants of its request ring.
 
-Names of participants are what a sidecar's processes know of each other: a supervisor says that it
-wants the ring (it may have no worker just now), a worker which function it loads or serves.
+A sidecar's processes know each other by the names of participants: a supervisor's shows that the
+ring is in use (even if there is no worker just now), a worker's which function it loads or serves.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# A client is a participant of the request ring, a worker too. Clients leave so many free, or an
-# eighth: a worker that is replaced must find its own, however many clients wait for some.
+# Places of the request ring's participants that clients leave free (or an eighth, if that is less):
+# a new worker must find a place, however many clients wait for places.
 _FOR_WORKERS = 16
 
 SUPERVISOR = "supervisor"
-LOADING = "loading "  # then the function's name
+LOADING = "loading "  # followed by the function's name
 CLIENT = "client"
-# Then the request that a worker is at, which has left the ring; there since it did.
+# Followed by a request that has left the ring, and that a worker works on; joined when it left.
 MOVED = "moved "
-# Then how many workers were replaced, and how many of them within RESTART_SECONDS; there since the
-# last of them.
+# Followed by the number of replaced workers, and by how many of them were replaced within
+# RESTART_SECONDS; joined when the last one was replaced.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
-_AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
-_CALM = 60.0  # seconds without a further one, after which that is over
+_AGAIN = 3  # deaths within RESTART_SECONDS from which on `shmring check` reports them
+_CALM = 60.0  # seconds without a further death, after which it reports them no more
 
-_SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
-_PAUSE = 1.0  # the longest between two of these
+_SLICE = 0.05  # seconds between looks for the sidecar; first pause between looks for room
+_PAUSE = 1.0  # longest pause between looks for room, in seconds
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
-    """Attach to a sidecar's request ring as a client, now, if that has room for clients."""
+    """Attach to a sidecar's request ring as a client; raise LimitReached if it has no room."""
     ring = shmring.attach(request_ring_name(sidecar))
     try:
         producer = ring.producer(CLIENT)
@@ -71,9 +71,12 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
 def await_entry(
     sidecar: str, timeout: float, connect_timeout: float
 ) -> tuple[shmring.Ring, shmring.Producer]:
-    """Attach as a client when there is a sidecar, and room for one; SidecarUnavailable if not.
+    """Attach as a client once the sidecar runs and has room; else raise SidecarUnavailable.
 
-    It waits `timeout` seconds for room, and `connect_timeout` for the sidecar.
+    Parameters
+    ----------
+    timeout : seconds to wait for room
+    connect_timeout : seconds to wait for the sidecar
     """
     begun = time.monotonic()
     pause = _SLICE
@@ -103,7 +106,7 @@ def await_entry(
 
 
 def serving(sidecar: str) -> list[ParticipantRecord]:
-    """A sidecar's workers that serve."""
+    """Return the workers of a sidecar that serve requests."""
     with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
         return [
             each for each in ring.participants() if each["alive"] and each["role"] == "consumer"
@@ -112,7 +115,7 @@ def serving(sidecar: str) -> list[ParticipantRecord]:
 
 
 def lives(participants: list[ParticipantRecord]) -> bool:
-    """Whether a worker or a supervisor of a sidecar lives, by those of its request ring."""
+    """Whether a sidecar's worker or supervisor lives, by the request ring's participants."""
     return any(
         each["alive"] and (each["role"] == "consumer" or each["name"] == SUPERVISOR)
         for each in participants
@@ -120,7 +123,7 @@ def lives(participants: list[ParticipantRecord]) -> bool:
 
 
 def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
-    """A request, in words, and when it was published, in nanoseconds; 0 if nobody knows."""
+    """Describe a request; return the text, and its time of publishing in ns, or 0 if unknown."""
     slot = sequence % ring.slots
     for found in ring.rows(slot, slot + 1, HEAD_BYTES):
         if found[1] == sequence:
@@ -138,20 +141,20 @@ def _in_words(seconds: float) -> str:
 
 
 class Staff(NamedTuple):
-    """The living processes of a sidecar, by what they are for."""
+    """The living processes of a sidecar, by their roles."""
 
     workers: list[ParticipantRecord]
     loading: list[ParticipantRecord]
     supervisors: list[ParticipantRecord]
     clients: list[ParticipantRecord]
-    moved: list[ParticipantRecord]  # of workers that are at requests which have left the ring
-    restarts: int  # workers that were replaced
-    recent: int  # those of them that were so lately
-    last_ns: int  # when the last one was
+    moved: list[ParticipantRecord]  # entries of workers whose requests have left the ring
+    restarts: int  # number of workers that were replaced
+    recent: int  # number of workers that were replaced within RESTART_SECONDS
+    last_ns: int  # time of the last replacement, in nanoseconds
 
     @classmethod
     def of(cls, participants: Iterable[ParticipantRecord]) -> Staff:
-        """Find them among the participants of the request ring."""
+        """Find the living processes among the participants of the request ring."""
         alive = [participant for participant in participants if participant["alive"]]
         named = {
             name: [participant for participant in alive if participant["name"].startswith(name)]
@@ -166,22 +169,23 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        # One whose workers end before they serve has left its entry, so that clients give up.
+        # A supervisor whose workers end before they serve has closed its entry, so that clients
+        # give up; its entry for restarts is still there.
         supervisors = named[SUPERVISOR] or named[RESTARTED]
         of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
 
     def moved_of(self, worker: ParticipantRecord) -> ParticipantRecord | None:
-        """The entry for the request that a worker is at, if that has left the ring."""
+        """Return the entry for a worker's request if the request has left the ring; else None."""
         return next((each for each in self.moved if each["pid"] == worker["pid"]), None)
 
     def is_busy(self, worker: ParticipantRecord) -> bool:
-        """Whether a worker is at a request."""
+        """Whether a worker works on a request."""
         return worker["hold"] is not None or self.moved_of(worker) is not None
 
 
 def state(ring: shmring.Ring) -> list[str]:
-    """How a sidecar is, by its request ring: what each worker is at, and what is wrong."""
+    """Describe a sidecar by its request ring: the work of each worker, and what is wrong."""
     participants = ring.participants()
     staff = Staff.of(participants)
     at = [_at(ring, staff, worker) for worker in staff.workers if not worker["stopped"]]
@@ -204,7 +208,7 @@ def _at(ring: shmring.Ring, staff: Staff, worker: ParticipantRecord) -> str:
 
 # CHANGE: a new finding of check
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
-    """What is wrong with a sidecar, by the participants of its request ring, the dead ones too."""
+    """Return what is wrong with a sidecar, by its request ring's participants, dead or alive."""
     staff = Staff.of(participants)
     serves = any(not worker["stopped"] for worker in staff.workers)
     loads = any(not worker["stopped"] for worker in staff.loading)
@@ -271,17 +275,17 @@ _LEAST = 1024  # slots
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one kind of ring."""
+    """The size of one kind of ring."""
 
-    usual: int  # slots, where nobody says how many and there is room
-    # A ring whose size nobody says takes at most one such part of the free memory; the others are
-    # for rings to come.
+    usual: int  # slots, if the user sets no number and there is memory
+    # Without the user's number a ring takes at most 1/part of the free memory; the rest is for
+    # later rings.
     part: int
-    knob: str  # what the user sets; {slots} stands for the number
+    knob: str  # name of the user's option; {slots} stands for the number
 
     @property
     def remedy(self) -> str:
-        """What to do where a message is too large."""
+        """Advice for a user whose message is too large."""
         return f"make it larger with {self.knob}"
 
     def make(
@@ -291,16 +295,20 @@ class Size:
         *,
         connect_timeout: float = 0.0,
     ) -> shmring.Ring:
-        """Make a ring with so many slots, or if that is None with as many as leave room.
+        """Make a ring.
 
-        It waits `connect_timeout` seconds for memory, then raises NoSpace.
+        Parameters
+        ----------
+        slots : number of slots; None for as many as leave memory for other rings
+        make : function that makes a ring of a number of slots
+        connect_timeout : seconds to wait for memory, after which NoSpace is raised
         """
         begun = time.monotonic()
         lowest = _LEAST if slots is None else slots
         while True:
             wanted = self._fitting() if slots is None else slots
             while wanted > lowest:
-                with suppress(NoSpace):  # others were faster
+                with suppress(NoSpace):  # other processes took the memory meanwhile
                     return make(wanted)
                 wanted = max(lowest, wanted // 2)
             try:
@@ -313,7 +321,7 @@ class Size:
             time.sleep(_SLICE)
 
     def _fitting(self) -> int:
-        """A power of two: the usual number, if there is room for that beside others."""
+        """Return a number of slots, a power of two: the usual one, or less if memory is short."""
         _, free = memory()
         slots = _LEAST
         while slots < self.usual and 2 * slots * SLOT_FILE_BYTES <= free // self.part:
@@ -337,31 +345,31 @@ REPLY = Size(4_096, 32, "reply_slots={slots} of through(), the UDF or SidecarCli
 
 
 def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
-    """A sidecar's request ring, made unless it is there; without `slots` it leaves clients room."""
+    """Open or make a sidecar's request ring; without `slots` it leaves memory for the clients."""
     ring = REQUEST.make(
         slots,
         lambda slots: shmring.open_or_create(
             request_ring_name(sidecar), slots=slots, participants=MAX_PARTICIPANTS, temporary=True
         ),
     )
-    ring.keep()  # another sidecar may serve it still when this one stops
+    ring.keep()  # another sidecar may still serve the ring when this one stops
     return ring
 
 
 def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     """Close a sidecar's request ring, and remove it unless another supervisor is there.
 
-    The clients' rings go with it: who is left asks the next sidecar of the name for answers to a
-    new one, and a client that waits for a task may be killed before it sees that nobody is here.
+    The clients' rings are removed with it: a client that goes on makes a new one for the next
+    sidecar of this name, and an idle client may be killed before it notices the sidecar's end.
     """
     ring.close()
-    # Before there can be a next sidecar.
+    # List the rings now, before there can be a next sidecar of this name.
     others = [*reply_rings(sidecar), *parked_rings(sidecar)]
     uuid = bytes.fromhex(ring.info.uuid)
-    with suppress(RingNotFound):  # another one has its name by now, or none
+    with suppress(RingNotFound):  # the ring was removed, or another ring has its name by now
         if remove(ring.path, uuid, is_used=_has_supervisor):
             for name in others:
-                with suppress(ShmringError):  # its owner was faster
+                with suppress(ShmringError):  # the ring's owner has removed it already
                     shmring.unlink(name)
 
 
@@ -370,12 +378,12 @@ def _has_supervisor(living: list[dict[str, Any]]) -> bool:
 
 
 def reply_rings(sidecar: str) -> Iterator[str]:
-    """The names of the rings of a sidecar's clients."""
+    """Yield the names of the reply rings of a sidecar's clients."""
     return _rings_of(reply_ring_name(sidecar, ""))
 
 
 def parked_rings(sidecar: str) -> Iterator[str]:
-    """The names of the rings with requests that have left a sidecar's ring."""
+    """Yield the names of the rings with requests that have left a sidecar's ring."""
     return _rings_of(parked_ring_name(sidecar, ""))
 
 
@@ -386,7 +394,7 @@ def _rings_of(prefix: str) -> Iterator[str]:
 
 
 def sweep(sidecar: str) -> None:
-    """Remove the rings of a sidecar, and of its clients, that were killed."""
+    """Remove the rings that a killed sidecar, or its killed clients, left."""
     for name in (request_ring_name(sidecar), *reply_rings(sidecar), *parked_rings(sidecar)):
         with suppress(ShmringError):
             shmring.gc(name)

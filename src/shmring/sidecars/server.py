@@ -1,4 +1,4 @@
-"""A sidecar as programs start it: a supervisor in a thread, for a function or its name."""
+"""Starts a sidecar from a program: a supervisor in a thread, for a function or its name."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ class Sidecar:
     Parameters
     ----------
     target : "module:function", or a function made by :func:`sidecar`
-    name : by which clients find it, at most 93 bytes
-    workers : processes that share the requests
-    slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or what leaves
-        the clients room where /dev/shm has little memory
-    max_batch_rows : a worker joins the requests of several clients into a batch of at most so many
-        rows, calls the function once, and cuts the answer: the function must return a row for each
-        that it is given, in their order. Where it raises, each request is worked on alone, so that
-        only the one that is the cause fails. None is as the function was marked
-    max_wait_ms : how long a request waits for others to be joined with, in milliseconds; 5 unless
-        given
-    pin : each worker pins the request ring for its GPU once its function is loaded, as
+    name : name by which clients find the sidecar, at most 93 bytes
+    workers : number of processes that share the requests
+    slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or fewer if
+        /dev/shm has little memory, so that the clients have room
+    max_batch_rows : most rows of a joint batch: a worker joins the requests of several clients into
+        a batch, calls the function once, and cuts the answer. The function must return one row for
+        each row of the batch, in order. If it raises, each request is worked on alone, so that
+        only the request that is the cause fails. None: as the function's decorator says
+    max_wait_ms : milliseconds that a request waits for others to be joined with; 5 by default
+    pin : whether each worker pins the request ring for its GPU once its function is loaded, as
         :meth:`shmring.Ring.pin` does; a worker without a GPU's runtime ends
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
@@ -107,7 +106,7 @@ class Sidecar:
         self._stop = threading.Event()
         self._pid = os.getpid()
         deadline = time.monotonic() + seconds_of("timeout", timeout)
-        # A caller may end without stop(); the workers notice that, the ring does not.
+        # If the caller ends without stop(), the workers notice it, but the ring would stay.
         atexit.register(self.stop)
         try:
             supervisor.open()
@@ -152,11 +151,11 @@ class Sidecar:
     def stop(self) -> None:
         """End the workers, and remove the request ring unless another sidecar serves it."""
         if self._pid != os.getpid():
-            return  # in a forked child the sidecar stays the parent's
+            return  # in a forked child: the sidecar belongs to the parent
         atexit.unregister(self.stop)
         self._stop.set()
         if self._monitor is not None:
-            with suppress(RuntimeError):  # a signal came before it began, and now it ends at once
+            with suppress(RuntimeError):  # a signal came before the thread began; it ends at once
                 self._monitor.join()
             self._monitor = None
         self._supervisor.signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Spark's side: batches through a sidecar, and the jar, in which rings are tables and streams.
+"""Functions for Spark: batches through a sidecar, and the jar, with rings as tables and streams.
 
-Nothing here imports pyspark before it is used.
+No module here imports pyspark before it is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The plugin's process, which has no batches, does without pyarrow's 40 MB."""
+    """Import a name at its first use, so that the attendant does without pyarrow's 40 MB."""
     if name in __all__:
         return getattr(import_module("shmring.spark.functions"), name)
     raise AttributeError(f"module 'shmring.spark' has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Spark's daemon of Python workers, whose workers take batches from rings where they are told to.
+"""Spark's daemon of Python workers, changed so that its workers can take batches from rings.
 
-Functions over rings have workers of this daemon, and all others those of Spark's. It is Spark's own
-but for rings, see :mod:`shmring.spark.exchange`, for :mod:`shmring.spark.conversions`, and for what
-:func:`_equipped_worker` says about garbage.
+Workers of this daemon run functions over rings; workers of Spark's own daemon run all others. The
+daemon is Spark's, except for rings (:mod:`shmring.spark.exchange`), conversions
+(:mod:`shmring.spark.conversions`) and garbage collection (:func:`_equipped_worker`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import pyspark.daemon
 
 import shmring
 
-# Parameters of malloc.h, and the greatest value that glibc itself would set the second one to.
+# Parameters of malloc.h, and the greatest value to which glibc itself raises M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_MMAP_THRESHOLD = 32 << 20
-_KEPT_BYTES = 64 << 20  # of freed memory, in each worker
-_PATIENCE = 5.0  # seconds until an executor that is killed lets its rings go
+_KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
+_PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
 
 _worker = pyspark.daemon.worker
-_modules = 0  # that were imported when what had outlived a task was left out
+_modules = 0  # number of modules imported at the last gc.freeze()
 
 
 def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
     """Run one task.
 
-    After each one the daemon collects garbage, and looks at every object of every module that was
-    imported: 20 ms, which is most of what a small task costs. Modules are left out once they are
-    there, with all else that has outlived the task that imported them: it goes when nothing refers
-    to it, but as a part of a cycle it stays for as long as the worker.
+    After each task the daemon collects garbage, which visits every object of every imported module:
+    20 ms, most of the cost of a small task. So after a task that has imported modules, all objects
+    that outlived it are frozen, and garbage collection skips them: such an object is freed when
+    nothing refers to it, but if it is part of a cycle it stays until the worker ends.
     """
     global _modules
     from shmring.spark import conversions, exchange  # after the fork: pyarrow has threads
@@ -51,10 +51,10 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let a worker copy each batch into memory that one before it had.
+    """Let a worker copy each batch into memory that an earlier batch had.
 
-    At some sizes of batches glibc gives the end of its heap back after each one, and the kernel
-    clears it anew, page by page: then a batch of 3 MB takes three times as long to copy.
+    At some sizes of batches glibc gives the end of its heap back after each batch, and the kernel
+    clears it again, page by page: then a batch of 3 MB takes three times as long to copy.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # musl has none
@@ -63,9 +63,9 @@ def keep_freed_memory() -> None:
 
 
 def _sweep(rings: str) -> bool:
-    """Remove rings of killed executors whose workers had not attached yet; whether none is left.
+    """Remove rings of killed executors that no worker had attached to; return if none is left.
 
-    `rings` is how their names begin, as WorkerRings.java has it.
+    `rings` is the prefix of their names, as in WorkerRings.java.
     """
     left = [name for name in shmring.rings() if name.startswith(rings)]
     for name in left:
@@ -78,7 +78,7 @@ pyspark.daemon.worker = _equipped_worker
 
 if __name__ == "__main__":
     parent = os.getppid()
-    keep_freed_memory()  # the workers, its forks, have it too
+    keep_freed_memory()  # the daemon's forks, its workers, inherit the setting
     _sweep("worker.")  # executors may have been killed with their daemons
     try:
         pyspark.daemon.manager()

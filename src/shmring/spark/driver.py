@@ -1,9 +1,9 @@
-"""``df.toArrow()`` and ``df.toPandas()`` through memory that tasks share with the driver's Python.
+"""Runs ``df.toArrow()`` and ``df.toPandas()`` over memory shared by tasks and the driver's Python.
 
-Spark's own function stays: it runs with another method of the JVM's DataFrame and another reader
-of the socket. Tasks write their batches into memory files that this process has opened
-(DriverCollect in Java), and the socket says where. The files have no names: the kernel frees them
-once this process has let go of them, or is killed.
+Spark's own function runs, but with another method of the JVM's DataFrame and another reader of the
+socket. Tasks write their batches into memory files that this process has opened (DriverCollect in
+Java), and the socket tells where. The files have no names: the kernel frees them once this process
+has closed them, or is killed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _OURS = b"S"  # an Arrow stream begins with ff
 _count, _part = struct.Struct(">i"), struct.Struct(">iqqii")
 
 # CHANGE: a new version of Spark
-# Digests of Spark's code that has been compared with the code here, and the version that has it;
-# whether Spark's reader gives a list of the batches' order behind the batches.
+# Digests of versions of Spark's code that the code here was compared with. True if Spark's reader
+# gives a list of the batches' order after the batches.
 _KNOWN = {
     "d72d351f442074b8": True,  # 4.1
     "2903c504eca058d9": True,  # 4.2
     "d67f8830d197d22c": False,  # 4.3
 }
 
-_MOST_FILES = 8  # of memory: tasks that write to one file wait for each other
+_MOST_FILES = 8  # most memory files; tasks that write to the same file wait for each other
 _MOST_PLACE = (1 << 63) - 1
 _COPIED = 256 * 1024  # bytes that cost less to copy than to map
 _PROT_READ, _MAP_PRIVATE = 1, 2
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of fallocate
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
 
-# What stubs leave out.
+# Modules without types, because their stubs lack names.
 _gateway: Any = import_module("py4j.java_gateway")
 _protocol: Any = import_module("py4j.protocol")
 _spark: Any = conversion
@@ -59,9 +59,9 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_
 
 
 class _Mapping:
-    """A part of a file in memory, for as long as a buffer refers to it. It needs no open file."""
+    """A mapped part of a memory file; a buffer keeps it alive, even after the file is closed."""
 
-    _munmap = _libc.munmap  # also while Python ends
+    _munmap = _libc.munmap  # kept here because globals may be gone while Python ends
 
     def __init__(
         self, number: int, place: int, length: int, ended: Callable[[], None] | None
@@ -82,11 +82,12 @@ class _Mapping:
 
 
 class _Files:
-    """The files of one result while it is collected: some of memory, and one on Spark's disk."""
+    """The files of one result while it is collected: memory files, and one file on Spark's disk."""
 
     def __init__(self, folder: str | None) -> None:
         self._token = secrets.token_hex(16)
-        self._used: dict[int, list[tuple[int, int]]] = {}  # places and lengths, by the file
+        # Offsets and lengths of the parts that were read, by file.
+        self._used: dict[int, list[tuple[int, int]]] = {}
         self._memory: list[int] = []
         self._disk: list[int] = []
         with suppress(OSError):  # too many open files; tasks then keep their batches
@@ -99,7 +100,7 @@ class _Files:
             os.write(number, self._token.encode())
 
     def __str__(self) -> str:
-        """As DriverFiles.of in Java reads it."""
+        """Return the files as a text that DriverFiles.of reads in Java."""
         disk, memory = (",".join(map(str, some or [-1])) for some in (self._disk, self._memory))
         return f"{self._token} /proc/{os.getpid()}/fd {_free_memory()} {disk} {memory}"
 
@@ -108,7 +109,7 @@ class _Files:
 
         Parameters
         ----------
-        is_freed : whether its memory goes with the buffer; else it goes with that of all parts
+        is_freed : whether the part's memory is freed with the buffer; else with all other parts
         """
         import pyarrow as pa
 
@@ -124,7 +125,7 @@ class _Files:
             _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, place, length)
 
     def finish(self) -> None:
-        """Give back what failed attempts have written, and let those that still run fail."""
+        """Free the memory that failed attempts have written, and let running attempts fail."""
         for number in self._memory:
             end = 0
             for place, length in sorted(self._used.get(number, [])):
@@ -141,7 +142,7 @@ class _Files:
 
 
 def _free_memory() -> int:
-    """Return three quarters of the memory that this host and this control group can still give."""
+    """Return three quarters of the memory that is free on this host and in this control group."""
     free = int(_words("/proc/meminfo")["MemAvailable:"]) * 1024
     group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     for folder in (*Path(f"/sys/fs/cgroup{group}/-").parents,)[:-3]:
@@ -162,7 +163,7 @@ class _Reader:
 
     def __init__(self, files: _Files, *, is_copied: bool, gives_order: bool) -> None:
         self._files = files
-        self._is_copied = is_copied  # each batch, before the next one is asked for
+        self._is_copied = is_copied  # whether Spark copies each batch before it reads the next one
         self._gives_order = gives_order
 
     def load_stream(self, stream: Any) -> Iterator[Any]:
@@ -212,11 +213,12 @@ class _JavaFrame:
         return self._serve(self._frame, str(self._files))
 
 
-_servers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the JVM; None: it has no jar
+# DriverCollect.serve of each JVM; None if the JVM has no jar of shmring.
+_servers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def _server(jvm: Any) -> Any:
-    """Return DriverCollect.serve; asking for it takes as long as calling it."""
+    """Return DriverCollect.serve, looked up once: a look-up takes as long as a call."""
     if jvm not in _servers:
         _servers[jvm] = None
         with suppress(_protocol.Py4JError):
@@ -260,7 +262,7 @@ _own: Any = _spark.PandasConversionMixin._collect_as_arrow
 
 
 def equip() -> None:
-    """Let this process collect in that way, if Spark's own code is known."""
+    """Let this process collect results over shared memory, if Spark's own code is known."""
     gives_order = _KNOWN.get(digest())
     if gives_order is not None:
         _spark.PandasConversionMixin._collect_as_arrow = _collecting(_own, gives_order=gives_order)
@@ -268,7 +270,7 @@ def equip() -> None:
 
 @functools.cache
 def digest() -> str:
-    """Return the digest of Spark's code that :func:`equip` changes, or stands on."""
+    """Return the digest of Spark's code that :func:`equip` replaces or relies on."""
     code = (_own, _spark.ArrowCollectSerializer, _spark._load_from_socket)
     text = "".join(map(inspect.getsource, code))
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Sending Spark's batches through a sidecar: a function for Spark's methods, and a UDF.
+"""Sends Spark's batches through a sidecar: a function for Spark's methods, and a UDF.
 
-Spark ships only a name and a few numbers to the Python workers.  The jar reads these; without it
-the workers do what `mapInArrow` asks for.
+Spark ships only a name and a few numbers to the Python workers. The jar reads them, and then no
+Python worker is necessary; without the jar, Python workers send the batches of `mapInArrow`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
 
-# Makes Spark's UDF with these names of arguments.
+# A function that makes Spark's UDF, given the names of its arguments.
 Maker = Callable[[tuple[str, ...]], Any]
 
 
@@ -58,7 +58,7 @@ class Through:
         """The options as Call.java reads them."""
         return f"shmring.through{json.dumps(asdict(self))}"
 
-    # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
+    # Spark counts the parameters: two would get a group's key and rows, or both sides of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:
         """Return the answers to the batches of mapInArrow, in order."""
         if others or not isinstance(given, Iterator):
@@ -72,8 +72,8 @@ class Through:
         if first is None:  # an empty partition needs no sidecar
             return
         batches = map(self._batch, chain((first,), given))
-        # A cancelled task closes this generator (or is killed: then the sidecar
-        # sweeps the reply ring); either way nothing is left.
+        # A cancelled task closes this generator, and so the client. If the task is killed, the
+        # sidecar removes the reply ring.
         with SidecarClient(**asdict(self)) as client:
             yield from client.map(batches)
 
@@ -136,8 +136,8 @@ def through(
     ShmringError : it was given to another method, or without the jar
     """
     run = Through(name, in_flight, timeout, connect_timeout, reply_slots)
-    # Spark's JVM sees a function's name, which is the class's where an object has none. What wraps
-    # the object, and does something else, does not take that over.
+    # Spark's JVM sees a function's name; for an object without a name this is the name of its
+    # class. A function that wraps the object does not take over the name of its class.
     kind = type(run.described, (Through,), {})
     return kind(*astuple(run))
 
@@ -184,7 +184,7 @@ def _with_names(make: Maker) -> Any:
 
 
 def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a call's arguments, no two the same; a keyword is as the user wrote it."""
+    """Return distinct names for a call's arguments; keywords keep the names the user wrote."""
     names: list[str] = []
     taken = set(keywords)
     for place, column in enumerate(map(_name, columns)):
@@ -197,7 +197,7 @@ def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ..
 
 
 def _name(column: Any) -> str | None:
-    """The name of a column; None for an expression, or a part of a column."""
+    """Return the name of a column; None for an expression, or for a part of a column."""
     if isinstance(column, str):
         return None if set(column) & set(".`*") else column
     found = re.fullmatch(r"Column<'([^\W\d]\w*)'>", str(column))
@@ -205,13 +205,13 @@ def _name(column: Any) -> str | None:
 
 
 class _Function:
-    """What Spark pickles; only the jar can do its work."""
+    """The function that Spark pickles for a UDF; only the jar can execute it."""
 
     def __init__(self, run: Through, names: tuple[str, ...]) -> None:
         self._run = run
         self._names = names
         self.__name__ = run.name  # the name of the result's column
-        # The annotations tell Spark to pass an iterator; this one serves for several columns, too.
+        # The annotations let Spark pass an iterator; they hold for several columns, too.
         import pyarrow as pa
 
         kind: Any = pa.Array

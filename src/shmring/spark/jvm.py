@@ -1,7 +1,7 @@
-"""The jar with Spark's data source and plugin, and sessions that are built with it.
+"""Finds or makes the jar with Spark's data source and plugin, and configures sessions with it.
 
-A wheel that was built without Spark's jars, as one that pip builds in isolation, has the jar's
-sources: it is made here against the installed pyspark, once.
+A wheel that was built without Spark's jars, for example by pip in isolation, has the jar's sources
+instead: then the jar is made here, once, against the installed pyspark.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def configure(
 
 
 def _settings_outside() -> dict[str, str]:
-    """The settings of spark-submit and spark-defaults.conf, which a builder's replace."""
+    """Return the settings of spark-submit and spark-defaults.conf, which a builder's override."""
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
 
@@ -276,7 +276,7 @@ def kept_jar(sources: Path) -> Path:
             own.mkdir(mode=0o700, exist_ok=True)
             _check_own(own)
         with open(folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds the jar of the first one
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits for the first one's jar
             if not jar.exists():
                 print(
                     f"shmring: making the jar for Spark {spark.version} with {tools.javac}; this "
@@ -363,7 +363,7 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
             *(tools.jar, "--create", "--file", str(new), "--manifest", str(manifest)),
             *("-C", str(tree), "."),
         )
-        new.chmod(0o600)  # whatever the umask
+        new.chmod(0o600)  # independent of the umask
         os.replace(new, jar)
 
 

@@ -15,7 +15,7 @@ def leave_out_of_errors(*functions: Any) -> None:
     """
     for each in functions:
         if not str(getattr(each, "__module__", "")).startswith("shmring.spark."):
-            continue  # imported
+            continue  # a name that the module imports from elsewhere
         if isinstance(each, FunctionType):
             each.__code__ = _seeming_sparks(each.__code__)
         elif isinstance(each, type):

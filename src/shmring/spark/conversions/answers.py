@@ -1,8 +1,8 @@
-"""Answers of many groups: they wait, and Spark converts them at once.
+"""Collects the answers of many groups, and lets Spark convert them at once.
 
-Answers wait only if each of their values is converted by itself, whatever stands beside it. Any
-other answer is converted alone, by Spark, behind those that wait. If the conversion of several
-answers raises an error, Spark converts them one by one: the error is that of the right group.
+Answers wait only if the conversion of each value is independent of the other values. Spark converts
+any other answer alone, after the answers that wait. If the conversion of several answers raises an
+error, Spark converts them one by one, so that the error names the right group.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Answers:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether there are some."""
+        """Whether answers wait."""
         return bool(self._held)
 
     def _add(self, answer: Sequence[Any], values: int) -> list[Any]:

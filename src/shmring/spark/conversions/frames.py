@@ -51,8 +51,8 @@ class JoinedRows:
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
         self._series = self._converted(table)
-        # Columns whose dtype depends on nulls, by their places: which groups have nulls in them,
-        # and the column with other values for its nulls.
+        # Columns whose dtype depends on nulls, by place. nulls: for each group, whether it has
+        # nulls in the column; _filled: the column, with values in place of its nulls.
         self.nulls: dict[int, list[bool]] = {}
         self._filled: dict[int, Any] = {}
         for place, field in enumerate(from_arrow_schema(batch.schema).fields):

@@ -1,4 +1,4 @@
-"""Functions that a worker runs instead of Spark's, for functions of groups in pandas.
+"""Conversions of pandas functions of groups, which a worker runs instead of Spark's own code.
 
 A task joins groups to requests. The rows of a request are converted once, and so are the answers
 of many groups (:mod:`.frames`, :mod:`.answers`). Spark's own function gets each group that comes
@@ -67,7 +67,7 @@ class _Groups:
         """Return the function's arguments; None if Spark's own function has to make them."""
         try:
             return self._arguments(*[self._rows(side, parts) for side, parts in enumerate(group)])
-        except Exception:  # another group may be at fault: Spark converts this one alone
+        except Exception:  # another group may be at fault: let Spark convert this group alone
             return None
 
     def _rows(self, side: int, parts: list[Part]) -> tuple[Any, int]:
@@ -102,7 +102,7 @@ class _Groups:
 
 
 class Frames(_Groups):
-    """applyInPandas."""
+    """Conversion of applyInPandas."""
 
     def _begin(self) -> FrameAnswers:
         of = self._of
@@ -123,7 +123,7 @@ class Frames(_Groups):
 
 
 class CogroupedFrames(Frames):
-    """applyInPandas of cogroups."""
+    """Conversion of applyInPandas of cogroups."""
 
     def _begin(self) -> FrameAnswers:
         of = self._of
@@ -148,7 +148,7 @@ class CogroupedFrames(Frames):
 
 
 class Aggregates(_Groups):
-    """pandas_udf of groups."""
+    """Conversion of pandas_udf as an aggregate of groups."""
 
     def _begin(self) -> ValueAnswers:
         self._functions = self._of["udfs"]
@@ -169,7 +169,7 @@ class Aggregates(_Groups):
 
 
 class Windows(Aggregates):
-    """pandas_udf of windows: whole partitions, or some rows around each row."""
+    """Conversion of pandas_udf over windows: whole partitions, or some rows around each row."""
 
     def _begin(self) -> ValueAnswers:
         self._bounds = self._of["window_bound_types"]
