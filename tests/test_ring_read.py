@@ -299,3 +299,27 @@ def test_released_batch_gives_nothing_more(out, inp):
     for use in (lambda: b.array, lambda: b.lengths, lambda: b[0], lambda: list(b)):
         with pytest.raises(shmring.Closed, match="released"):
             use()
+
+
+def test_batch_takes_back_what_a_loop_that_goes_on_was_lent(out, inp):
+    out.push_many([b"%d" % i for i in range(8)])
+    batch = inp.lease_many(8)
+    turns = iter(batch)
+    kept = next(turns)
+    next(turns)
+    released = next(turns)
+    released.release()
+    array = np.frombuffer(next(turns), np.uint8)
+    assert [bytes(next(turns)) for _ in range(2)] == [b"4", b"5"]
+    last = next(turns)
+    assert (bytes(kept), bytes(last)) == (b"0", b"6")
+    batch.release()
+    for view in (kept, released, last):
+        with pytest.raises(ValueError, match="released memoryview"):
+            bytes(view)
+    with pytest.raises(shmring.Closed):
+        next(turns)
+    assert inp.hold == 0
+    assert array.tobytes() == b"3"
+    del array
+    assert inp.hold is None

@@ -185,7 +185,7 @@ static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 	if (!lease_readable(self))
 		return NULL;
 	return view_new(ring->state, op, &self->handle, shmring_slot(ring->core, self->range.first),
-			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true, NULL, false);
+			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true);
 }
 
 static PyObject *get_offsets(PyObject *op, void *Py_UNUSED(closure))
@@ -221,48 +221,72 @@ static Py_ssize_t batch_length(PyObject *op)
 }
 
 /* NULL without an exception behind the last one. */
-static PyObject *view_of(struct lease *self, Py_ssize_t i, bool lent)
+static const struct shmring_message *message_at(struct lease *self, Py_ssize_t i)
 {
 	const struct shmring_message *messages = batch_messages(self);
 
-	if (!messages || i < 0 || (size_t)i >= batch_count(self))
-		return NULL;
-	return view_new(lease_ring(self)->state, (PyObject *)self, &self->handle, messages[i].data,
-			messages[i].length, true, &self->views, lent);
+	return !messages || i < 0 || (size_t)i >= batch_count(self) ? NULL : &messages[i];
 }
 
 static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 {
-	PyObject *view = view_of((struct lease *)op, i, false);
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *message = message_at(self, i);
 
-	if (!view && !PyErr_Occurred())
+	if (message)
+		return view_new(lease_ring(self)->state, op, &self->handle, message->data, message->length, true);
+	if (!PyErr_Occurred())
 		PyErr_SetString(PyExc_IndexError, "the batch has fewer messages");
-	return view;
+	return NULL;
 }
+
+struct batch_iterator {
+	struct iterator base;
+	struct view *lent[2]; /* the views of the last two turns: see view_lend() */
+};
 
 /* The loop's variable outlives the block: the block's end takes back what it was given. */
 static PyObject *batch_iter(PyObject *op)
 {
-	return iterator_new(lease_ring((struct lease *)op)->state->batch_iterator, op, 0);
+	PyObject *iterator = iterator_new(lease_ring((struct lease *)op)->state->batch_iterator, op, 0);
+	struct batch_iterator *self = (struct batch_iterator *)iterator;
+
+	if (self)
+		self->lent[0] = self->lent[1] = NULL;
+	return iterator;
 }
 
 static PyObject *iterator_next(PyObject *op)
 {
-	struct iterator *self = (struct iterator *)op;
-	PyObject *view = view_of((struct lease *)self->over, (Py_ssize_t)self->number, true);
+	struct batch_iterator *self = (struct batch_iterator *)op;
+	struct lease *batch = (struct lease *)self->base.over;
+	const struct shmring_message *message = message_at(batch, (Py_ssize_t)self->base.number);
+	PyObject *memory;
 
-	self->number += view != NULL;
-	return view;
+	if (!message)
+		return NULL;
+	memory = view_lend(lease_ring(batch)->state, batch, message, &self->lent[self->base.number % 2]);
+	self->base.number += memory != NULL;
+	return memory;
+}
+
+static void batch_iterator_dealloc(PyObject *op)
+{
+	struct batch_iterator *self = (struct batch_iterator *)op;
+
+	view_settle(&self->lent[0]);
+	view_settle(&self->lent[1]);
+	iterator_dealloc(op);
 }
 
 static PyType_Slot iterator_slots[] = {
-    {Py_tp_dealloc, iterator_dealloc},
+    {Py_tp_dealloc, batch_iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
     {Py_tp_iternext, iterator_next},
     {0, NULL},
 };
 
-PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct iterator, iterator_slots);
+PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct batch_iterator, iterator_slots);
 
 /* --- the type ------------------------------------------------------------------------ */
 

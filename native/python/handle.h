@@ -173,9 +173,13 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
 extern PyType_Spec ring_spec;
 
 /* view.c */
+struct lease;
 struct view;
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
-		   bool readonly, struct view **list, bool lent);
+		   bool readonly);
+PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
+		    struct view **turn);
+void view_settle(struct view **turn);
 void views_take_back(struct view **list);
 extern PyType_Spec view_spec;
 
@@ -303,7 +307,7 @@ struct lease {
 	struct shmring_message message; /* the message of a Lease */
 	bool nacked; /* closing hands the messages back instead of releasing them */
 	struct shmring_copy copy; /* copy of the message after its slots were released; `at` is NULL: none */
-	struct view *views; /* views of a batch's messages */
+	struct view *views; /* views that loops over a batch were lent */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
 };

@@ -6,7 +6,7 @@ static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
 	struct ring *ring = ring_of((struct handle *)op);
 
 	return view_new(ring->state, op, &ring->handle, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
-			readonly, NULL, false);
+			readonly);
 }
 
 /* --- producers ----------------------------------------------------------------------- */

@@ -9,10 +9,10 @@ struct view {
 	void *data;
 	Py_ssize_t nbytes;
 	bool readonly;
-	PyObject *lent; /* weak reference to the memoryview if the lease takes it back; else NULL */
-	struct view *next; /* next view of the same lease */
-	struct view **link; /* pointer to this view: the list's head, or a `next` */
-	bool listed; /* in the list of a lease's views */
+	PyObject *memory; /* memoryview that the lending iterator still holds; else NULL */
+	PyObject *lent; /* weak reference to a memoryview that the program has kept; else NULL */
+	struct view *next; /* next view that the same lease has lent */
+	struct view **link; /* pointer to this view: the list's head, or a `next`; NULL if not lent */
 };
 
 static void enlist(struct view *view, struct view **list)
@@ -31,14 +31,10 @@ static void unlist(struct view *view)
 		view->next->link = view->link;
 }
 
-/* Returns a memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and
- * `pinned`, which is the owner or a handle below it, stays pinned. A view of a leased message is in `list`, and
- * views_take_back() releases the view if it is `lent`. */
-PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
-		   bool readonly, struct view **list, bool lent)
+static struct view *make(struct state *state, PyObject *owner, struct handle *pinned, const void *data,
+			 uint64_t nbytes, bool readonly)
 {
 	struct view *view = PyObject_New(struct view, state->view);
-	PyObject *memory;
 
 	if (!view)
 		return NULL;
@@ -47,24 +43,73 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	view->data = (void *)data;
 	view->nbytes = (Py_ssize_t)nbytes;
 	view->readonly = readonly;
-	view->lent = NULL;
-	view->listed = false;
-	handle_pin(pinned);
-	memory = PyMemoryView_FromObject((PyObject *)view);
-	if (memory && lent && !(view->lent = PyWeakref_NewRef(memory, NULL)))
-		Py_CLEAR(memory);
-	if (memory && list) {
-		enlist(view, list);
-		view->listed = true;
-	}
-	Py_DECREF((PyObject *)view);
+	view->memory = view->lent = NULL;
+	view->link = NULL;
+	return view;
+}
+
+/* Returns a memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and
+ * `pinned`, which is the owner or a handle below it, stays pinned. */
+PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
+		   bool readonly)
+{
+	struct view *view = make(state, owner, pinned, data, nbytes, readonly);
+	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
+
+	Py_XDECREF((PyObject *)view);
 	return memory;
+}
+
+/* Lends a memoryview of a leased message: views_take_back() releases it. A weak reference finds it then, which
+ * costs as much as the rest of a loop's turn. So the iterator holds the view in `turn` instead, until the turn
+ * after the next one: a loop's variable has let go of it by then. */
+PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
+		    struct view **turn)
+{
+	struct view *view = make(state, (PyObject *)lease, &lease->handle, message->data, message->length, true);
+
+	if (!view)
+		return NULL;
+	view->memory = PyMemoryView_FromObject((PyObject *)view);
+	if (!view->memory) {
+		Py_DECREF((PyObject *)view);
+		return NULL;
+	}
+	enlist(view, &lease->views);
+	view_settle(turn);
+	*turn = view;
+	return Py_NewRef(view->memory);
+}
+
+/* Lets go of a view that an iterator holds. A memoryview that the program has kept is found by a weak reference
+ * from now on; without memory for one, the memoryview keeps the slots for as long as it lives. */
+void view_settle(struct view **turn)
+{
+	struct view *view = *turn;
+	PyObject *memory;
+
+	if (!view)
+		return;
+	*turn = NULL;
+	memory = view->memory;
+	if (Py_REFCNT(memory) > 1) {
+		PyObject *type, *value, *traceback;
+
+		PyErr_Fetch(&type, &value, &traceback);
+		view->lent = PyWeakref_NewRef(memory, NULL);
+		PyErr_Restore(type, value, traceback);
+	}
+	view->memory = NULL;
+	Py_DECREF(memory);
+	Py_DECREF((PyObject *)view);
 }
 
 /* Releases a memoryview, unless there is a buffer over it, as a numpy array's. */
 static void take_back(const struct view *view)
 {
-	PyObject *memory = PyObject_CallNoArgs(view->lent);
+	PyObject *memory = view->memory ? Py_NewRef(view->memory)
+			   : view->lent ? PyObject_CallNoArgs(view->lent)
+					: NULL;
 	PyObject *done = memory && !Py_IsNone(memory) ? PyObject_CallMethod(memory, "release", NULL) : NULL;
 
 	PyErr_Clear();
@@ -72,7 +117,7 @@ static void take_back(const struct view *view)
 	Py_XDECREF(memory);
 }
 
-/* Releases the lent memoryviews in `list`. Views that are not lent, or are in use, stay in the list. */
+/* Releases the lent memoryviews in `list`. Views that are in use stay in the list. */
 void views_take_back(struct view **list)
 {
 	struct view *todo = *list, *view;
@@ -83,8 +128,7 @@ void views_take_back(struct view **list)
 	while ((view = todo)) {
 		unlist(view);
 		enlist(view, list);
-		if (view->lent)
-			take_back(view);
+		take_back(view);
 	}
 }
 
@@ -92,10 +136,9 @@ static void view_dealloc(PyObject *self)
 {
 	struct view *view = (struct view *)self;
 
-	if (view->listed)
+	if (view->link)
 		unlist(view);
 	Py_XDECREF(view->lent);
-	(void)handle_unpin(view->pinned);
 	Py_DECREF(view->owner);
 	object_free(self);
 }
@@ -104,12 +147,21 @@ static int view_getbuffer(PyObject *self, Py_buffer *buffer, int flags)
 {
 	struct view *view = (struct view *)self;
 
-	return PyBuffer_FillInfo(buffer, self, view->data, view->nbytes, view->readonly, flags);
+	if (PyBuffer_FillInfo(buffer, self, view->data, view->nbytes, view->readonly, flags))
+		return -1;
+	handle_pin(view->pinned);
+	return 0;
+}
+
+static void view_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(buffer))
+{
+	(void)handle_unpin(((struct view *)self)->pinned);
 }
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, view_dealloc},
     {Py_bf_getbuffer, view_getbuffer},
+    {Py_bf_releasebuffer, view_releasebuffer},
     {0, NULL},
 };
 
