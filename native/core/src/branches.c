@@ -23,7 +23,7 @@ void derive(shmring *r)
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
 	store_relaxed(&r->cursors->graph.roots, roots);
-	/* Consumers compute their bound again (takes.c). */
+	/* Makes consumers compute their upstream bound again (consumer_limit() in takes.c). */
 	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
 }
 
@@ -96,7 +96,7 @@ void branch_drop(shmring *r, uint32_t id)
 	heavy_barrier(r->asymmetric);
 	store_release(&b->d.state, BRANCH_DROPPED);
 	free_orphans(r, id);
-	wake_branches(r, NONE); /* its consumers see the drop, its followers their new bound */
+	wake_branches(r, NONE); /* consumers of the branch see the drop, and followers their new bound */
 	free_if_deserted(r, id);
 	wake_producers(r);
 }

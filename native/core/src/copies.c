@@ -20,7 +20,8 @@ static size_t map_bytes(const shmring *r)
 	return 2 * r->capacity * SLOT_BYTES;
 }
 
-/* Maps the same pages once more: an old size of 0 asks for that, and needs no descriptor of the file. */
+/* Maps the slots' pages once more. mremap(2) with an old size of 0 does that, and needs no descriptor of the file.
+ */
 static uint8_t *map_again(const shmring *r)
 {
 	size_t half = map_bytes(r) / 2;
@@ -42,7 +43,8 @@ static bool is_first_map(const shmring *r, const uint8_t *slots)
 	return slots == r->base + r->header.slots_offset;
 }
 
-/* The first map is a part of the file's, which shmring_close() unmaps: its addresses stay reserved. */
+/* Unmaps a map of the slots. The first map is a part of the file's, which shmring_close() unmaps: its addresses
+ * stay reserved. */
 static void unmap(const shmring *r, uint8_t *slots)
 {
 	if (is_first_map(r, slots))
@@ -78,15 +80,15 @@ void copies_close(shmring *r)
 		unmap(r, r->slots);
 }
 
-/* Bytes of neighbours, which may be overwritten meanwhile if no consumer of this process holds them: then this
- * process does not read them here either. */
+/* Copies bytes of neighbouring messages. They may be overwritten meanwhile if no consumer of this process holds
+ * them: then nobody reads them in the copy either. */
 __attribute__((no_sanitize("thread"))) static void copy_beside(uint8_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = *(const volatile uint8_t *)(from + i);
 }
 
-/* Puts a copy of [begin, end) in its place, with all of the pages at both ends. */
+/* Replaces [begin, end) by a copy at the same addresses, with the whole pages at both ends. */
 static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -107,7 +109,7 @@ static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
 	return SHMRING_OK;
 }
 
-/* The map of the slots in which an address lies. */
+/* Returns the map of the slots in which an address lies. */
 static uint8_t *map_of(const shmring *r, const void *at)
 {
 	const uint8_t *byte = at;
@@ -119,7 +121,7 @@ static uint8_t *map_of(const shmring *r, const void *at)
 	return slots;
 }
 
-/* Lets messages that are read from now on lie in a map without copies. */
+/* Makes a new map of the slots, without copies, for messages that are read from now on. */
 static int begin_map(shmring *r)
 {
 	struct older_map *older = malloc(sizeof *older);
@@ -155,7 +157,7 @@ void shmring_drop_copy(shmring *r, const struct shmring_copy *copy)
 	uintptr_t begin = ((uintptr_t)copy->at + page - 1) / page * page;
 	uintptr_t end = ((uintptr_t)copy->at + copy->bytes) / page * page;
 
-	/* The pages at both ends may have neighbours that are read still. */
+	/* The pages at both ends stay: neighbouring messages in them may still be read. */
 	if (begin < end)
 		(void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 	r->copies--;

@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 
-/* For clang sse4.2 does not include crc32, which has the instruction. */
+/* clang needs "crc32" named, too: its "sse4.2" does not include the instruction. */
 #define IN_HARDWARE __attribute__((target("sse4.2,crc32")))
 
 IN_HARDWARE static inline uint64_t add_word(uint64_t crc, uint64_t word)
@@ -52,7 +52,7 @@ static bool have_hardware(void)
 #endif
 
 #ifdef IN_HARDWARE
-/* From this size on it pays to compute three thirds side by side: the instruction
+/* Bytes from which on it pays to compute three thirds side by side: the instruction
  * takes three cycles, but one can begin in each cycle. */
 #define THIRDS_FROM (16 << 10)
 
@@ -68,7 +68,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* The factor of a CRC when that many bytes follow. */
+/* Returns the factor by which a CRC is multiplied when `bytes` bytes follow. */
 static uint32_t shift_by(size_t bytes)
 {
 	uint32_t power = UINT32_C(1) << 31, square = UINT32_C(1) << 23; /* x^0, x^8 */

@@ -1,4 +1,4 @@
-/* Making a ring: a file without the ring's name is filled and attached to, and
+/* Creation of a ring: a file without the ring's name is filled and attached to, and
  * gets the name when it is finished. See docs/layout.md, "Creation". */
 #include <errno.h>
 #include <fcntl.h>
@@ -85,12 +85,13 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 /* --- the file ------------------------------------------------------------------ */
 
 struct draft {
-	struct lock_file *file; /* a child that is forked meanwhile does not keep it */
-	bool named; /* on a file system without O_TMPFILE: gc removes it after a killed creator */
-	char path[PATH_MAX]; /* by which it can be opened and linked */
+	struct lock_file *file; /* the draft, open; a child that is forked meanwhile does not keep it open */
+	bool named; /* the file has a draft's name, because the file system has no O_TMPFILE: gc removes it if its
+		       creator is killed */
+	char path[PATH_MAX]; /* path for opening and linking the file */
 };
 
-/* The folder of a path, with the slash. */
+/* Returns the length of the folder in a path, with the slash. */
 static int folder_bytes(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -98,7 +99,7 @@ static int folder_bytes(const char *path)
 	return slash ? (int)(slash - path + 1) : 0;
 }
 
-/* A file that vanishes with its creator. /proc gives it to link(2). */
+/* Opens a file without a name, which vanishes with its creator. /proc has a path of it for link(2). */
 static bool open_nameless(const char *path, struct draft *d)
 {
 	char folder[PATH_MAX];
@@ -128,13 +129,13 @@ static void draft_close(struct draft *d)
 	int error = errno;
 
 	if (d->named)
-		unlink(d->path); /* unless it has become the ring */
+		unlink(d->path); /* fails harmlessly if the draft has become the ring */
 	lock_file_close(d->file);
 	errno = error;
 }
 
-/* A file whose name marks it as the draft of a certain ring. Its creator holds the
- * lock; the header without the magic is the proof, if the creator is killed. */
+/* Opens a file whose name marks it as the draft of a certain ring. Its creator holds the draft
+ * lock. If the creator is killed, the header without the magic proves that the file is a draft. */
 static bool open_named(const char *path, const struct header *h, struct draft *d)
 {
 	const size_t before = sizeof h->magic, bytes = sizeof *h - before;
@@ -151,7 +152,8 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 		d->file = lock_file_open(NULL, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
 		if (!d->file) {
 			if (errno != EEXIST)
-				unlink_keeping_errno(d->path); /* made, and then its page was not mapped */
+				unlink_keeping_errno(
+				    d->path); /* the file was made, but its page could not be mapped */
 			return false;
 		}
 		fd = lock_file_number(d->file);
@@ -163,7 +165,7 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 				return true;
 			break;
 		}
-		draft_close(d); /* gc has found the file before it was locked: make another one */
+		draft_close(d); /* gc found the file before the lock was set: make another file */
 	}
 	draft_close(d);
 	return false;
@@ -176,7 +178,7 @@ static int draft_open(const char *path, const struct header *h, struct draft *d)
 	return SHMRING_OK;
 }
 
-/* Gives the finished file its name, unless something has it already. */
+/* Gives the finished file the ring's name, unless another file has the name already. */
 static bool draft_publish(struct draft *d, const char *path)
 {
 	if (lock_file_number(d->file) < 0) { /* closed by other code of this process */
@@ -194,8 +196,8 @@ static bool draft_publish(struct draft *d, const char *path)
 
 #define CHUNK_BYTES (UINT64_C(64) << 20)
 
-/* If a signal ends a call, tmpfs gives back what the call has reserved: small calls
- * lose little. A call for one page always succeeds. */
+/* Reserves the file's bytes in small calls: if a signal ends a call, tmpfs gives back all bytes that
+ * the call has reserved. A call for one page always succeeds. */
 static int reserve(int fd, uint64_t bytes)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), chunk = CHUNK_BYTES;
@@ -240,7 +242,7 @@ static int no_space(int fd, const struct header *h, const char *name)
 	struct statfs left = {0};
 	uint64_t free_bytes;
 
-	(void)!ftruncate(fd, 0); /* frees what was reserved so far */
+	(void)!ftruncate(fd, 0); /* frees the bytes reserved so far */
 	(void)fstatfs(fd, &left);
 	free_bytes = (uint64_t)left.f_bavail * (uint64_t)left.f_bsize;
 	return fail(
@@ -251,7 +253,7 @@ static int no_space(int fd, const struct header *h, const char *name)
 	    name, (unsigned long long)h->file_bytes, (unsigned long long)free_bytes);
 }
 
-/* The bytes that the kernel could free for a file in memory; unbounded if the kernel does not say. */
+/* Returns the bytes that the kernel could free for a file in memory; UINT64_MAX if the kernel does not say. */
 static uint64_t available_memory(void)
 {
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -269,10 +271,10 @@ static uint64_t available_memory(void)
 	return found == 2 ? sum : UINT64_MAX;
 }
 
-/* A file system in memory may promise more than the machine has, and taking pages
- * until none is left would make the kernel kill another process. So a ring that is
- * too large is refused before the first page is taken. The free space is a guess
- * (others use it, too): the reservation decides. */
+/* Refuses a ring that is too large before its first page is taken. A file system in memory may
+ * promise more than the machine has, and taking pages until none is left would make the kernel
+ * kill another process. The free space is a guess (other processes use it, too): the reservation
+ * decides. */
 static int check_space(int fd, const struct header *h, const char *name)
 {
 	struct statfs fs = {0};
@@ -292,7 +294,7 @@ static int check_space(int fd, const struct header *h, const char *name)
 	return h->file_bytes > left ? no_space(fd, h, name) : SHMRING_OK;
 }
 
-/* This check comes before the file: a program that does not ignore SIGXFSZ would be killed. */
+/* Checks RLIMIT_FSIZE before the file grows: a program that does not ignore SIGXFSZ would be killed. */
 static int check_limit(const struct header *h, const char *name)
 {
 	struct rlimit limit;
@@ -327,7 +329,7 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 	return SHMRING_OK;
 }
 
-/* --- all of it -------------------------------------------------------------------- */
+/* --- creation --------------------------------------------------------------------- */
 
 static int fail_exists(const char *path)
 {
@@ -356,7 +358,7 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	shmring *r = NULL;
 	int status;
 
-	if (lstat(path, &st) == 0) /* checked before memory is reserved; linking decides */
+	if (lstat(path, &st) == 0) /* an early check, before memory is reserved; linking decides */
 		return fail_exists(path);
 	if (options->temporary && !ring)
 		return fail(

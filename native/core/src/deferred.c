@@ -46,7 +46,7 @@ static void take_out(struct deferred *d, size_t hole)
 	d->table[hole].at = EMPTY;
 }
 
-/* The run that has a boundary here becomes part of [*lo, *hi). */
+/* Takes out the run with a boundary in entry `i`, and joins it to [*lo, *hi). */
 static void join(struct deferred *d, size_t i, uint64_t *lo, uint64_t *hi)
 {
 	uint64_t at = d->table[i].at, other = d->table[i].other;
@@ -74,7 +74,7 @@ void deferred_join(struct deferred *d, uint64_t *lo, uint64_t *hi)
 		}
 		return;
 	}
-	for (bool found = true; found && d->used;) { /* taking one out moves others */
+	for (bool found = true; found && d->used;) { /* taking a run out moves other entries */
 		found = false;
 		for (size_t i = 0; i < d->room; i++)
 			if (d->table[i].at != EMPTY && d->table[i].at >= from && d->table[i].at <= to) {
@@ -111,7 +111,7 @@ void deferred_put(struct deferred *d, uint64_t lo, uint64_t hi)
 	put(d, hi, lo);
 }
 
-/* Checks only a few places, so that a release stays cheap. */
+/* Takes out any run, if it finds one in a few entries: a release has to stay cheap. */
 bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	for (int n = 0; d->used && n < LEAST_ROOM; n++) {
@@ -126,7 +126,7 @@ bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 	return false;
 }
 
-/* This call and the next one check all places: for rare cases. */
+/* Takes out the lowest run. It checks all entries, like deferred_overlaps(): both are for rare cases. */
 bool deferred_take_lowest(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	*lo = EMPTY;

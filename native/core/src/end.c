@@ -42,17 +42,17 @@ static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 	uint64_t ends = load_relaxed(&consumer->branch->taken.ends);
 	uint64_t before = load_relaxed(word), after;
 
-	fence_acquire(); /* keeps the reads of the marker before this look */
+	fence_acquire(); /* keeps the reads of the marker before this read of `taken` */
 	if (load_relaxed(&consumer->branch->taken.v) != seen)
 		return false;
-	do { /* once for each place, whichever consumer comes there and however far it sees */
+	do { /* counts an end once for each place, whichever consumer comes there and however far it sees */
 		bool first = ENDED_AT(before) <= seen >> 8;
 		uint64_t at = end > ENDED_AT(before) ? end : ENDED_AT(before);
 
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
-	/* The full number. Every consumer updates it before it moves the branch on, so it is
-	 * at most one behind; as it was read before the check above, it is raised once. */
+	/* `ends` is the full number. Every consumer updates it before it moves the branch on, so it is
+	 * at most one behind; because it was read before the check above, it is raised only once. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
 	return true;
@@ -64,14 +64,14 @@ bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end,
 {
 	bool moved = move_taken(consumer, seen, end);
 
-	consumer_raise_hold(consumer); /* tells the followers; and ends a stake */
-	if (moved && marker) /* all, however many the publication woke: each is to be told */
+	consumer_raise_hold(consumer); /* wakes followers, and takes back the hold of consumer_stake() */
+	if (moved && marker) /* wakes all consumers, because each has to report the end */
 		wake_branches(consumer->ring, UINT64_C(1) << consumer->branch_index);
 	return moved;
 }
 
-/* Passes an end marker that goes up to `end`. False: lost a race. Else the branch is
- * behind the marker, or, if this consumer takes ends as messages, still before it,
+/* Passes an end marker that goes up to `end`. Returns false if another consumer was faster. Otherwise the
+ * branch is behind the marker; or, if this consumer takes ends as messages, still before the marker,
  * and *as_message is true. */
 bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
@@ -88,15 +88,15 @@ bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, ui
 	return true;
 }
 
-/* This consumer has taken the end marker as a message: it need not report the end. */
+/* Notes that this consumer has taken the end marker as a message: it need not report the end. */
 void consumer_has_end(shmring_consumer *consumer)
 {
 	store_relaxed(&consumer->heard, consumer->found);
 	wake_branches(consumer->ring, UINT64_C(1) << consumer->branch_index);
 }
 
-/* Does this consumer have an end to report while the branch stands at `t`? It reports
- * the last one only when the branch is behind it: the consumer that counted the end
+/* Returns true if this consumer has an end to report while the branch stands at `t`. It reports
+ * the last end only when the branch is behind that end: the consumer that counted the end
  * may be dead, and then the marker is passed first. */
 bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t)
 {
@@ -105,9 +105,9 @@ bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t)
 	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&consumer->branch->taken.ended)));
 }
 
-/* Does the branch stand at an end while leases of the dead wait? These come first:
- * messages behind the end are not to be taken yet, or the next try would find the same
- * at once. */
+/* Returns true if the branch stands at an end while leases of dead consumers wait. The leases come
+ * first, and messages behind the end must not be taken yet: without this check a wait would end at
+ * once, and the next try would find nothing to take. */
 bool end_has_to_wait(const shmring_consumer *consumer)
 {
 	const struct branch *b = consumer->branch;
@@ -124,7 +124,7 @@ bool end_has_to_wait(const shmring_consumer *consumer)
 			   &marker) ||
 	     !marker))
 		return false;
-	fence_acquire(); /* keeps the reads of the marker before these looks */
+	fence_acquire(); /* keeps the reads of the marker before the reads below */
 	return load_relaxed(&b->taken.v) == seen &&
 	       !(load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST &&
 		 load_relaxed(&consumer->ring->cursors->floor_next.v) > seen >> 8);
@@ -152,7 +152,8 @@ void consumer_begins(shmring_consumer *consumer)
 
 void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
-	if (since < load_relaxed(&consumer->heard)) /* else the branch was dropped since, and made again */
+	if (since <
+	    load_relaxed(&consumer->heard)) /* a larger number: the branch was dropped since, and made again */
 		store_relaxed(&consumer->heard, since);
 }
 

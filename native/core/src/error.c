@@ -1,4 +1,4 @@
-/* The text of the last error, one a thread. */
+/* The text of the last error, one text for each thread. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,8 @@ const char *shmring_error_message(void)
 	return text;
 }
 
-/* Sets the text of an answer, so that no earlier error's text is taken for it. */
+/* Sets the text of an answer that is not an error, so that the text of an earlier error is not read as its text.
+ */
 int not_now(int status)
 {
 	switch (status) {

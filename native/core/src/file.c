@@ -9,13 +9,13 @@
 
 #include "core.h"
 
-#define NAMED "/dev/shm/shmring." /* a named ring, without its name */
+#define NAMED "/dev/shm/shmring." /* path of a named ring, without its name */
 
 enum { NAME_MAX_BYTES = 200 };
 
 static_assert(sizeof NAMED + NAME_MAX_BYTES <= SHMRING_PATH_BYTES, "room for every name");
 
-/* The ring's name in messages: its own if it has one, else its file's. */
+/* Returns the ring's name for error messages: the name of a named ring, else the name of its file. */
 const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -80,7 +80,7 @@ uint32_t header_crc(const struct header *h)
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Reads and judges the header; trusts nothing in it. */
+/* Reads and checks the header; trusts nothing in it. */
 static int read_header(int fd, const char *name, uint64_t file_bytes, struct header *h)
 {
 	struct header expected;
@@ -96,7 +96,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 			    name, h->major, h->minor, LAYOUT_MAJOR);
 	if (h->crc != header_crc(h))
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header is damaged (checksum); unlink it", name);
-	if (h->options & ~OPT_ALL) /* a higher minor number may bring some */
+	if (h->options & ~OPT_ALL) /* a later minor version may add options */
 		return fail(SHMRING_E_VERSION,
 			    "ring \"%s\" has layout %u.%u with options 0x%x, this library knows 0x%x; use the "
 			    "version that made it",

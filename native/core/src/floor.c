@@ -93,8 +93,8 @@ uint64_t upstream_released(const shmring *r, uint64_t upstream)
 	return low;
 }
 
-/* The lowest sequence that any branch holds. *soft: there is no reliable branch, or a
- * branch drops the oldest, so that overwriting must be decided; *drops_oldest: the latter. */
+/* Returns the lowest sequence that any branch holds. Sets *drops_oldest if a branch drops the oldest, and
+ * *soft if one does or no branch holds anything: then the caller decides how much to overwrite. */
 static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 {
 	uint64_t active = load_acquire(&r->cursors->graph.active);
@@ -113,7 +113,7 @@ static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 	return low;
 }
 
-/* Is everything below `sequence` released by all? */
+/* Returns true if all branches have released everything below `sequence`. */
 bool everybody_released(const shmring *r, uint64_t sequence)
 {
 	bool soft, drops_oldest;
@@ -121,7 +121,7 @@ bool everybody_released(const shmring *r, uint64_t sequence)
 	return gate(r, &soft, &drops_oldest) >= sequence;
 }
 
-/* No branch holds producers back: then they wait for each other's publications,
+/* Returns true if no branch holds producers back: then producers wait for each other's publications,
  * without a wake-up. */
 bool nobody_gates(const shmring *r)
 {
@@ -144,7 +144,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 {
 	struct cursors *c = r->cursors;
 	uint64_t floor = load_acquire(&c->floor.v);
-	uint32_t changes = load_acquire(&c->graph.changes); /* before the first look */
+	uint32_t changes = load_acquire(&c->graph.changes); /* read before the first look at branches */
 	bool soft, drops_oldest;
 	uint64_t next = gate(r, &soft, &drops_oldest);
 	uint64_t again = next;
@@ -169,15 +169,15 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	if (next <= floor || next > load_relaxed(&c->claim.v))
 		return floor;
 	raise_to(&c->floor_next.v, next);
-	/* Where no branch drops the oldest, only a new branch can hold less than was seen,
-	 * and its announcement ends with a change (place() in graph.c). */
+	/* If no branch drops the oldest, only a new branch can hold a lower sequence than was seen,
+	 * and its announcement ends by counting `changes` up (place() in graph.c). */
 	if (!drops_oldest) {
 		light_barrier(r->asymmetric);
 		if (load_acquire(&c->graph.changes) != changes)
 			again = gate(r, &soft, &drops_oldest);
 	}
-	/* A branch with drop_oldest may have come since the first look: its consumers
-	 * bring a light barrier only. */
+	/* A branch with drop_oldest may be new since the first look, so this test is made again. Its
+	 * consumers pass a light barrier only: this side has to pass the heavy one. */
 	if (drops_oldest) {
 		heavy_barrier(r->asymmetric);
 		again = gate(r, &soft, &drops_oldest);

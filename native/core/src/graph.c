@@ -1,4 +1,4 @@
-/* Branches: making, finding, following and ending them. */
+/* Calls that make, find, follow and drop branches. */
 #include <string.h>
 
 #include "cells.h"
@@ -27,7 +27,7 @@ int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
 	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
 }
 
-/* Whether the dead have left messages to this branch. */
+/* Returns true if the branch has orphans: leases of dead consumers. */
 bool has_orphans(const shmring *r, const char *name)
 {
 	uint32_t id;
@@ -46,8 +46,8 @@ static int check_upstream(const shmring *r, uint64_t upstream)
 	return SHMRING_OK;
 }
 
-/* The claim word, or the oldest open claim below it: a branch placed beyond that would
- * let the floor move into slots that are still being filled. */
+/* Returns the claim word, or the beginning of the oldest open claim below it: a branch placed beyond that
+ * sequence would let the floor move into slots that are still being filled. */
 static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -61,9 +61,9 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* A row of a batch that is not published yet may have its number already. The seat that wrote
- * it decides: its claims only go up, so everything that it has written from its intent on lies
- * in its open claim. */
+/* Returns true if the row at `sequence` belongs to a batch that is not published yet, although the row has
+ * its number already. The seat that wrote the row tells: the claims of a seat only go up, so every
+ * row that it has written at or behind its intent lies in its open claim. */
 static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 {
 	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
@@ -73,8 +73,8 @@ static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 	return lo <= sequence && is_hole(r, lo);
 }
 
-/* The sequence behind the last published message below `claim`, found by the entries: the claim in
- * a seat may be one that it is about to lose, and longer than the one that won. */
+/* Returns the sequence behind the last published message below `claim`. It reads the entries, not the
+ * seats' claims: a seat may show a claim that it is about to lose, longer than the claim that won. */
 static uint64_t behind_published(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -98,7 +98,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
 	fetch_or_seq_cst(&c->graph.active, bit(id));
-	fetch_add_seq_cst(&c->graph.changes, 1); /* last: a reader that sees it sees the bit */
+	fetch_add_seq_cst(&c->graph.changes, 1); /* comes last: a reader that sees it sees the branch's bit */
 	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
 	next = load_acquire(&c->floor_next.v);
 	if (next > at)
@@ -106,16 +106,16 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			wake_producers(r); /* the branch held them for a moment */
+			wake_producers(r); /* the branch held the producers for a moment */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
-		/* Up to a hole: beyond it nothing would keep the floor from passing the hole.
-		 * A branch with drop_oldest does not hold the floor at all, so that entries
-		 * that a walk reads here may be overwritten. Its first take walks, under a
-		 * hold (consumer.c). */
+		/* The walk ends at a hole: from beyond a hole, this branch would not keep the floor from
+		 * passing the hole. A branch with drop_oldest does not hold the floor at all, so the
+		 * entries that a walk reads here could be overwritten meanwhile. Its first take walks
+		 * instead, under a hold (consumer.c). */
 		if (!o->drop_oldest)
 			at = walk_runs(r, at, o->sequence);
 	}
@@ -176,7 +176,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 	RETURN_NOT_OK(check_name(r, name));
 	graph_repair(r);
 	if (shmring_find_branch(r, name, id) == SHMRING_OK) {
-		recover_dead_seats(r); /* this drops ephemeral branches of the dead */
+		recover_dead_seats(r); /* drops ephemeral branches whose consumers are dead, too */
 		if (is_active(r, *id))
 			return joining ? join_existing(r, *id, name) : SHMRING_OK;
 	}
@@ -237,8 +237,8 @@ int shmring_unsubscribe(shmring *r, const char *name)
 
 	RETURN_NOT_OK(check_writable(r));
 	RETURN_NOT_OK(admin_enter(r));
-	/* It works without a seat, too, and may free one: the state of the branch shows a drop that a death
-	 * interrupted (recovery.c). */
+	/* A drop works without a seat, too, and may free one: if this process dies, the state of the branch shows
+	 * the interrupted drop (recovery.c). */
 	if (load_relaxed(&r->seat) == NOBODY)
 		(void)handle_seat(r);
 	status = shmring_find_branch(r, name, &id);
@@ -315,7 +315,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
 	b = branch_at(r, id);
 	options = load_relaxed(&b->d.options);
-	released = branch_released(r, b, false); /* first: it never exceeds a later position */
+	released = branch_released(r, b, false); /* read first, so that it never exceeds `position` */
 	position = load_acquire(&b->taken.v) >> 8;
 	first = load_relaxed(&b->d.first);
 	*info = (struct shmring_branch_info){
@@ -324,7 +324,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	    .ephemeral = options & BRANCH_EPHEMERAL,
 	    .drop_oldest = options & BRANCH_DROP_OLDEST,
 	    .upstream = load_relaxed(&b->d.upstream),
-	    .position = position > first ? position : first, /* below it: passed over */
+	    .position = position > first ? position : first, /* messages below `first` are passed over */
 	    .released = released,
 	    .ends = load_relaxed(&b->taken.ends), /* all ends before `position`: P11 */
 	    .orphans = load_relaxed(&b->d.orphans),

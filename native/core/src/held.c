@@ -1,4 +1,4 @@
-/* Reading messages that are held: one by one, as rows side by side, and how far reading may go. */
+/* Readers of held messages: one by one, or as rows side by side; and how far reading may go. */
 #include "cells.h"
 #include "takes.h"
 
@@ -58,12 +58,13 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 		if (!is_published(r, at) || entry_read(r, at, &e) || e.next != at + 1 || e.shift ||
 		    e.kind == KIND_ABORTED)
 			return NULL;
-		at += e.run; /* one-slot messages up to there */
+		at += e.run; /* steps over a run of one-slot messages */
 	}
 	return slot_at(r, first);
 }
 
-/* A branch with drop_oldest holds nothing beyond what its consumers have taken. */
+/* Returns the branch's position for a branch with drop_oldest: it holds no messages beyond those that its
+ * consumers have taken. */
 uint64_t shmring_consumer_available(shmring_consumer *consumer)
 {
 	const shmring *r = consumer->ring;
@@ -74,7 +75,7 @@ uint64_t shmring_consumer_available(shmring_consumer *consumer)
 
 	if (load_relaxed(&consumer->branch->d.options) & BRANCH_DROP_OLDEST)
 		return from;
-	if (limit > from + r->capacity) /* no more lies in the ring */
+	if (limit > from + r->capacity) /* the ring has no more slots */
 		limit = from + r->capacity;
 	while (at < limit && is_published(r, at)) {
 		struct entry e;

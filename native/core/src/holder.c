@@ -1,7 +1,8 @@
-/* Describes who holds up a full ring or an empty branch, for the texts of errors.
+/* Descriptions of the participant or branch that holds up a full ring or an empty branch, for the texts
+ * of errors.
  *
- * This code only reads: its description was true of each word when it read that word.
- * It is called only to make an error.
+ * The code only reads: a description was true of each word when the code read that word.
+ * It runs only to make an error.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "cells.h"
 #include "holder.h"
 
-/* The age of the message at `sequence`; -1 if it is unknown. */
+/* Returns the age of the message at `sequence` in nanoseconds; -1 if it is unknown. */
 static int64_t age_of(const shmring *r, uint64_t sequence)
 {
 	uint64_t time = is_published(r, sequence) ? load_relaxed(&control_at(r, sequence)->time) : 0;
@@ -19,7 +20,7 @@ static int64_t age_of(const shmring *r, uint64_t sequence)
 	return time && time <= now ? (int64_t)(now - time) : -1;
 }
 
-/* False if nobody has the seat any more: then nobody there is to blame. */
+/* Describes the owner of a seat as the holder. Returns false if the seat is free now. */
 static bool blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h)
 {
 	struct shmring_participant_info info;
@@ -51,8 +52,8 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 	return false;
 }
 
-/* Finds why branch `id` has not released more than up to `released`. The branch's consumers
- * have to take the leases of an orphan: they are to blame, or their absence. */
+/* Finds why branch `id` has released nothing beyond `released`. The branch's consumers have to
+ * take the leases of an orphan, so they are the holders, or there is no consumer. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
@@ -81,7 +82,8 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 		(void)blame_claim(r, released, h);
 }
 
-/* The branch of `mask` that has released least; of several, one that follows none of the others. */
+/* Finds the branch of `mask` that has released least. If several have, it finds one that follows none of the
+ * others. */
 static uint64_t slowest(const shmring *r, uint64_t mask, uint32_t *id)
 {
 	uint64_t least = NONE;
@@ -138,7 +140,7 @@ int shmring_find_holder(const shmring *r, struct shmring_holder *h)
 	return SHMRING_OK;
 }
 
-/* --- in words ------------------------------------------------------------------ */
+/* --- texts --------------------------------------------------------------------- */
 
 struct text {
 	char *at;
@@ -209,7 +211,7 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 	}
 }
 
-/* Is anybody living there, but for consumers of this branch? */
+/* Returns true if a living participant has this role; consumers of branch `without` do not count. */
 static bool is_attached(const shmring *r, uint32_t role, uint32_t without)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)
@@ -220,8 +222,9 @@ static bool is_attached(const shmring *r, uint32_t role, uint32_t without)
 	return false;
 }
 
-/* The error if what this consumer, or with NULL a producer, waits for cannot come: the file has lost its name,
- * so that nobody else can attach. Those who are attached may go on, unless others have made the ring anew. */
+/* Returns an error if a wait of this consumer (NULL: of a producer) cannot end any more: the file has lost its
+ * name, so that no other process can attach, and no attached participant can end the wait. Attached processes may
+ * go on with each other, unless another process has made the ring anew. */
 int check_named(const shmring *r, const shmring_consumer *consumer)
 {
 	static const char removed[] = "its file was removed while it was in use (by rm, by a cleaner of "

@@ -4,7 +4,7 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Takes over the seat of an orphan of branch `id`, with all that it holds: the next takes give that again. */
+/* Takes over the seat of an orphan of branch `id`, with its leases, which the next takes deliver again. */
 static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 {
 	shmring *r = consumer->ring;
@@ -43,13 +43,14 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 	count_orphans(r, id);
 	if (load_relaxed(&r->seat) == NOBODY)
 		handle_seated(r, i, true);
-	if (load_relaxed(&branch_at(r, id)->d.options) & BRANCH_DROP_OLDEST) /* nobody has held that */
+	if (load_relaxed(&branch_at(r, id)->d.options) &
+	    BRANCH_DROP_OLDEST) /* an orphan's hold does not gate there */
 		consumer->lost_below = consumer_stake(consumer, load_relaxed(&consumer->seat->lease.hold));
 	return SHMRING_OK;
 }
 
-/* Finds a seat, and the branch. The seat comes first: finding one may need recovery, which would drop an
- * ephemeral branch without a consumer. */
+/* Takes a seat, then finds or makes the branch. The seat comes first: taking a seat may need recovery, which would
+ * drop an ephemeral branch without a consumer. */
 static int take_place(shmring_consumer *consumer, const char *branch, const struct shmring_branch_options *options,
 		      const char *name, uint32_t *id)
 {
@@ -91,7 +92,7 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		store_relaxed(&consumer->seat->id.branch, id);
 		consumer->branch = &r->cursors->branch[id];
 		consumer->branch_index = id;
-		/* Before the first stake and the first take: pairs with the acquire in branch_released(). */
+		/* Comes before the first stake and the first take: pairs with the acquire in branch_released(). */
 		fetch_or_seq_cst(&consumer->branch->d.consumers[consumer->seat_index / 64],
 				 UINT64_C(1) << (consumer->seat_index % 64));
 		consumer_begins(consumer);
@@ -112,7 +113,7 @@ void shmring_consumer_close(shmring_consumer *consumer)
 
 	if (!consumer || !is_owned(consumer->ring)) /* a child frees nothing: see lock_file_forget() */
 		return;
-	if (consumer->gives_again) { /* is not to be released */
+	if (consumer->gives_again) { /* messages that were handed back must not be released */
 		shmring_consumer_abandon(consumer);
 		return;
 	}

@@ -69,7 +69,7 @@ void unlock_byte(int fd, off_t offset)
 
 enum answer { NOT_TOLD, UNLOCKED, LOCKED };
 
-/* Would a lock of this type conflict with that of another description? */
+/* Asks whether a lock of this type would conflict with a lock of another description. */
 static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 {
 	*lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
@@ -78,7 +78,7 @@ static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 	return lock->l_type == F_UNLCK ? UNLOCKED : LOCKED;
 }
 
-/* The error when the admin byte cannot be locked. */
+/* Makes the error for an admin byte that cannot be locked. */
 int fail_admin_taken(int fd, const char *name)
 {
 	struct flock lock;
@@ -89,7 +89,7 @@ int fail_admin_taken(int fd, const char *name)
 			    "ring \"%s\": another process has been joining or recovering for %d s; it is stopped "
 			    "(kill -CONT it, or kill it)",
 			    name, ADMIN_TIMEOUT_S);
-	if (lock.l_pid > 0) /* only locks that belong to a process say so */
+	if (lock.l_pid > 0) /* locks of open file descriptions have no process id */
 		snprintf(who, sizeof who, " of process %d", (int)lock.l_pid);
 	return fail(
 	    SHMRING_CONTENDED,
@@ -100,8 +100,8 @@ int fail_admin_taken(int fd, const char *name)
 
 /* --- descriptions ------------------------------------------------------------------ */
 
-/* If a standard stream is closed, as in daemons, the next file would get its number, and
- * a library's log output would go into the ring. */
+/* Opens a file with a descriptor above the standard streams' numbers. If a standard stream is closed, as in
+ * daemons, the file would get its number, and a library's log output would go into the ring. */
 int open_above_standard(const char *path, int flags)
 {
 	int fd = open(path, flags, 0600);
@@ -135,7 +135,7 @@ static bool is_ours(const struct lock_file *f, uint64_t descriptor)
 	return lseek(fd, 0, SEEK_CUR) == (off_t)(descriptor >> 32) && lock_file_is(f, fd);
 }
 
-/* Ends what the page's description has locked. */
+/* Unmaps a page, and so ends the locks of its open file description. */
 void lock_file_drop(void *page)
 {
 	int error = errno;
@@ -161,7 +161,7 @@ static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor
 
 	if (getrandom(&position, sizeof position, 0) != sizeof position)
 		return false;
-	position >>= 1; /* every file system goes that far */
+	position >>= 1; /* every file system allows offsets up to 2 GiB */
 	*descriptor = (uint64_t)position << 32 | (uint32_t)fd;
 	if (lseek(fd, position, SEEK_SET) != position)
 		return false;
@@ -174,8 +174,8 @@ static bool mark_and_map(const struct lock_file *f, int fd, uint64_t *descriptor
 	return false;
 }
 
-/* Opens one more description of the file: by the descriptor while it is ours, which
- * needs no name, or else by name. */
+/* Opens one more description of the file: through the descriptor while it is still ours, which
+ * needs no name; otherwise by name. */
 static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **page)
 {
 	uint64_t old = load_acquire(&f->descriptor);
@@ -309,9 +309,9 @@ void lock_file_close(struct lock_file *f)
 	free(f);
 }
 
-/* The same in a child, which does not have the page; other memory may lie there. If no
- * fork handler has seen the child (clone, _Fork), another thread of the parent may have
- * held a lock at that moment, malloc's or this file's: so this neither locks nor frees. */
+/* Closes the file in a forked child, which does not have the page; other memory may lie there. If no
+ * fork handler has seen the child (clone, _Fork), another thread of the parent may have held a mutex
+ * at that moment, malloc's or this file's: so this function neither locks nor frees. */
 void lock_file_forget(struct lock_file *f)
 {
 	close_if_ours(f, f->descriptor);
@@ -348,7 +348,8 @@ void lock_file_name(struct lock_file *f, const char *path)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* Called in the section, while no lock is held that others rely on. */
+/* Opens the file again after its descriptor was lost. The caller has `section`, and no lock is held that other
+ * processes rely on. */
 static bool find_again(struct lock_file *f)
 {
 	uint64_t descriptor;
@@ -376,7 +377,8 @@ static int lock_in_section(struct lock_file *f)
 			if (is_ours(f, f->descriptor))
 				return locked ? SHMRING_OK : SHMRING_CONTENDED;
 		}
-		/* This also drops a lock that may have been set. A new descriptor may be closed as well. */
+		/* find_again() also drops a lock that may have been set. The new descriptor may be lost, too: a
+		 * second attempt. */
 		if (!find_again(f) && errno != EBADF)
 			return fail_lost(f);
 	}
@@ -425,7 +427,7 @@ void lock_file_leave(struct lock_file *f)
 
 /* --- seats' bytes ------------------------------------------------------------------- */
 
-/* Is the byte locked for writing, as far as this process can know? */
+/* Returns true if the byte is locked for writing, or this process cannot find out. */
 bool lock_file_locked(struct lock_file *f, off_t offset)
 {
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -436,9 +438,10 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 
 		if (answer == LOCKED)
 			return true;
-		if (answer == UNLOCKED && is_ours(f, descriptor)) /* after the question, see above */
+		if (answer == UNLOCKED &&
+		    is_ours(f, descriptor)) /* checked after asking: the number may have been closed */
 			return false;
-		if (pthread_mutex_trylock(&f->section)) /* perhaps this very thread holds it */
+		if (pthread_mutex_trylock(&f->section)) /* this very thread may hold the mutex */
 			break;
 		if (!is_ours(f, f->descriptor))
 			(void)find_again(f);

@@ -10,7 +10,8 @@
 #include "cells.h"
 #include "takes.h"
 
-/* An entry that reaches beyond both ends of [lo, hi) needs another entry for its tail: is one free? */
+/* Returns true if [lo, hi) can be struck: a range that reaches beyond both ends needs a free entry for its tail.
+ */
 static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;
@@ -34,8 +35,8 @@ static void hand_over(shmring_consumer *consumer, const struct place *place, uin
 	wake_branches(r, UINT64_C(1) << consumer->branch_index);
 }
 
-/* All seats are taken: the range stays recorded and held here, and the next take of this
- * consumer delivers it again. */
+/* Hands back a range while all seats are taken: the range stays recorded and held in this consumer's
+ * seat, and the next take of this consumer delivers it again. */
 static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	if (!deferred_reserve(&consumer->returned))
@@ -66,7 +67,7 @@ static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	int status = SHMRING_OK;
 
-	/* A move that a death interrupted is settled before either seat changes. */
+	/* If a consumer died while it moved a lease, the move is settled before either seat changes. */
 	if (!leases_move(consumer))
 		return fail(
 		    SHMRING_CONTENDED,
@@ -113,18 +114,18 @@ bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns)
 
 	if (admin_is_worth_waiting(r, since_ns, true))
 		return true;
-	/* The caller gives up: its error says who has the lock. */
+	/* The caller gives up: the error names the process that has the lock. */
 	(void)fail_admin_taken(lock_file_number(r->locks), r->name);
 	return false;
 }
 
 /* --- dead letters --------------------------------------------------------------------- */
 
-/* Messages that were delivered as often as they may be go into another ring, and are released here:
- * docs/concepts/death.md. */
+/* Dead letters are messages that were delivered max_deliveries times: they go into another ring, and are released
+ * in this ring. docs/concepts/death.md. */
 #define EXPLANATION_BYTES 512
 
-/* Whether a branch keeps the messages of this ring from `sequence` on, whoever comes and goes. */
+/* Returns true if a branch keeps the messages of this ring from `sequence` on, even without consumers. */
 static bool is_kept(const shmring *to, uint64_t sequence)
 {
 	for (uint32_t id = 0; id < BRANCHES; id++)
@@ -135,10 +136,10 @@ static bool is_kept(const shmring *to, uint64_t sequence)
 	return false;
 }
 
-/* Makes a branch that keeps letters, if there is none. */
+/* Makes a branch that keeps dead letters, unless there is one. */
 static int see_that_letters_are_kept(shmring *to)
 {
-	/* Somebody may have made a branch of the first name that keeps nothing. */
+	/* Another process may have made a branch with the first name that does not keep messages. */
 	static const char *const names[] = {"default", "dead-letters"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names && !is_kept(to, NONE); i++)
@@ -161,7 +162,7 @@ static int check_not_removed(const shmring *to)
 		    remade ? " and made anew" : "", remade ? "which has the old one" : "make the ring again");
 }
 
-/* Pushes a letter into a ring that keeps it. If its branch goes meanwhile, the letter is pushed once more. */
+/* Pushes a dead letter into a ring that keeps it. If the keeping branch is dropped meanwhile, pushes it again. */
 static int push_letter(shmring_producer *p, const struct shmring_message *message)
 {
 	uint64_t id;

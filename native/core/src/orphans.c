@@ -1,4 +1,4 @@
-/* Orphans: seats without an owner, which keep messages that are to be delivered again.
+/* Orphans: seats without an owner, which keep messages for redelivery.
  *
  * A lease comes into an orphan in two ways: a living consumer hands it back (nack.c), or recovery
  * merges the ranges of a dead consumer into an orphan that its branch has already (recovery.c).
@@ -28,8 +28,8 @@ static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct
 	return place->entry < LEASES;
 }
 
-/* Finds an orphan of the branch with room, so that few seats keep much. Else a free seat, which becomes one;
- * NOBODY if there is none either. */
+/* Finds an orphan of the branch with room, so that few seats keep much; otherwise a free seat, which becomes an
+ * orphan. The seat is NOBODY if there is no free seat either. */
 struct place orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct place found = {.seat = NOBODY, .before = before, .how = NEW_ORPHAN};
@@ -52,7 +52,7 @@ static void record(struct seat *orphan, const struct place *place, uint64_t lo, 
 {
 	struct range *range = &orphan->range[place->entry];
 
-	/* It is never above the lowest range. */
+	/* The hold is never above the lowest range. */
 	if (lo < load_relaxed(&orphan->lease.hold))
 		store_release(&orphan->lease.hold, lo);
 	crash_order();
@@ -84,13 +84,13 @@ void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct pla
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
-		/* This comes after the state: a free seat is not a consumer. */
+		/* The bit is set after the state: a free seat must not count as a consumer. */
 		fetch_or_seq_cst(&d->consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
-	fetch_add_seq_cst(&d->moves, 1); /* see branch_released() */
+	fetch_add_seq_cst(&d->moves, 1); /* makes branch_released() read again */
 }
 
-/* The owner of seat `mover` died while it moved a lease, and is not settled. */
+/* Returns true if the owner of seat `mover` died while it moved a lease, and is not settled yet. */
 static bool is_moving(const shmring *r, uint32_t mover)
 {
 	return mover < r->seat_count && load_relaxed(&r->seats[mover].id.state) == SEAT_ACTIVE &&
@@ -106,7 +106,7 @@ void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
 	uint32_t before = load_relaxed(mover);
 	struct range known[LEASES];
 
-	/* Recovery asks the orphans about that lease: they stay as they are until it has. */
+	/* Recovery of the mover will look up the lease in the orphans: they must not change before. */
 	if (before && before != index + 1 && is_moving(r, before - 1))
 		return;
 	store_relaxed(mover, index + 1);

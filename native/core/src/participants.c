@@ -1,7 +1,7 @@
-/* Joining a ring, and listing its participants. */
+/* Participants join a ring; and a list of them. */
 #include "holder.h"
 
-/* Takes a free seat; if there is none, it frees those of the dead first. */
+/* Takes a free seat; if there is none, frees the seats of dead owners first. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t barred;
@@ -22,7 +22,7 @@ static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branc
 		    r->name, r->seat_count);
 }
 
-/* The callers of both hold the admin lock. */
+/* Gives a handle a seat of its own. The callers of handle_seat() and seat_take() hold the admin lock. */
 int handle_seat(shmring *r)
 {
 	uint32_t index;
@@ -33,7 +33,8 @@ int handle_seat(shmring *r)
 	return status;
 }
 
-/* A consumer of the orphans' branch can join then, so that the ring does not stay full of them. */
+/* Returns true if orphans have seats: then a consumer of their branch can join without a free seat, so that the
+ * ring does not stay full of orphans. */
 bool orphans_have_seats(const shmring *r)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)
@@ -49,7 +50,8 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	if (!status && load_relaxed(&r->seat) == NOBODY) /* leaving it in order failed */
+	if (!status &&
+	    load_relaxed(&r->seat) == NOBODY) /* the handle lost its seat: leaving in order failed before */
 		handle_seated(r, *index, true);
 	return status;
 }

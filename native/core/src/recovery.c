@@ -1,7 +1,7 @@
-/* Recovery: it finds the dead, and settles what they left in a fixed order.
+/* Recovery: finds dead participants, and settles their claims, takes and leases in a fixed order.
  *
  * There is one recoverer at a time, under the admin lock, which the kernel frees if
- * it dies too. Every step may be repeated: the next recoverer begins again.
+ * the recoverer dies, too. Every step may be repeated: the next recoverer begins again.
  */
 #include <string.h>
 
@@ -21,10 +21,10 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	}
 	b = &r->cursors->branch[id];
 	settle_take(r, s, index, b);
-	/* Its number may be another branch's by now. */
+	/* The branch's number may belong to another branch by now, which has no bit for this seat. */
 	is_consumer = load_relaxed(&b->d.consumers[index / 64]) >> (index % 64) & 1;
 	branch_consumer_left(r, id);
-	/* A worker that dies again and again is not to take a seat each time. */
+	/* Merging keeps a worker that dies again and again from filling one seat each time. */
 	if (is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE)
 		orphan_merge(r, s, index, id);
 	low = seat_lowest(s);
@@ -37,7 +37,7 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	} else {
 		fetch_and_seq_cst(&b->d.consumers[index / 64], ~(UINT64_C(1) << (index % 64)));
 		store_release(&s->lease.hold, NONE);
-		branch_consumer_left(r, id); /* the last one frees a dropped branch */
+		branch_consumer_left(r, id); /* the last consumer frees a dropped branch */
 		store_release(&s->id.state, SEAT_FREE);
 	}
 	count_orphans(r, id);
@@ -45,7 +45,7 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	wake_producers(r);
 }
 
-/* Settles the seat of a dead owner. True if the seat is settled. */
+/* Settles the seat of a dead owner. Returns true if the seat is settled. */
 bool recover_seat(shmring *r, uint32_t index)
 {
 	struct seat *s = &r->seats[index];
@@ -68,8 +68,8 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
-/* A process without a seat has died while it dropped a branch: no dead seat says so. Under the admin lock nobody
- * else is at it. */
+/* Returns true if a process without a seat has died while it dropped a branch: no dead seat shows that. Under the
+ * admin lock no living process can be dropping one. */
 static bool is_half_dropped(const shmring *r)
 {
 	for (uint32_t id = 0; id < BRANCHES; id++) {
@@ -82,7 +82,8 @@ static bool is_half_dropped(const shmring *r)
 	return false;
 }
 
-/* One bit for each seat; each takes a system call. */
+/* Finds dead owners, one bit for each seat; each seat takes a system call. Returns true if there is something to
+ * recover. */
 static bool find_the_dead(const shmring *r, uint64_t dead[4])
 {
 	bool any = is_half_dropped(r);
@@ -96,7 +97,7 @@ static bool find_the_dead(const shmring *r, uint64_t dead[4])
 	return any;
 }
 
-/* Settles those that were found dead; others may have settled some of them meanwhile. */
+/* Settles the seats that were found dead; other processes may have settled some of them meanwhile. */
 static unsigned recover_these(shmring *r, const uint64_t dead[4])
 {
 	bool repaired = is_half_dropped(r);
@@ -110,8 +111,8 @@ static unsigned recover_these(shmring *r, const uint64_t dead[4])
 
 			if (!seat_dead(r, i))
 				continue;
-			/* This comes first: it completes what the dead left half done under the
-			 * admin lock. When their seats are free, nothing would look for it again. */
+			/* Repair comes first: it completes changes that dead processes left half done under
+			 * the admin lock. Once their seats are free, nothing would look for such changes. */
 			if (!repaired)
 				graph_repair(r);
 			repaired = true;
@@ -135,7 +136,7 @@ int shmring_recover(shmring *r, unsigned *count)
 	if (count)
 		*count = 0;
 	RETURN_NOT_OK(check_writable(r));
-	/* The search needs no lock; most of the time nobody is dead. */
+	/* The search needs no lock; most of the time it finds nothing. */
 	if (!find_the_dead(r, dead))
 		return SHMRING_OK;
 	if (!admin_try(r))

@@ -12,10 +12,10 @@
 
 #include "core.h"
 
-/* For a close in a process that has waited that long in vain before: a short wait. */
+/* Wait of a close for the admin lock in a process that has waited ADMIN_TIMEOUT_NS in vain before. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
-/* Clocks that are set are set back by less, or for good. */
+/* Longest step back of the clock that time_of_joining() bridges: clocks are set back by less, or for good. */
 #define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -23,7 +23,7 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
 }
 
-/* The byte behind a seat's. */
+/* Returns the offset of the lock byte of a handle without a seat: the byte behind a seat's lock byte. */
 static off_t seatless_offset(const shmring *r, uint32_t index)
 {
 	return seat_offset(r, index) + 1;
@@ -41,8 +41,9 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
-/* A handle can leave without the lock, as if its process had died. While a stopped process has
- * the lock, a wait for it is worth it once for all handles of a process, not for each. */
+/* Returns true if waiting for the admin lock is worth it. A handle can leave without the lock, as if its
+ * process had died: while a stopped process has the lock, one long wait is enough for all handles of a
+ * process. */
 bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 {
 	bool briefly = leaving && lock_file_given_up(r->locks);
@@ -88,7 +89,7 @@ struct process {
 	uint64_t start_time;
 };
 
-/* Reads /proc/PID/stat; without a state if there is no such process. */
+/* Reads /proc/PID/stat; `state` is 0 if there is no process with this id. */
 static struct process read_process(const char *pid)
 {
 	struct process found = {0};
@@ -101,10 +102,10 @@ static struct process read_process(const char *pid)
 	fd = open(text, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return found;
-	n = read(fd, text, sizeof text - 1); /* the kernel gives all of it at once */
+	n = read(fd, text, sizeof text - 1); /* the kernel returns the whole file at once */
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
-	p = strrchr(text, ')'); /* the command may hold anything */
+	p = strrchr(text, ')'); /* the command's name before may have any characters */
 	if (p && p[1] == ' ')
 		found.state = p[2];
 	for (int field = 2; p && field < 22; field++)
@@ -114,8 +115,9 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
-/* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
- * continued or killed. The number may be another process's here, which began at another time. */
+/* Returns true if the owner is stopped by SIGSTOP, a terminal or a debugger: it lives then, and keeps its
+ * holds until it is continued or killed. The process id may belong to another process in this pid
+ * namespace: that process began at another time. */
 bool seat_stopped(const struct seat_owner *owner)
 {
 	struct process found;
@@ -128,16 +130,16 @@ bool seat_stopped(const struct seat_owner *owner)
 
 /* --- a seat read by others ----------------------------------------------------- */
 
-/* More readings than this only somebody who scribbles on the seat can spoil. */
+/* Readings of a seat before it is taken for free: only stray writes could spoil so many in a row. */
 #define READINGS 16
 
 static struct seat_owner owner_of(const struct seat *s)
 {
 	struct seat_owner owner = {
-	    /* Pairs with the release in seat_try(): what is read behind it is this owner's, or a later one's. */
+	    /* Pairs with the release in seat_try(): all later reads see this owner's words, or a later owner's. */
 	    .state = load_acquire(&s->id.state),
-	    /* Pairs with the release in seat_fill() and seat_turn(), where the time comes last: an owner
-	     * that has not written everything yet has not been read. */
+	    /* Pairs with the release in seat_fill() and seat_turn(), which store the time last: a reader that
+	     * sees an owner's time sees everything that the owner wrote before. */
 	    .joined_ns = load_acquire(&s->id.joined_ns),
 	};
 
@@ -146,9 +148,9 @@ static struct seat_owner owner_of(const struct seat *s)
 	return owner;
 }
 
-/* Whether everything that was read since belongs to this owner. The fence pairs with the one that
- * each new owner has before its first store: who has read one of its words sees that the seat was
- * free, or has the new time of joining. */
+/* Returns true if everything that was read since owner_of() belongs to this owner. The fence pairs with
+ * the fence of each new owner before its first store: a reader that has read a word of a new owner sees
+ * that the seat was free, or the new time of joining. */
 static bool seat_is_still_of(const struct seat *s, const struct seat_owner *owner)
 {
 	struct seat_owner now;
@@ -199,10 +201,10 @@ static void seat_copy(const shmring *r, uint32_t index)
 		r->seats[index] = now;
 }
 
-/* Reads everything of one owner, without the admin lock; whether it is stopped is not asked. A seat
- * is free while it changes hands: if it has done so at each reading, nobody has it. A seat that is
- * given back is free before it is unlocked (seat_give_back): an owner whose seat is seen unlocked,
- * and still has it afterwards, is dead. */
+/* Reads all words of one owner of a seat, without the admin lock; it does not find out whether the owner is
+ * stopped. A seat that changes hands at each of READINGS readings counts as free. An owner that gives its
+ * seat back frees it before unlocking it (seat_give_back()): so an owner whose seat is unlocked, and
+ * still not free afterwards, is dead. */
 bool read_seat(const shmring *r, uint32_t index, struct seat_owner *owner, struct shmring_participant_info *info)
 {
 	const struct seat *s = &r->seats[index];
@@ -239,7 +241,7 @@ static void zero_counters(struct seat *s)
 	zero((uint64_t *)&s->later, sizeof s->later / sizeof(uint64_t));
 }
 
-/* Others read a seat at any time: every store is an atomic one. */
+/* Resets the words of a seat. Every store is atomic, because other processes read seats at any time. */
 static void seat_reset(struct seat *s)
 {
 	store_release(&s->intent.lo, NONE);
@@ -268,9 +270,9 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
-/* Another one than all before on this seat: it tells its owners apart. Many may come and go in one
- * tick of a coarse clock, or while the clock is set back a little. One that is set back further
- * would have to meet an older owner's very nanosecond. */
+/* Returns a time of joining that no earlier owner of this seat had: it tells a seat's owners apart. Many
+ * owners may come and go in one tick of a coarse clock, or while the clock is set back a little. After
+ * the clock is set back further, a new owner would have to meet the very nanosecond of an older owner. */
 static uint64_t time_of_joining(const struct seat *s)
 {
 	uint64_t now = now_ns(CLOCK_REALTIME), last = load_relaxed(&s->id.joined_ns);
@@ -285,12 +287,12 @@ static void name_process(struct seat *s, uint32_t pid, uint64_t start_time, cons
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
 }
 
-/* Writes everything of a free seat but its state. */
+/* Writes all words of a free seat except its state. */
 static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t branch, uint32_t pid,
 		      uint64_t start_time)
 {
-	/* Pairs with the fence in seat_is_still_of(): who reads a word of the new owner sees that
-	 * the seat was free. */
+	/* Pairs with the fence in seat_is_still_of(): a reader that sees a word of the new owner sees
+	 * that the seat was free. */
 	fence_release();
 	seat_reset(s);
 	store_relaxed(&s->id.role, role);
@@ -300,20 +302,20 @@ static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
-/* A seat without an owner: for an orphan without a dead consumer. */
+/* Fills a seat without an owner, for an orphan that no dead consumer left. */
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);
 }
 
-/* Changes the role of an own seat, which is in use before and after. The role changes
+/* Changes the role of this handle's seat, which is in use before and after. The role changes
  * last: a process that dies before is settled in the old role, and a consumer always
- * has a branch on which it is settled. The time of joining changes before and after: a
- * reader that is not inside of the change all the time notices. */
+ * has a branch on which it is settled. The time of joining changes before and after the other words: a
+ * reader whose reads do not all lie inside the change notices. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
 	store_relaxed(&s->id.joined_ns, time_of_joining(s));
-	/* Pairs with the fence in seat_is_still_of(): who reads a new word sees the new time. */
+	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time. */
 	fence_release();
 	seat_reset(s);
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
@@ -324,7 +326,7 @@ static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
-/* Lends the handle's own seat to one of its producers or consumers, if no other has it. */
+/* Lends the handle's own seat to one of its producers or consumers, if it is not lent already. */
 bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t own = load_relaxed(&r->seat);
@@ -361,14 +363,14 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	s = &r->seats[found];
 	seat_fill(s, role, name, branch, (uint32_t)getpid(), read_process("self").start_time);
 	store_relaxed(&r->held[found], page);
-	/* Pairs with the acquire in owner_of(), and of the seat's other readers. */
+	/* Pairs with the acquire in owner_of() and in the seat's other readers. */
 	store_release(&s->id.state, SEAT_ACTIVE);
 	*index = found;
 	return SHMRING_OK;
 }
 
-/* Makes this process the owner of an orphan's seat, and of what it holds. The time of joining changes before and
- * after, as in seat_turn(), and the state last: a process that dies before leaves the orphan. */
+/* Makes this process the owner of an orphan's seat, and of its leases. The time of joining changes before and
+ * after, as in seat_turn(), and the state last: if the process dies before, the seat is still an orphan. */
 bool seat_inherit(shmring *r, uint32_t index, const char *name)
 {
 	struct seat *s = &r->seats[index];
@@ -377,7 +379,7 @@ bool seat_inherit(shmring *r, uint32_t index, const char *name)
 	if (seat_is_own(r, index) || lock_file_hold(r->locks, seat_offset(r, index), &page) != SHMRING_OK)
 		return false;
 	store_relaxed(&s->id.joined_ns, time_of_joining(s));
-	/* Pairs with the fence in seat_is_still_of(): who reads a new word sees the new time. */
+	/* Pairs with the fence in seat_is_still_of(): a reader that sees a new word sees the new time. */
 	fence_release();
 	store_relaxed(&s->lease.take_lo, NONE);
 	store_release(&s->lease.take_end, 0);

@@ -1,4 +1,4 @@
-/* The queue table, from a ring that runs, is dead, or is damaged.
+/* The queue table of a ring, which may be running, dead or damaged.
  *
  * This reader holds nothing, so a slot may be overwritten while it is copied.
  * It copies with relaxed loads and then reads the floor: a producer writes into
@@ -10,7 +10,7 @@
 
 #include "cells.h"
 
-/* Without ThreadSanitizer the attribute is nothing. */
+/* Copies bytes that producers may be overwriting; the attribute tells ThreadSanitizer that this race is meant. */
 __attribute__((no_sanitize("thread"))) static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -26,8 +26,8 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 		bool held;
 
 		if (branch_released(r, b, false) > sequence)
-			continue; /* everything so far is released */
-		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* still to come */
+			continue; /* the branch has released the message */
+		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* the branch has still to take it */
 		for (uint32_t i = 0; !held && i < r->seat_count; i++)
 			if (load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1)
 				for (int k = 0; !held && k < LEASES; k++) {
@@ -41,8 +41,8 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 	return n;
 }
 
-/* Rows of a batch carry their numbers before its first row publishes them all:
- * a row inside an open claim is not there yet. */
+/* Returns false for a row inside an open claim. Rows of a batch have their numbers before the batch's
+ * first row publishes all of them. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
@@ -97,8 +97,8 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 
 #define STEPS 65536
 
-/* Reads the entry at `at`, and how many messages are in what begins there. False: nothing
- * is published there, or it was overwritten meanwhile. */
+/* Reads the entry at `at`: the end of the message or run that begins there, and its number of messages. Returns
+ * false if nothing is published there, or it was overwritten meanwhile. */
 static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *messages)
 {
 	const struct control *c = control_at(r, at);
@@ -116,7 +116,7 @@ static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *m
 	return true;
 }
 
-/* Counts the messages of [from, end), which ends at the latest where nothing is published. */
+/* Counts the messages of [from, end), up to the first sequence that is not published. */
 static uint64_t count_between(const shmring *r, uint64_t from, uint64_t end)
 {
 	uint64_t next, messages, n = 0;
@@ -158,8 +158,8 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* others are faster: what was counted is gone */
-			end = load_relaxed(&r->cursors->claim.v); /* or the walk would follow them for ever */
+		if (step == 0 || at < floor) { /* readers were faster: counted messages are gone */
+			end = load_relaxed(&r->cursors->claim.v); /* bounds the walk: producers go on */
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;

@@ -1,4 +1,4 @@
-/* Removing rings: at a user's request, and when all participants are dead.
+/* Removal of rings: at a user's request, and when all participants are dead.
  *
  * A name is removed only from the file that was checked. The remover holds the admin
  * lock of that file: else another process could remove it meanwhile, and a new ring
@@ -24,7 +24,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* Whether the open file has this name now. */
+/* Returns true if the open file has this name now. */
 static bool is_named(int fd, const char *path)
 {
 	struct stat opened, named;
@@ -86,7 +86,7 @@ static int await_admin_lock(int fd, const char *path)
 	return SHMRING_OK;
 }
 
-/* For those who use the ring on: its file has no name because somebody wanted that. */
+/* Marks a ring as unlinked on purpose, for processes that go on using it: the lost name is no error then. */
 static void mark(int fd, const struct header *h, uint32_t unlinked)
 {
 	struct stat st;
@@ -97,7 +97,8 @@ static void mark(int fd, const struct header *h, uint32_t unlinked)
 			     (off_t)(h->cursors_offset + offsetof(struct cursors, unlinked)));
 }
 
-/* A damaged ring or one of another version may go, unless a uuid is given. */
+/* Unlinks a ring under its admin lock. A damaged ring, or a ring of another version, is unlinked, too, unless a
+ * uuid is given. */
 static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remove)(const char *, void *),
 		       void *context)
 {
@@ -117,7 +118,7 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 		status = remove(path, context);
 	else if (unlink(path))
 		status = fail_errno("cannot unlink it", base_name(path));
-	if (is_named(fd, path)) /* also if `remove` wants it so */
+	if (is_named(fd, path)) /* `remove` has failed, or has left the name on purpose */
 		mark(fd, &h, 0);
 	return status;
 }
@@ -165,7 +166,7 @@ static int is_abandoned(const shmring *r)
 	return dead;
 }
 
-/* Returns 1 if the ring is removed, or with only_look if it would be. */
+/* Removes the ring unless `only_look` is set. Returns 1 if the ring is, or would be, removed. */
 static int remove_unless(bool only_look, const char *path)
 {
 	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
@@ -192,7 +193,7 @@ static int reap_ring(int fd, const char *path, bool only_look)
 {
 	struct header h = {0};
 
-	/* A file that is no ring is not even locked. */
+	/* A file that is not a ring is not locked either. */
 	(void)has_header(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
@@ -214,7 +215,7 @@ static void write_uuid(char *text, const uint8_t *uuid)
 	*text = 0;
 }
 
-/* The name of a ring that is being made, in the folder of the finished ring. */
+/* Writes the path of a draft, a ring that is being made, in the folder of the finished ring. */
 bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid)
 {
 	char text[UUID_TEXT + 1];

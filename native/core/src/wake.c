@@ -1,7 +1,7 @@
-/* Waking sleepers.
+/* Functions that wake sleepers.
  *
  * A process that changes something passes a light barrier and looks for sleepers
- * (wake.h). How they fall asleep: waiter.c. docs/protocol.md, P9.
+ * (wake.h). waiter.c has the sleepers' side. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <linux/futex.h>
@@ -22,7 +22,8 @@ void wake(struct branch *b, int consumers)
 	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)consumers, NULL);
 }
 
-/* Wakes one consumer of each branch: there is work. It wakes the others (below). */
+/* Wakes one consumer of each branch, because there is work. That consumer wakes the others
+ * (pass_wake_up_on()). */
 static void wake_one(shmring *r, uint64_t mask)
 {
 	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
@@ -31,7 +32,7 @@ static void wake_one(shmring *r, uint64_t mask)
 		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
 }
 
-/* Wakes branches that follow the producer; other branches wait for releases. Acquire:
+/* Wakes branches that follow the producers; other branches wait for releases. Acquire:
  * a sleeper that fell asleep after a change of the graph makes the change visible. */
 void wake_roots(shmring *r)
 {
@@ -55,7 +56,7 @@ bool has_consumers(const struct branch *b)
 	       load_relaxed(&b->d.consumers[2]) | load_relaxed(&b->d.consumers[3]);
 }
 
-/* All consumers, announced or not: something has changed for each of them. */
+/* Wakes all consumers of these branches, announced or not: something has changed for each of them. */
 void wake_branches(shmring *r, uint64_t mask)
 {
 	fetch_and_seq_cst(&r->cursors->asleep.v, ~mask);
@@ -71,11 +72,11 @@ void wake_producers(shmring *r)
 
 	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
 	seen = load_relaxed(word);
-	/* Adding one to an odd word clears the bit and counts the wake-up. The wish is
-	 * cleared first: a sleeper lowers it after setting the bit, so that either the
-	 * wish stays or this CAS fails, and then the sleeper is woken too. A CAS that fails
-	 * releases nothing and may have seen an old value: the addition of nothing gives the
-	 * cleared wish to the sleeper that sets the bit next, and sees the bit of one before. */
+	/* Adding one to an odd word clears the bit and counts the wake-up. `wanted` is
+	 * cleared first: a sleeper lowers it after setting the bit, so that either the lowered value
+	 * stays or this CAS fails, and then the sleeper is woken, too. A CAS that fails
+	 * releases nothing and may have seen an old value. So adding zero releases the cleared `wanted`
+	 * to the sleeper that sets the bit next, and sees the bit of a sleeper that set it before. */
 	while (seen & 1) {
 		store_relaxed(&r->cursors->producers.wanted, NONE);
 		if (cas32_seq_cst(word, &seen, seen + 1)) {
@@ -86,7 +87,8 @@ void wake_producers(shmring *r)
 	}
 }
 
-/* Wakes producers if the room that they wait for is there: `taken` is beyond it, or does not count. */
+/* Wakes producers if the branch no longer holds the slots that they wait for: its hold and its position (`taken`)
+ * are beyond them; the position does not count if only holds gate. */
 void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 {
 	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);
@@ -95,7 +97,7 @@ void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 		wake_producers(r);
 }
 
-/* Are there messages that the branch's consumers have not taken? */
+/* Returns true if there are messages that the branch's consumers have not taken. */
 bool has_work(const shmring *r, const struct branch *b)
 {
 	uint64_t t = load_acquire(&b->taken.v) >> 8;
@@ -106,10 +108,10 @@ bool has_work(const shmring *r, const struct branch *b)
 	return (!upstream || upstream_released(r, upstream) > t) && is_published(r, t);
 }
 
-/* A wake-up for work goes to one consumer, and the word of sleepers no longer shows
- * the others of its branch. So the woken consumer shows them again, and when it has
- * taken its own share, or gives up, it checks whether there is more. Pairs with the light
- * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
+/* Passes a wake-up on to other consumers of the branch. A wake-up for work goes to one consumer, and
+ * clears the branch's bit in `asleep`, although other consumers may sleep. So the woken consumer sets
+ * the bit again, and when it has taken its own share, or gives up, it checks whether there is more.
+ * The barrier pairs with the light barrier in wake_readers() and wake_after_release(), as a sleeper's does. */
 void pass_wake_up_on(shmring_consumer *consumer)
 {
 	uint64_t mask = UINT64_C(1) << consumer->branch_index;
