@@ -1,4 +1,4 @@
-/* Arguments of the calls that must be quick. */
+/* Parsing of arguments, for calls that must be quick. */
 #include <math.h>
 
 #include "state.h"
@@ -15,9 +15,9 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 }
 
 /* Puts fastcall arguments in their places. names[i] is the keyword of out[i],
- * or NULL where there is none; the first `positional` may be given by position.
+ * or NULL if it has none; the first `positional` arguments may be given by position.
  * An argument that is not given stays as it is in `out`; the first argument must be given
- * if the function `wants` something. */
+ * if `wants`, its description for the error, is not NULL. */
 bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
 		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out)
 {
@@ -53,7 +53,7 @@ bool arguments_sort(const char *function, const char *wants, PyObject *const *ar
 	return true;
 }
 
-/* Seconds, or None for ever. */
+/* Reads a timeout in seconds; None means for ever. */
 bool parse_timeout(PyObject *seconds, int64_t *timeout)
 {
 	double value;
@@ -131,7 +131,7 @@ bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *co
 	return true;
 }
 
-/* For messages: PyErr_Format knows no %g. */
+/* Formats a timeout for error messages: PyErr_Format has no %g. */
 PyObject *seconds_text(int64_t timeout)
 {
 	char text[32];

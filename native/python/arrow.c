@@ -1,5 +1,5 @@
-/* Record batches of pyarrow, which come and go through the Arrow C data interface: written from their arrays
- * straight into the slots, and made over leased slots. */
+/* Record batches of pyarrow, exchanged through the Arrow C data interface: written from their arrays straight into
+ * the slots, and made over leased slots. */
 #include <stdlib.h>
 
 #include "handle.h"
@@ -14,7 +14,7 @@ struct arrow_layout {
 	struct ipc_layout layout;
 };
 
-/* arrow_layout(schema): None if a column has a type that push_batch() does not write. */
+/* arrow_layout(schema): returns the layout; None if a column has a type that push_batch() does not write. */
 PyObject *arrow_layout(PyObject *module, PyObject *schema)
 {
 	struct state *state = PyModule_GetState(module);
@@ -54,7 +54,8 @@ PyType_Spec arrow_layout_spec = MADE_HERE("shmring._shmring.ArrowLayout", struct
 
 /* --- push_batch() ------------------------------------------------------------------------ */
 
-/* Exports a batch of pyarrow without its schema, which would cost as much again; the caller releases it. */
+/* Exports a batch of pyarrow without its schema, whose export would cost as much again; the caller releases the
+ * array. */
 static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 {
 	PyObject *address = PyLong_FromVoidPtr(array);
@@ -150,7 +151,7 @@ struct mapping {
 	const uint8_t *message;
 	uint64_t bytes;
 	bool copy;
-	bool every_offset; /* check each one, in a copy of the offsets */
+	bool every_offset; /* check every offset of variable-length columns, in a copy of the offsets */
 };
 
 static uint8_t *copy_body(const uint8_t *body, uint64_t bytes)
@@ -220,7 +221,7 @@ static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObje
 	return batch;
 }
 
-/* True if `head` lies behind the first `skip` bytes of the message; what follows is mapped. */
+/* Returns true if `head` lies behind the first `skip` bytes of the message, and steps over both. */
 static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 {
 	uint64_t bytes = skip + (uint64_t)head->len;
@@ -233,7 +234,7 @@ static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 }
 
 /* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): returns import(address, schema), or
- * None if what follows `skip` bytes of the message is not `head` and one batch of that layout. */
+ * None if the bytes behind the first `skip` bytes of the message are not `head` and one batch of that layout. */
 PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);
@@ -272,10 +273,10 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* --- columns over the same memory ---------------------------------------------------- */
 
-/* So many places are looked at for each column: a function that drops or adds some moves the others a little. */
+/* Columns compared with each column: a function that drops or adds some columns moves the others a little. */
 #define NEAR 64
 
-/* True if the arrays have the same values, because these lie at the same place. Their types must be one. */
+/* Returns true if the arrays have the same values because they lie in the same memory. They must have one type. */
 static bool is_same(const struct ArrowArray *one, const struct ArrowArray *other)
 {
 	if (one->length != other->length || one->offset != other->offset || one->n_buffers != other->n_buffers ||
@@ -290,7 +291,8 @@ static bool is_same(const struct ArrowArray *one, const struct ArrowArray *other
 	return true;
 }
 
-/* Where a column is found, looked for from `first` on; -1: not near it. */
+/* Returns the number of the child of `in` that is the same as `column`, looked for from `first` on; -1 if none of
+ * the NEAR children is. */
 static int64_t find(const struct ArrowArray *column, const struct ArrowArray *in, int64_t first)
 {
 	for (int64_t i = 0; i < in->n_children && i < NEAR; i++)
@@ -316,8 +318,8 @@ static PyObject *places(const struct ArrowArray *batch, const struct ArrowArray 
 	return found;
 }
 
-/* same_columns(batch, other) -> [int]: both are pyarrow's. For each column of the batch, where the other one has
- * arrays of the same length at the same addresses; -1: it has none that was found. */
+/* same_columns(batch, other) -> [int]: both are batches of pyarrow. For each column of `batch`, returns the number
+ * of the column of `other` that has arrays of the same length at the same addresses; -1 if none was found. */
 PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);

@@ -8,7 +8,7 @@ static size_t batch_count(const struct lease *self)
 	return self->range.messages;
 }
 
-/* Reads every message's entry, once. */
+/* Returns the batch's messages; reads every message's entry at the first call. */
 static const struct shmring_message *batch_messages(struct lease *self)
 {
 	struct ring *ring = lease_ring(self);
@@ -37,7 +37,7 @@ static const struct shmring_message *batch_messages(struct lease *self)
 	return messages;
 }
 
-/* The distance between messages that lie side by side, one a slot; else 0. */
+/* Returns true if the messages lie side by side, each in one slot. */
 static bool side_by_side(const struct lease *self, const struct shmring_message *messages)
 {
 	const uint8_t *first = messages[0].data;
@@ -48,7 +48,7 @@ static bool side_by_side(const struct lease *self, const struct shmring_message 
 	return true;
 }
 
-/* The lease as one array of rows; NULL without an exception where it is not. */
+/* Returns the first slot of the lease if it is one array of rows; NULL without an exception if it is not. */
 static const void *batch_rows(struct lease *self)
 {
 	const struct shmring_message *messages;
@@ -89,7 +89,7 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 
 /* --- numpy, imported when first asked for -------------------------------------- */
 
-/* A numpy array over `bytes`, whose reference it takes. */
+/* Returns a numpy array over `bytes`, whose reference it takes. */
 static PyObject *numpy_array(PyObject *bytes, const char *type)
 {
 	PyObject *numpy = bytes ? PyImport_ImportModule("numpy") : NULL;
@@ -100,7 +100,7 @@ static PyObject *numpy_array(PyObject *bytes, const char *type)
 	return array;
 }
 
-/* (n, 300), padded with zeroes. */
+/* Returns a copy of the messages as an array of shape (n, 300), padded with zeroes. */
 static PyObject *array_copied(struct lease *self)
 {
 	const struct shmring_message *messages = batch_messages(self);
@@ -145,7 +145,7 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 	return array;
 }
 
-/* A field of every message, which is an array of its own. */
+/* A field of struct shmring_message that a batch returns as an array over all messages. */
 struct field {
 	size_t offset;
 	size_t width;
@@ -175,7 +175,7 @@ static PyObject *get_column(PyObject *op, void *closure)
 	return numpy_array(bytes, field->type);
 }
 
-/* --- the slots as they are -------------------------------------------------------- */
+/* --- raw slots -------------------------------------------------------------------- */
 
 static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -213,14 +213,14 @@ static PyObject *get_offsets(PyObject *op, void *Py_UNUSED(closure))
 	return numpy_array(bytes, "uint64");
 }
 
-/* --- one message of it ------------------------------------------------------------ */
+/* --- single messages of a batch --------------------------------------------------- */
 
 static Py_ssize_t batch_length(PyObject *op)
 {
 	return (Py_ssize_t)batch_count((struct lease *)op);
 }
 
-/* NULL without an exception behind the last one. */
+/* Returns a view of message `i`; NULL without an exception if `i` is out of range. */
 static const struct shmring_message *message_at(struct lease *self, Py_ssize_t i)
 {
 	const struct shmring_message *messages = batch_messages(self);
@@ -245,7 +245,8 @@ struct batch_iterator {
 	struct view *lent[2]; /* the views of the last two turns: see view_lend() */
 };
 
-/* The loop's variable outlives the block: the block's end takes back what it was given. */
+/* Iterates over views of the messages. A loop's variable outlives the `with` block, so the end of the block takes
+ * back the views that the loop was given. */
 static PyObject *batch_iter(PyObject *op)
 {
 	PyObject *iterator = iterator_new(lease_ring((struct lease *)op)->state->batch_iterator, op, 0);

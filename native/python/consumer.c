@@ -1,4 +1,4 @@
-/* _shmring.Consumer, the users' Consumer. */
+/* _shmring.Consumer, which users know as Consumer. */
 #include "handle.h"
 
 static int consumer_finish(struct handle *handle)
@@ -46,8 +46,8 @@ PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmr
 	return (PyObject *)self;
 }
 
-/* set_aside(consumer, max_deliveries, producer): the producer, of the caller's own ring, is the consumer's from
- * now on. */
+/* set_aside(consumer, max_deliveries, producer): turns dead letters on. From now on only the consumer uses the
+ * producer, which belongs to another ring. */
 PyObject *consumer_set_aside(PyObject *module, PyObject *args)
 {
 	struct state *state = PyModule_GetState(module);

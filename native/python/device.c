@@ -83,7 +83,7 @@ static PyObject *tensor_over(PyObject *op, const Py_buffer *view, int device)
 	return capsule;
 }
 
-/* Reads (number, number), of an argument of other people's code; None keeps the defaults. */
+/* Reads a tuple (number, number), an argument that libraries pass; None keeps the defaults. */
 static bool parse_pair(PyObject *pair, const char *name, int *first, int *second)
 {
 	if (pair == Py_None)
@@ -123,7 +123,7 @@ PyObject *lease_dlpack(PyObject *op, PyObject *args, PyObject *keywords)
 	return capsule;
 }
 
-/* shmring.gpu has the runtime, and holds the buffer until the copy is done. */
+/* Copies to a GPU: calls shmring.gpu, which has the runtime and holds the buffer until the copy is done. */
 PyObject *lease_to_device(PyObject *op, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"stream", NULL};

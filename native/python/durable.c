@@ -1,5 +1,5 @@
-/* push(durable=True): the journal is a branch of the ring, and what it has
- * released is on disk (src/shmring/durable/journal/journaller.py). */
+/* push(durable=True): the journal is a branch of the ring, and messages that the branch
+ * has released are on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
 #include "handle.h"
@@ -14,8 +14,8 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 	return raise_with(ring->state->not_durable, Py_BuildValue("(NK)", text, (unsigned long long)message_id));
 }
 
-/* The number of a branch that was dropped may be another's by now; a branch that other consumers
- * may join is no journal's. */
+/* Returns true if the branch is a journal's. The number of a dropped journal may belong to another branch
+ * by now; and a branch that other consumers may join is not a journal's. */
 static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
 {
 	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK && info->exclusive &&
@@ -44,7 +44,7 @@ static bool find_branch(struct producer *self, uint32_t *branch)
 	return true;
 }
 
-/* False, with an exception, if no journal would make a message durable. */
+/* Finds the journal's branch. Returns false, with an exception, if no journal would make a message durable. */
 bool journal_find(struct producer *self, uint32_t *branch)
 {
 	struct ring *ring = ring_of(&self->handle);

@@ -6,11 +6,11 @@
 
 #include "handle.h"
 
-/* So many lost races are retried at once before other threads may run. */
+/* Lost races that are retried at once before other threads may run. */
 #define CONTENDED_SPIN 32
-/* Even a call that does not wait tries this long to get its turn. */
+/* Nanoseconds for which even a call without a timeout tries again after a lost race. */
 #define CONTENDED_GRACE_NS 10000000
-/* So long does close() stand by for a thread that is told to let go. */
+/* Naps of close(), 50 us each, for a thread that was told to let go. */
 #define MOST_NAPS 2000
 
 static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
@@ -20,7 +20,7 @@ static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int
 
 /* --- lifetime ---------------------------------------------------------------------- */
 
-/* A producer or a consumer, closed until handle_opened(). */
+/* Makes a producer or a consumer, closed until handle_opened(). */
 struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, int (*finish)(struct handle *))
 {
 	struct handle *handle = PyObject_New(struct handle, type);
@@ -43,8 +43,8 @@ static void unlink_above(struct handle *handle)
 	handle->link = NULL;
 }
 
-/* Takes the core's answer to opening the handle, which was done without the GIL. False: an exception
- * is set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
+/* Finishes the opening of a handle, which the core did without the GIL with this `status`. Returns false if
+ * an exception is set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
 bool handle_opened(struct handle *handle, int status)
 {
 	struct handle *below = handle->below;
@@ -61,7 +61,7 @@ bool handle_opened(struct handle *handle, int status)
 		handle->next->link = &handle->next;
 	below->above = handle;
 	handle->link = &below->above;
-	if (below->closed) /* it will not close this one */
+	if (below->closed) /* the ring has closed its other handles already */
 		(void)handle_close(handle);
 	return true;
 }
@@ -97,8 +97,8 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* An event loop's thread, which waits for this one among others, has let go of it when close()
- * returns: whoever closed it may join again at once. */
+/* Waits in close() until an event loop's thread, which waits for this handle among others, has let go of
+ * it: the caller may join again at once. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

@@ -1,5 +1,5 @@
-/* Items of the durable queues (src/shmring/durable/base/items.py): their places, many at a time; items on their
- * way into a file and out of it, with their checksums; the nodes of the append-only queue's stacks. */
+/* Items of the durable queues (src/shmring/durable/base/items.py): their places, many at a time; items that are
+ * written to a file and read from it, with their checksums; the nodes of the append-only queue's stacks. */
 #include <stddef.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 /* --- places -------------------------------------------------------------------------------- */
 
-/* In memory: an item's bytes in a file. Python slices arrays of these and knows their size. */
+/* The place of an item's bytes in a file. Python slices arrays of places in memory and knows their size. */
 struct place {
 	uint64_t offset;
 	uint32_t length;
@@ -31,7 +31,7 @@ static bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint
 	return false;
 }
 
-/* An entry of a table as the files have it, at any address. */
+/* An entry of a table in a file; it may lie at any address. */
 struct entry {
 	uint32_t length;
 	uint32_t crc;
@@ -48,7 +48,7 @@ static void write_places(struct place *to, const char *table, size_t count, uint
 	}
 }
 
-/* places_of(table, offset): of items that stand side by side from `offset` on. */
+/* places_of(table, offset): returns the places of items that stand side by side from `offset` on. */
 PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long offset;
@@ -99,7 +99,7 @@ static bool append_run(PyObject *runs, const struct place *places, uint64_t begi
 	return appended;
 }
 
-/* runs_of(places, begin, end): (offset, end, table) of each run of items that stand side by side. */
+/* runs_of(places, begin, end): returns (offset, end, table) of each run of items that stand side by side. */
 PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long begin;
@@ -122,7 +122,7 @@ PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 	return runs;
 }
 
-/* --- on their way in ------------------------------------------------------------------- */
+/* --- writing items --------------------------------------------------------------------- */
 
 /* Items of this average length are written from their own memory; shorter ones are gathered first. */
 #define LONG_ITEM (2 << 10)
@@ -207,8 +207,8 @@ static void write_items(const struct packing *p, uint8_t *to, uint32_t *table)
 	}
 }
 
-/* pack(items): the buffers to be written one after the other, which are the items themselves or all of them in
- * one, and their table. */
+/* pack(items): returns the buffers to write one after the other (the items themselves, or one buffer with all of
+ * them), and the items' table. */
 PyObject *pack_items(PyObject *module, PyObject *items)
 {
 	struct packing p = {0};
@@ -241,11 +241,11 @@ PyObject *pack_items(PyObject *module, PyObject *items)
 	return NULL;
 }
 
-/* --- on their way out ------------------------------------------------------------------ */
+/* --- reading items --------------------------------------------------------------------- */
 
 struct block {
 	const uint8_t *data;
-	uint64_t start; /* where in the file it was read */
+	uint64_t start; /* offset of the block in the file */
 	uint64_t length;
 };
 
@@ -260,7 +260,7 @@ static bool get_block(PyObject *data, uint64_t start, struct block *block)
 	return true;
 }
 
-/* The item's bytes in the block; NULL if a part is missing, or they do not match the checksum. */
+/* Returns the item's bytes in the block; NULL if a part is missing, or they do not match the checksum. */
 static const uint8_t *find(const struct block *block, const struct place *place)
 {
 	uint64_t at = place->offset - block->start;
@@ -270,7 +270,8 @@ static const uint8_t *find(const struct block *block, const struct place *place)
 	return shmring_crc32c(0, block->data + at, place->length) == place->crc ? block->data + at : NULL;
 }
 
-/* unpack(into, block, start, places, begin, end): append items to a list while they are good. */
+/* unpack(into, block, start, places, begin, end): appends items to the list `into`, up to the first item that is
+ * not whole or is damaged. */
 PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;
@@ -304,7 +305,7 @@ PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
 }
 
-/* unpack_one(block, start, places, index): bytes, or None where unpack() would stop. */
+/* unpack_one(block, start, places, index): returns an item's bytes, or None if unpack() would stop there. */
 PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
 	unsigned long long start;
@@ -348,8 +349,8 @@ static uint32_t check_of(const struct node *node, uint32_t salt)
 	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
-/* stack_nodes(places, position, below, salt, backwards): the nodes of these items for `position`,
- * the lowest first: that of the first item, or of the last one. */
+/* stack_nodes(places, position, below, salt, backwards): returns the nodes of these items, to be written at
+ * `position`, the lowest node first: the first item's, or with `backwards` the last item's. */
 PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long position;
@@ -389,7 +390,7 @@ static bool read_node(struct node *node, const char *block, uint64_t length, uin
 	if (link < start || length < sizeof *node || link - start > length - sizeof *node)
 		return false;
 	memcpy(node, block + (link - start), sizeof *node);
-	/* Lower nodes were written before. */
+	/* Nodes below this one were written before: a link upwards is damage. */
 	return node->check == check_of(node, salt) && node->below < link;
 }
 
@@ -403,9 +404,10 @@ static void reverse(struct place *places, uint64_t count)
 	}
 }
 
-/* stack_walk(block, start, link, salt, upwards): the places of the items from the node at `link` downwards, as
- * far as their nodes are in the block, and the link that leads on: 0 at the bottom. `upwards`: the lowest comes
- * first; else they come from the top down, and their nodes stand side by side. */
+/* stack_walk(block, start, link, salt, upwards): returns the places of the items from the node at `link`
+ * downwards, as far as their nodes are in the block, and the link to the next node: 0 at the bottom. With
+ * `upwards` the lowest item comes first; otherwise the items come from the top down, and their nodes stand side by
+ * side. */
 PyObject *stack_walk(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;

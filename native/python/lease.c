@@ -4,7 +4,8 @@
 
 #include "device.h"
 
-/* Tries while others may still be busy; closing hands back the messages that stay held then. */
+/* Hands messages back; tries again while other processes join or recover. If it fails, closing the consumer hands
+ * back the messages. */
 int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 {
 	int64_t since = deadline_after(0);
@@ -91,7 +92,7 @@ static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 	return result;
 }
 
-/* A loop that drops its leases reads the same messages for ever. */
+/* Warns of a lease that was dropped while open: a loop that drops its leases reads the same messages for ever. */
 static void warn_of_dropped(const struct lease *self)
 {
 	const struct consumer *consumer = (const struct consumer *)self->handle.below;
@@ -135,8 +136,8 @@ PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return lease_readable(self) ? closed_by(close_nacked, self) : NULL;
 }
 
-/* An exception hands the lease back. The exception says more than a failure to
- * do so, after which closing the consumer hands the lease back. */
+/* Ends a `with` block: releases the lease, or hands it back after an exception. A failure to hand it back is not
+ * raised, because the exception says more; closing the consumer hands the lease back then. */
 PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
 	if (nargs == 0 || args[0] == Py_None)
@@ -171,21 +172,21 @@ PyObject *lease_get_deliveries(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromLong(((struct lease *)op)->range.redelivered + 1);
 }
 
-/* is_released(lease): its user has given the message back; buffers over it may live still. */
+/* is_released(lease): true if its user has closed the lease; buffers over it may live still. */
 PyObject *lease_is_released(PyObject *Py_UNUSED(module), PyObject *op)
 {
 	return PyBool_FromLong(((struct lease *)op)->handle.closed);
 }
 
-/* is_used(lease): it was not released, or a buffer over it lives. */
+/* is_used(lease): true if the lease was not released, or a buffer over it lives. */
 PyObject *lease_is_used(PyObject *Py_UNUSED(module), PyObject *op)
 {
 	return PyBool_FromLong(((struct lease *)op)->handle.pins > 0);
 }
 
 /* own(lease): copies the message into this process's own memory, at its address, and releases it; buffers over it
- * stay as they are. False, and nothing is done, if the ring does not hold the message, or is pinned for a GPU. The
- * caller's process uses the ring in this thread alone, or with the GIL. */
+ * stay as they are. Returns False, and does nothing, if the ring does not hold the message, or is pinned for a
+ * GPU. Only this thread may use the ring in this process, or all its threads use it with the GIL. */
 PyObject *lease_own(PyObject *Py_UNUSED(module), PyObject *op)
 {
 	struct lease *self = (struct lease *)op;

@@ -1,4 +1,4 @@
-/* How arrays over a leased message let it go: in any thread, also while Python ends. */
+/* Release of a lease by the arrays over its message: in any thread, also while Python ends. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,8 +16,8 @@ static _Atomic int threads_inside;
 /* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
 static int (*has_the_gil)(void);
 
-/* A thread inside takes less: 5 s each to hand back, to leave the branch and to detach, if another process is
- * stopped while it joins or recovers. */
+/* Longest wait for threads inside. A thread takes less: 5 s each to hand back, to leave the branch and to detach,
+ * if another process is stopped while it joins or recovers. */
 #define END_TIMEOUT_NS (20 * INT64_C(1000000000))
 
 static void await_threads_inside(void)
@@ -29,9 +29,9 @@ static void await_threads_inside(void)
 		nanosleep(&pause, NULL);
 }
 
-/* A thread that asks for the GIL after Python has ended does not come back. So this call waits for the threads
- * that may be about to ask. Its store and its load are in one order with those of let_lease_go(): this call sees
- * each thread that does not see the end. */
+/* Notes that Python ends. A thread that asks for the GIL after Python has ended does not come back, so this call
+ * waits for the threads that may be about to ask. Its store and its load are sequentially consistent, like the
+ * store and load of let_lease_go(): this call sees each thread that does not see the end. */
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
 	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);
@@ -39,7 +39,7 @@ static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored
 	Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
-/* In the child, which has none of the other threads. */
+/* Runs in a forked child, which has none of the parent's other threads. */
 static void forget_threads(void)
 {
 	atomic_store_explicit(&threads_inside, 0, memory_order_relaxed);
@@ -54,7 +54,7 @@ static void find_has_the_gil(void)
 	memcpy(&has_the_gil, &found, sizeof found);
 }
 
-/* Called when the module is there. Only the main interpreter ends Python. */
+/* Prepares for the end of Python when the module is loaded. Only the main interpreter ends Python. */
 bool mapped_prepare(void)
 {
 	PyObject *atexit;
@@ -75,9 +75,10 @@ bool mapped_prepare(void)
 	return done != NULL;
 }
 
-/* While Python ends, two threads may go on: the one that ends it, which keeps its state to the last, and one that
- * has the GIL, as Python does not end under it. Others might not come back from asking for the GIL: the leases
- * that they drop stay held until the process ends, as those of a dead reader do. */
+/* Returns true if this thread may ask for the GIL. While Python ends, two threads may: the thread that ends
+ * Python, which keeps its state to the last, and the thread that has the GIL, because Python does not end before
+ * it gives the GIL up. Other threads might not come back: the leases that they drop stay held until the process
+ * ends, like the leases of a dead reader. */
 static bool may_go_on(unsigned long ending)
 {
 	if (!PyGILState_GetThisThreadState())
@@ -94,7 +95,7 @@ static void unpin(struct handle *lease)
 	PyGILState_Release(gil);
 }
 
-/* A lease, or a batch, that was pinned and referenced; in any thread. */
+/* Unpins and dereferences a lease or a batch; any thread may call this. */
 void let_lease_go(void *context)
 {
 	unsigned long ending;

@@ -13,7 +13,7 @@ struct claim {
 	bool open;
 };
 
-/* A closed producer has aborted its claim, or will do so. */
+/* Aborts the claim of an open producer. A closed producer has aborted its claim, or will do so. */
 static int abort_if_open(struct producer *producer)
 {
 	return producer->handle.closed ? producer->aborted : shmring_abort(producer->core);
@@ -153,7 +153,7 @@ static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t narg
 	return claim_usable(self) ? claim_commit_bytes(self, self->nbytes, SHMRING_KIND_BYTES) : NULL;
 }
 
-/* The mapping stays while a buffer over it lives, also past the commit. */
+/* Exports the claim's bytes. The mapping stays while a buffer over it lives, even after the commit. */
 static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct claim *self = (struct claim *)op;

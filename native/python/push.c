@@ -1,4 +1,4 @@
-/* push() and push_many(), and how every publishing call waits for room. */
+/* push() and push_many(), and the wait for room of every call that publishes. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 /* --- trying again ------------------------------------------------------------------ */
 
-/* Another thread copies into this producer's claim without the GIL. */
+/* Decides how to go on while another thread copies into this producer's claim without the GIL. */
 static enum retry stand_by(struct producer *self, struct wait_state *waiting)
 {
 	if (waiting->deadline == 0)
@@ -107,7 +107,7 @@ static int push_aligned(struct producer *self, const struct pushing *m, uint64_t
 		memcpy(slot + shift, m->data, m->length);
 	*message_id = (uint64_t)lo;
 	status = shmring_publish(self->core, (uint32_t)m->length, m->kind, shift);
-	if (status) /* a kind that it is not */
+	if (status) /* the bytes do not have the format of their kind */
 		(void)shmring_abort(self->core);
 	return status;
 }
@@ -125,7 +125,7 @@ static inline int push_once(struct producer *self, const struct pushing *m, uint
 				 rows->length, message_id);
 }
 
-/* A large copy, without the GIL; `busy` keeps other threads out meanwhile. */
+/* Pushes a large message without the GIL; `busy` keeps other threads out meanwhile. */
 static int push_large(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
 	int status;
@@ -147,7 +147,7 @@ static int push_now(struct producer *self, const struct pushing *m, uint64_t *me
 	return push_large(self, m, message_id);
 }
 
-/* Goes on after a first try, which answered `status`; waits for the journal if the message is durable. */
+/* Goes on after a first try, which returned `status`; waits for the journal if the message is durable. */
 static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t timeout, uint32_t journal,
 			 int status, uint64_t message_id)
 {
@@ -228,7 +228,7 @@ __attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObj
 	return result;
 }
 
-/* Bytes that did not go at once. */
+/* Pushes bytes after a first try that returned `status`. */
 __attribute__((cold, noinline)) static PyObject *push_later(struct producer *self, PyObject *data, int status)
 {
 	struct pushing m = {.align = -1,
@@ -245,7 +245,7 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 	uint64_t message_id;
 	int status;
 
-	/* This straight path: bytes without options, into a producer that no other thread is using. */
+	/* The fast path is for bytes without options, and a producer that no other thread is using. */
 	if (__builtin_expect(nargs != 1 || kwnames || !PyBytes_CheckExact(args[0]) || self->handle.closed ||
 				 self->busy || Py_SIZE(args[0]) >= GIL_FREE_BYTES,
 			     0))
@@ -257,7 +257,8 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 	return PyLong_FromLongLong((long long)message_id);
 }
 
-/* For an event loop: the message's number; None: the ring is full; Ellipsis: others are to have their turn. */
+/* Pushes for an event loop. Returns the message's number; None if the ring is full; Ellipsis if other tasks have
+ * to run first. */
 static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
 {
 	struct wait_state waiting = {.timeout = 0};
@@ -391,7 +392,7 @@ static inline bool copy_row(struct producer *self, uint64_t row, PyObject *item,
 	return fits;
 }
 
-/* Gathered first: the list and what is in it may change while this call waits. */
+/* Copies the rows of a list, because the list and its items may change while this call waits. */
 static bool rows_from_list(struct producer *self, PyObject *list, struct rows *rows)
 {
 	PyObject *items = PySequence_Tuple(list);

@@ -41,7 +41,7 @@ static void ring_dealloc(PyObject *self)
 	handle_free(&ring->handle);
 }
 
-/* Owns the core's handle from here on, also if it fails. */
+/* Makes a Ring, which owns the core's handle from here on; the handle is closed if that fails. */
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 {
 	struct ring *ring = PyObject_New(struct ring, state->ring);
@@ -209,11 +209,12 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* --- a GPU's runtime ----------------------------------------------------------- */
 
-/* The caller keeps other threads from pinning and unpinning meanwhile. */
+/* Pins the ring's memory for a GPU. The caller keeps other threads from pinning and unpinning meanwhile. */
 static PyObject *ring_pin(PyObject *self, PyObject *args)
 {
 	struct ring *ring = (struct ring *)self;
-	unsigned long long functions[3]; /* their addresses in a library */
+	unsigned long long
+	    functions[3]; /* addresses of the runtime's functions: register, unregister, last error */
 	unsigned flags;
 	size_t bytes;
 	int device;
@@ -254,7 +255,7 @@ static PyObject *get_pinned(PyObject *self, void *Py_UNUSED(ignored))
 	return PyBool_FromLong(ring_is_pinned((struct ring *)self));
 }
 
-/* --- looking on ---------------------------------------------------------------- */
+/* --- observing ----------------------------------------------------------------- */
 
 static PyObject *look(PyObject *self, PyObject *(*at)(struct ring *))
 {
@@ -284,7 +285,7 @@ static PyObject *look_at_info(struct ring *ring)
 	    "schema", (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
 }
 
-/* A name from the ring, which may hold anything. */
+/* Decodes a name from the ring; other processes may have written any bytes. */
 static PyObject *text(const char *name, size_t room)
 {
 	return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strnlen(name, room), "replace");
@@ -399,7 +400,7 @@ static PyObject *row_at(struct ring *ring, uint64_t index, const struct room *ro
 	int status = shmring_table_row(ring->core, index, &row, room->bytes, (size_t)room->nbytes);
 
 	if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
-		return NULL; /* the others are still worth seeing */
+		return NULL; /* leaves a damaged row out: the other rows are still worth seeing */
 	if (status)
 		return raise_status(ring, status);
 	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row.slot, (unsigned long long)row.message_id,
@@ -438,7 +439,7 @@ static PyObject *look_at_floor(struct ring *ring)
 	return PyLong_FromUnsignedLongLong(shmring_floor(ring->core));
 }
 
-/* Methods and properties that look on. */
+/* Defines the method or property for an observing function. */
 #define LOOK(name, ignored_type)                                                                                  \
 	static PyObject *get_##name(PyObject *self, ignored_type *Py_UNUSED(ignored))                             \
 	{                                                                                                         \
@@ -453,7 +454,7 @@ LOOK(holder, PyObject);
 LOOK(claimed, void);
 LOOK(floor, void);
 
-/* For shmring.Ring, which explains them; _shmring.pyi has the types. */
+/* Methods for shmring.Ring, which documents them; _shmring.pyi has their types. */
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, NULL},
     {"join", ring_join, METH_VARARGS, NULL},

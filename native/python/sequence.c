@@ -1,4 +1,4 @@
-/* The low level: next(), done(), available() and slot() of producers and consumers. */
+/* The low-level calls: next(), done(), available() and slot() of producers and consumers. */
 #include "handle.h"
 
 static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
@@ -100,7 +100,7 @@ static bool taken_add(struct consumer *self, uint64_t sequence, const struct shm
 	return true;
 }
 
-/* Notes a message that was taken. False: an exception is set, and the consumer no longer holds the message. */
+/* Notes a message that was taken. Returns false if an exception is set, and the consumer no longer holds it. */
 static bool keep(struct consumer *self, const struct shmring_lease *lease, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
@@ -123,16 +123,16 @@ static bool keep(struct consumer *self, const struct shmring_lease *lease, int64
 	return kept;
 }
 
-/* Takes up to `messages` messages. *sequence is that of the first one, or
- * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
+/* Takes up to `messages` messages. Sets *sequence to the sequence of the first, or to
+ * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. Returns false if an exception is set. */
 static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_lease lease;
 	int status = shmring_take(self->core, messages, slots, &lease);
 
-	/* An exclusive consumer races nobody, but an end waits for what its dead predecessor
-	 * held while another process has the admin lock. */
+	/* An exclusive consumer has no rival, but is contended at an end of the stream: the end waits for the
+	 * leases of a dead predecessor while another process has the admin lock. */
 	if (status == SHMRING_CONTENDED && self->exclusive)
 		status = SHMRING_UNAVAILABLE;
 	*sequence = status;
@@ -181,8 +181,8 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* An exclusive consumer may read beyond the messages that it took, up to available():
- * this takes the messages between, and releases all up to `last`. */
+/* Releases all messages of an exclusive consumer up to `last`. It may have read beyond the messages that it
+ * took, up to available(): the messages between are taken first. */
 static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;
@@ -248,7 +248,7 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* Behind a long message no slot is a message before its end. */
+	/* The slots of a long message behind its first one are not messages. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

@@ -56,20 +56,20 @@ struct state {
 /* Functions with keywords, or METH_FASTCALL, have another type than PyCFunction. */
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
-/* A type of which only this module makes instances. */
+/* The spec of a type whose instances only this module makes. */
 #define MADE_HERE(type_name, type, type_slots)                                                                    \
 	{.name = type_name,                                                                                       \
 	 .basicsize = sizeof(type),                                                                               \
 	 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,                                         \
 	 .slots = type_slots}
 
-/* For the core's UINT64_MAX, None. */
+/* Returns a sequence as int, or None for the core's UINT64_MAX. */
 static inline PyObject *sequence_or_none(uint64_t sequence)
 {
 	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
 }
 
-/* Frees an object of such a type, which has let go of everything. */
+/* Frees an object of a MADE_HERE type that has dropped all its references. */
 static inline void object_free(PyObject *op)
 {
 	PyTypeObject *type = Py_TYPE(op);

@@ -5,7 +5,7 @@
 
 static const struct {
 	int status;
-	const char *name; /* in shmring.errors, or a built-in where `builtin` */
+	const char *name; /* class of shmring.errors; NULL if `builtin` is set */
 	PyObject **builtin;
 } classes[] = {
     /* CHANGE: a new error */
@@ -65,8 +65,8 @@ PyObject *error_class(struct state *state, int status)
 	return state->errors[0];
 }
 
-/* The text of the core's last failing call in this thread. It may quote a path with any
- * bytes, and it may be cut in the middle of a character. */
+/* Returns the text of the core's last failing call in this thread. The text may quote a path with any
+ * bytes, and may be cut in the middle of a character. */
 PyObject *error_text(void)
 {
 	const char *message = shmring_error_message();

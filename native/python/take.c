@@ -1,4 +1,4 @@
-/* Taking: pop(), lease(), lease_many(), iteration. */
+/* Calls that take messages: pop(), lease(), lease_many(), iteration. */
 #include <string.h>
 
 #include "handle.h"
@@ -76,9 +76,10 @@ PyObject *raise_end(struct consumer *self)
 			    self->branch, ring_of(&self->handle)->label);
 }
 
-/* The core tells one thread of an end, and it is for all that wait with this consumer. Those of pop() and the like
- * are woken by the core, and look at `ends`. Those that wait for several, as an event loop's thread does, are
- * called: the call lasts until one of them has come. */
+/* Tells all threads that wait with this consumer of an end, which the core has told to one thread. Threads in
+ * pop() and the like are woken by the core, and look at `ends`. Threads that wait for several handles, as an event
+ * loop's thread does, are interrupted: the interrupt lasts until one of them has answered (answer_call() in
+ * wait.c). */
 void consumer_ended(struct consumer *self)
 {
 	self->ends++;
@@ -107,8 +108,8 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Takes one message into `message`, or with NULL up to `messages` of them: reading a batch reports damage of
- * a message, so that the others are not lost. */
+/* Takes one message and describes it in `message`; if that is NULL, takes up to `messages` messages without
+ * reading them: reading the batch reports a damaged message then, so that the others are not lost. */
 static inline int take_now(struct consumer *self, uint32_t messages, struct shmring_lease *lease,
 			   struct shmring_message *message)
 {
@@ -116,7 +117,7 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 		       : shmring_take(self->core, messages, self->max_slots ? self->max_slots : UINT64_MAX, lease);
 }
 
-/* Goes on after a first try, which answered `status`. `ends` is self->ends as this thread found it: the core
+/* Goes on after a first try, which returned `status`. `ends` is self->ends from before that try: the core
  * tells only one of the threads that share a consumer of an end. */
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
@@ -153,7 +154,7 @@ static bool parse_only_timeout(struct consumer *self, const char *function, PyOb
 	       (!sorted[0] || parse_timeout(sorted[0], timeout));
 }
 
-/* A copy without the GIL: the lease keeps the message where it is. */
+/* Copies a large message without the GIL: the lease keeps the message where it is. */
 __attribute__((noinline)) static PyObject *copy_large(const struct shmring_message *message)
 {
 	PyObject *bytes = PyBytes_FromStringAndSize(NULL, message->length);
@@ -205,7 +206,7 @@ static inline PyObject *pop_or_raise(struct consumer *self, int64_t timeout)
 	return bytes || PyErr_Occurred() ? bytes : raise_end(self);
 }
 
-/* With a timeout. */
+/* pop() with a timeout. */
 __attribute__((noinline)) static PyObject *pop_within(struct consumer *self, PyObject *const *args,
 						      Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -223,7 +224,7 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 						     : pop_or_raise(self, FOREVER);
 }
 
-/* An answer that comes at once, as others did, is worth so long a look by an event loop. */
+/* Nanoseconds for which an event loop spins for an answer, if earlier answers came at once. */
 #define SPIN_NS 5000
 
 static bool spins(const struct consumer *self)
@@ -231,7 +232,7 @@ static bool spins(const struct consumer *self)
 	return self->handle.misses == 0 && shmring_describe_wait(self->wait)->look <= SHMRING_LOOK_YIELD;
 }
 
-/* For an event loop: a message, None, or Ellipsis: others are to have their turn first. */
+/* Takes for an event loop. Returns a message; None if there is none; Ellipsis if other tasks have to run first. */
 static PyObject *take_in_turn(struct consumer *self, uint64_t ends)
 {
 	struct wait_state waiting = {.timeout = 0};
@@ -271,7 +272,7 @@ static PyObject *take_in_turn(struct consumer *self, uint64_t ends)
 	return copy_out(self, &lease, &message);
 }
 
-/* ends_of(consumer): of so many ends it has been told. */
+/* ends_of(consumer): returns the number of ends that the consumer has been told of. */
 PyObject *consumer_ends_of(PyObject *module, PyObject *op)
 {
 	struct state *state = PyModule_GetState(module);
@@ -281,7 +282,7 @@ PyObject *consumer_ends_of(PyObject *module, PyObject *op)
 	return PyLong_FromUnsignedLongLong(((struct consumer *)op)->ends);
 }
 
-/* check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed since. */
+/* check_ends(consumer, ends): raises EndOfStream if ends_of(consumer) is no longer `ends`. */
 PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);
@@ -293,7 +294,7 @@ PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_
 	return PyErr_Occurred() ? NULL : check_ends((struct consumer *)args[0], ends);
 }
 
-/* take_now(consumer, ends): ends_of() it when the wait began, or None. */
+/* take_now(consumer, ends): takes for an event loop; `ends` is ends_of(consumer) when the wait began, or None. */
 PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);

@@ -104,7 +104,7 @@ void view_settle(struct view **turn)
 	Py_DECREF((PyObject *)view);
 }
 
-/* Releases a memoryview, unless there is a buffer over it, as a numpy array's. */
+/* Releases a memoryview, unless there is a buffer over it, e.g. of a numpy array. */
 static void take_back(const struct view *view)
 {
 	PyObject *memory = view->memory ? Py_NewRef(view->memory)

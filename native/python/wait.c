@@ -1,9 +1,11 @@
-/* Waiting for several, without the GIL; what an event loop's tasks ask. src/shmring/event_loop.py. */
+/* Waits for several handles, without the GIL, and other calls for an event loop's tasks
+ * (src/shmring/event_loop.py).
+ */
 #include "handle.h"
 
 /* --- the bell ------------------------------------------------------------------------- */
 
-/* Ends the wait of a thread that is to look at a new list of what to wait for. */
+/* A bell ends the wait of a thread, so that the thread looks at a new list of handles. */
 struct bell {
 	PyObject ob_base;
 	uint32_t word;
@@ -76,13 +78,13 @@ static bool pin(struct handle *handle)
 	return true;
 }
 
-/* Whether a consumer, which is waited for with the number of its ends, was told of one more since. */
+/* Returns true if entry `i` is a consumer that was told of an end since the caller counted its ends (`slots`). */
 static bool has_ended(const struct list *list, uint32_t i)
 {
 	return list->waits[i].consumer && ((struct consumer *)list->handles[i])->ends != list->waits[i].slots;
 }
 
-/* See consumer_ended(). Who closes the consumer calls, too, and goes on calling. */
+/* Ends the interrupt of consumer_ended(). A closed consumer stays interrupted. */
 static void answer_call(struct consumer *consumer)
 {
 	if (consumer->calls && !consumer->handle.closed)
@@ -105,7 +107,8 @@ static void let_go(struct list *list)
 	PyMem_Free(list->waits);
 }
 
-/* One of (producer, slots) or (consumer, its ends). A closed one goes to `ready`: its next call says so. */
+/* Adds one pair (producer, slots) or (consumer, its ends) to the list. A closed handle goes to `ready`: its next
+ * call raises Closed. */
 static bool add(struct list *list, const struct state *state, PyObject *pair, PyObject *ready)
 {
 	PyObject *op = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 0) : NULL;
@@ -215,7 +218,7 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) { /* and if one is closed or has ended, those that have something now */
+	if (done && list.count) { /* if a handle is closed or has ended, only looks which others are ready now */
 		bool now = PyList_Size(ready) || list.ended;
 
 		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
@@ -269,10 +272,11 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	return NULL;
 }
 
-/* A wait that may be over in less time than a thread takes to wake up: by how the last ones ended. */
+/* Polling before a wait: a wait may be over in less time than a thread takes to wake up, if the last waits were.
+ * After n misses in a row, MOST_MISSES at most, 2^n - 1 waits skip the polling. */
 enum { MOST_MISSES = 6 };
 
-/* should_try(consumer or producer): whether to ask again and again for a moment before a wait. */
+/* should_try(consumer or producer): returns whether to poll for a moment before a wait. */
 PyObject *should_try(PyObject *module, PyObject *op)
 {
 	struct handle *handle = handle_of(module, op);
@@ -285,7 +289,7 @@ PyObject *should_try(PyObject *module, PyObject *op)
 	Py_RETURN_FALSE;
 }
 
-/* has_tried(consumer or producer, found): how that went. */
+/* has_tried(consumer or producer, found): notes whether polling before a wait found something. */
 PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct handle *handle = nargs == 2 ? handle_of(module, args[0]) : NULL;

@@ -1,4 +1,4 @@
-/* Producers, whose claims are filled through addresses that Java bounds, and consumers. */
+/* Producers, whose claims Java fills through addresses with bounds that Java checks; and consumers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ NATIVE(jint, abort, jlong producer)
 	return answer(env, shmring_abort(from_handle(producer)));
 }
 
-/* One message of at most a slot, which lies outside of the heap. */
+/* Pushes one message of at most a slot; its bytes lie outside of the heap. */
 NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 {
 	uint64_t id;
@@ -84,7 +84,7 @@ NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 
 #define MOST_AT_ONCE (1 << 20)
 
-/* Bytes of an array, in parts: a garbage collection waits for the end of each. */
+/* Copies the bytes of an array in parts: a garbage collection waits for the end of a part. */
 static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
 {
 	for (jint copied = 0; copied < length;) {
@@ -95,7 +95,7 @@ static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
 	}
 }
 
-/* One message of several slots. */
+/* Pushes one message of several slots. */
 NATIVE(jlong, pushLarge, jlong ring, jlong producer, jbyteArray data, jint kind)
 {
 	jsize length = (*env)->GetArrayLength(env, data);
@@ -115,7 +115,7 @@ NATIVE(jlong, pushLarge, jlong ring, jlong producer, jbyteArray data, jint kind)
 	return sequence;
 }
 
-/* A claim for messages of a slot each, and how far from the first slot each of them lies. */
+/* Claims slots for messages of one slot each, and stores the offset of each message from slot 0 in `result`. */
 NATIVE(jlong, claimMany, jlong ring, jlong producer, jint count, jlong result)
 {
 	const char *slots = shmring_slot(from_handle(ring), 0);
@@ -142,13 +142,13 @@ NATIVE(jint, waitSpace, jlong producer, jlong slots, jlong deadline, jint strate
 		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, (uint8_t)strategy));
 }
 
-/* The address of a claimed or held slot. */
+/* Returns the address of a claimed or held slot. */
 NATIVE(jlong, slotAddress, jlong ring, jlong sequence)
 {
 	return to_handle(shmring_slot(from_handle(ring), (uint64_t)sequence));
 }
 
-/* A part of the claim from a file. */
+/* Fills a part of the claim from a file. */
 NATIVE(void, fill, jlong producer, jlong at, jbyteArray path, jlong offset, jlong length)
 {
 	struct text text;
@@ -201,7 +201,7 @@ NATIVE(void, deadLetters, jlong consumer, jint max_deliveries, jlong producer)
 							from_handle(producer)));
 }
 
-/* A message as Message.java reads it. */
+/* A message, in the layout that Message.java reads. */
 struct described {
 	uint64_t behind;
 	uint64_t message_id;
@@ -212,7 +212,8 @@ struct described {
 	uint64_t slots;
 };
 
-/* *at is behind the message then, also if it is damaged, unless even its length cannot be trusted. */
+/* Describes the message at *at, and moves *at behind it. If the message is damaged, *at moves, too, unless even
+ * its length cannot be trusted. */
 static int describe(const shmring *ring, uint64_t *at, uint64_t end, struct described *described)
 {
 	struct shmring_message message;
@@ -293,7 +294,7 @@ NATIVE(jint, release, jlong consumer, jlong first, jlong end)
 	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
 
-/* Tries while others may still be joining or recovering. */
+/* Hands messages back; tries again while other processes join or recover. */
 static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;
@@ -315,7 +316,7 @@ NATIVE(jint, nack, jlong consumer, jlong first, jlong end)
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
 
-/* A text about whom a consumer waits for. */
+/* Returns a text about the holder for which a consumer waits. */
 NATIVE(jbyteArray, explainEmpty, jlong consumer)
 {
 	struct text text;

@@ -1,4 +1,4 @@
-/* Rings and branches; and what all files of this folder share. */
+/* Rings and branches; and functions that all files of this folder share (glue.h). */
 #include <limits.h>
 #include <string.h>
 
@@ -73,7 +73,9 @@ NATIVE(jlong, attach, jbyteArray path, jint flags)
 }
 
 /* CHANGE: a new option of a ring */
-/* Makes a ring. A temporary one lasts while a process is attached: this process is the first, by the result. */
+/* Makes a ring. A temporary ring lasts while a process is attached: this process attaches first, and gets the
+ * handle.
+ */
 NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
        jboolean temporary)
 {
@@ -129,8 +131,8 @@ NATIVE(void, closeRing, jlong ring)
 }
 
 /* CHANGE: a new option of a ring */
-/* slots, options (1 SP, 2 checksum), layout major, layout minor, uuid as two longs, first sequence,
- * the most participants */
+/* Stores in `result`: slots, options (1 single producer, 2 checksum), layout major, layout minor, uuid as two
+ * longs, first sequence, largest number of participants */
 NATIVE(void, info, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
@@ -161,7 +163,7 @@ NATIVE(jbyteArray, schemaBytes, jlong ring)
 	return bytes;
 }
 
-/* A text about whom producers on a full ring wait for. */
+/* Returns a text about the holder for which producers on a full ring wait. */
 NATIVE(jbyteArray, explainFull, jlong ring)
 {
 	struct text text;
@@ -213,7 +215,8 @@ NATIVE(void, unsubscribe, jlong ring, jbyteArray branch)
 		(void)answer(env, shmring_unsubscribe(from_handle(ring), text.chars));
 }
 
-/* position, released, ends, consumers, whether it drops the oldest; false if there is no such branch */
+/* Stores in `result`: position, released, ends, consumers, whether the branch drops the oldest. Returns false if
+ * there is no branch with this name. */
 NATIVE(jboolean, branch, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
@@ -241,7 +244,7 @@ NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, j
 	return to_handle(consumer);
 }
 
-/* end, messages */
+/* Stores in `result`: end, messages */
 NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots, jlongArray result)
 {
 	uint32_t messages;
@@ -253,8 +256,8 @@ NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jl
 		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)end, (jlong)messages});
 }
 
-/* role, pid, whether it lives, when it joined, lowest sequence held or -1, messages, bytes, waits for room; its
- * name, or null if it is free */
+/* Stores in `result`: role, pid, whether the participant lives, time of joining, lowest sequence held or -1,
+ * messages, bytes, waits for room. Returns the participant's name, or null if the seat is free. */
 NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
