@@ -76,11 +76,11 @@ class Block:
     """A fenced block."""
 
     page: Path
-    line: int  # of the fence
+    line: int  # line number of the block's fence
     language: str
     text: str
     reason: str  # why it is not run; empty: it is
-    heading: str  # of the second order, below which it stands
+    heading: str  # second-level heading above the block
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"

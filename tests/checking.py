@@ -38,7 +38,7 @@ def commands(text: str) -> list[str]:
 
 
 def says(what: object, status: int, command: str, *words: str) -> str:
-    """What it prints, which is this and one command, or none."""
+    """Check the status and the command (or none) of `shmring check`, and return its text."""
     found, said = check(what)
     assert (found, commands(said)) == (status, [command] if command else [])
     for each in words:

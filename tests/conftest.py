@@ -1,4 +1,4 @@
-"""What all tests share: rings that go away, processes that are ended, nothing left behind."""
+"""Fixtures of all tests: rings that are removed, processes that are ended, no leftovers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def _equip_children() -> None:
-    """Whoever is started can import shmring and what lies here; a Spark is one for tests."""
+    """Let child processes import shmring and the tests' modules; make each Spark one for tests."""
     path = (str(Path(shmring.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
     os.environ.pop("SPARK_CONF_DIR", None)
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     its children have the mark of the whole run.
     """
     _equip_children()
-    # What is made by tempfile goes with the run; pytest's own folders stay, to be looked at.
+    # Files made by tempfile are removed after the run; pytest's own folders stay for inspection.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     whole = Path(os.environ["SHMRING_TEST_RUN"]) if hasattr(config, "workerinput") else None
     above = whole or os.environ["PYTEST_DEBUG_TEMPROOT"]
@@ -112,7 +112,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _started_by(run: Path) -> set[int]:
-    """What has the run's mark, or a parent here, and still runs."""
+    """Return the running processes with the run's mark, or with a parent in this run."""
     mark = f"SHMRING_TEST_RUN={run}".encode()
     found: set[int] = set()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -190,7 +190,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """What libraries count at Python's end has to be collected before."""
+    """Let objects be collected that libraries count at the end of Python."""
     gc.unfreeze()
 
 
@@ -211,7 +211,7 @@ def _sort(items: list[pytest.Item]) -> None:
 
 
 def _rings() -> set[str]:
-    """What is named like a ring, save for another test run's, and for other libraries' files.
+    """Return the files named like a ring, without those of other test runs or libraries.
 
     The rings of a module's sidecars stay until its end; `served` looks for them then.
     """
@@ -271,7 +271,7 @@ def _shares_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
     run = request.config.stash[_WHOLE_RUN]
     how = fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH
     with contextlib.ExitStack() as stack:
-        with _locked(run / "next", fcntl.LOCK_EX):  # who waits to be alone is not overtaken
+        with _locked(run / "next", fcntl.LOCK_EX):  # wait behind a test that will be alone
             stack.enter_context(_locked(run / "host", how))
         yield
 
@@ -628,7 +628,7 @@ def thread(patience: float) -> Callable[..., Thread]:
 
 @pytest.fixture
 def participant() -> Callable[[shmring.Ring, str], dict[str, object]]:
-    """What ring.participants() says of the participant with this name."""
+    """Return a function that finds a participant's record in a ring by its name."""
 
     def find(ring: shmring.Ring, name: str) -> dict[str, object]:
         return next(

@@ -1,4 +1,4 @@
-"""Which way a sidecar's work went: straight from the executor's JVM, or by Spark's workers."""
+"""Finds out which way a sidecar's rows went: straight from the JVM, or by Spark's workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 DIRECT = "spark.shmring.direct"
 FUNCTIONS = "spark.shmring.functions"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-# What Spark says of a cast in which values would be lost: 4.3, and those before.
+# Spark's error for a cast that would lose values: the texts of 4.3 and of earlier versions.
 LOSES = "MISMATCH|ArrowInvalid"
-# Of a session whose rows go straight, in a zone where wrong instants are seen.
+# Settings of a session whose rows go straight, in a time zone that shows wrong instants.
 ZONED = {DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
 
 # Each kind of type that the operator takes.
@@ -117,7 +117,7 @@ def way_fixtures(*methods: str) -> tuple[Any, Any, Any]:
 
 
 def plan_of(frame: DataFrame) -> str:
-    """As explain() shows it."""
+    """Return the frame's plan as explain() shows it."""
     return _plan(frame).toString()
 
 
@@ -127,7 +127,7 @@ def is_direct(frame: DataFrame, name: str) -> bool:
 
 
 def metrics_of(frame: DataFrame, name: str = "Sidecar") -> dict[str, int]:
-    """What the topmost node of such a name, in a frame that was collected, has counted."""
+    """Return the metrics of the topmost node with this name, of a frame that was collected."""
     plan = _plan(frame)
     while not plan.nodeName().startswith(name):
         plan = plan.children().head()
@@ -141,7 +141,7 @@ def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
     """The metrics of this sidecar's nodes, as Spark's SQL tab shows them for the last query."""
     spark: Any = frame.sparkSession
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    # What Spark knows comes to its store a little later.
+    # Wait for the listener bus: metrics come to Spark's store a little later.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
     store = spark._jsparkSession.sharedState().statusStore()
     query = list(convert(store.executionsList()))[-1].executionId()

@@ -23,7 +23,7 @@ from shmring.sidecars import holds
 
 
 def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
-    """What the tests send."""
+    """Make a batch of consecutive numbers for the tests to send."""
     return pa.record_batch({"x": pa.array(np.arange(first, first + rows))})
 
 
@@ -68,7 +68,7 @@ def claims_unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Which views of the first column let a function write into the request."""
+    """Return the names of the views of the first column that let a function write."""
     column = batch.column(0)
     views = {
         "array": np.asarray(column),
@@ -115,7 +115,7 @@ def with_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def sides(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-    """Of a cogroup: how many rows each side has, and the names of the columns."""
+    """Return how many rows each side of a cogroup has, and the names of the columns."""
     names = " | ".join(" ".join(side.schema.names) for side in (left, right))
     counts = {"left": [left.num_rows], "right": [right.num_rows]}
     return pa.record_batch({**counts, "names": [names]})
@@ -211,7 +211,7 @@ def a_megabyte(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_small_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of a type that neither Spark nor its Arrow knows."""
+    """Return a column of a type that neither Spark nor its Arrow knows."""
     return pa.record_batch({"x": pa.array([1] * batch.num_rows, pa.decimal32(9, 2))})
 
 

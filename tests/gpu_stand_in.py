@@ -26,7 +26,7 @@ def build(folder: Path) -> Path:
 
 
 class Tensor:
-    """What shmring does with a tensor."""
+    """A tensor with the methods that shmring calls."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array = array
@@ -44,7 +44,7 @@ class Tensor:
         return Tensor(self.array.reshape(*shape))
 
     def view(self, dtype: Any) -> Tensor:
-        assert self.data_ptr() % dtype.itemsize == 0  # as torch has it
+        assert self.data_ptr() % dtype.itemsize == 0  # torch requires an aligned address, too
         return Tensor(self.array.view(dtype))
 
     def cpu(self) -> Tensor:
@@ -77,7 +77,7 @@ class StandIn:
         sys.modules["torch"] = self.torch
 
     def hold(self) -> None:
-        """What is copied from now on is not done before finish()."""
+        """Keep the copies that begin from now on from ending before finish()."""
         self.calls.hold(1)
 
     def finish(self) -> None:

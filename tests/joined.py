@@ -21,7 +21,7 @@ COGROUPS = PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF
 AGGREGATES = PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF
 WINDOWS = PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF
 
-called = []  # what plain functions have been given, in order
+called = []  # arguments of the calls of plain functions, in order
 
 
 def read(kind, udfs, settings, given=None):

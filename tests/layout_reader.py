@@ -30,13 +30,13 @@ ROLES = ("attached", "producer", "consumer")
 Fields = dict[str, tuple[int, str]]  # offset, format
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "layout.md").read_text()
-# What is not one number, and not bytes.
+# struct formats of the fields that are neither a single number nor bytes.
 WORDS = {"d.consumers": "4Q", "range": f"{2 * LEASES}Q"}
 NUMBERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def fields_of(struct_name: str) -> Fields:
-    """What the table under "### struct <name>" says."""
+    """Return the fields in the table under "### struct <name>"."""
     section = PAGE.split(f"### struct {struct_name}\n")[1].split("\n#")[0]
     rows = re.findall(r"^\| (\d+) \| (\d+) \| `([\w.]+)` \|", section, re.MULTILINE)
     return {
@@ -145,7 +145,7 @@ class LayoutReader:
     def control(self, index: int, name: str) -> int:
         return self._word(self.header["control_offset"] + index * CONTROL_BYTES, CONTROL, name)
 
-    # --- what they mean --------------------------------------------------------
+    # --- values computed from the fields --------------------------------------
 
     def index(self, sequence: int) -> int:
         return sequence % self.slots

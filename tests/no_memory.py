@@ -1,6 +1,7 @@
-"""What tests/test_no_memory.py runs in a process of its own: allocations fail in all its threads.
+"""Runs in a process of its own for tests/test_no_memory.py: allocations fail in all threads.
 
-A worker of a divided test run has one that reads from pytest, and ends where one is refused.
+A worker of a divided test run has a thread that reads from pytest, and ends if this one cannot\
+allocate.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shmring
 
 
 def without_memory(call):
-    """What it returns without the first allocation, the second and so on, until it succeeds."""
+    """Call with the first allocation failing, then the second and so on, until it succeeds."""
     for nth in range(1000):
         _testcapi.set_nomemory(nth, nth + 1)
         try:

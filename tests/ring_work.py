@@ -1,4 +1,4 @@
-"""What other processes do with a ring that they are given; see test_ring_sent.py."""
+"""Functions that other processes run with a ring sent to them; see test_ring_sent.py."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ HERE, THERE = "127.0.0.1", "127.0.0.2"
 
 
 def failure(act: Callable[[], object]) -> str:
-    """What is said of the error that `act` ends with."""
+    """Return the text of the error that `act` raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         act()
     return str(caught.value)
@@ -140,14 +140,14 @@ def target_of(function: str) -> str:
 
 
 class Sidecars:
-    """Those that run functions of the tests, and that nobody kills or stops but this."""
+    """Sidecars that run functions of the tests; only this object stops them."""
 
     FEW = 6  # each has tens of megabytes of shared memory
 
     def __init__(self) -> None:
-        # Those of a folder stand while the ones of a module end.
+        # A folder's sidecars keep running when a module's sidecars end.
         self.prefix = f"test-{os.getpid()}{STANDING}{next(_numbers)}-"
-        self._running: dict[object, Sidecar] = {}  # the one that was wanted last at the end
+        self._running: dict[object, Sidecar] = {}  # the sidecar used last is the last entry
 
     def start(self, function: str, **options: object) -> str:
         """The name of the running one if it is like this, or else of a new one."""

@@ -1,4 +1,4 @@
-"""What every Python that the tests start reads before all else.
+"""Every Python process that the tests start runs this module first.
 
 Spark lets its workers find PySpark in an archive first, where nothing is compiled: each worker, and
 each stream's process, would compile for half a second what lies installed beside it.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 DEFAULTS = Path(__file__).with_name("spark-defaults.conf")
-# These JVMs live for seconds: what the second compiler and a collector with threads of its own
-# would win back, they cost; so does the verification of Spark's classes. A JVM that cannot use the
+# The tests' JVMs live for seconds: the second compiler and a collector with threads of its own
+# cost as much as they gain; so does the verification of Spark's classes. A JVM that cannot use the
 # archive would say so where its program's output goes.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FLAGS = (
@@ -40,9 +40,9 @@ FLAGS = (
 
 
 def _checkpoints() -> str:
-    """What writes the checkpoints of streams, else by Hadoop's FileContext.
+    """Return the class that writes streams' checkpoints, in place of Hadoop's FileContext.
 
-    That starts about ten processes for each file that it renames, readlink for the most part.
+    FileContext starts about ten processes (mostly readlink) for each file that it renames.
     """
     package = "org.apache.spark.sql.execution.streaming"
     if tuple(map(int, metadata.version("pyspark").split(".")[:2])) >= (4, 1):
@@ -68,8 +68,8 @@ def environment(*driver: str) -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
-        "SPARK_DAEMON_JAVA_OPTS": flags,  # of the clusters' master and workers
-        "SPARK_LAUNCHER_OPTS": " ".join(FLAGS),  # of what finds out how to start another JVM
+        "SPARK_DAEMON_JAVA_OPTS": flags,  # options of the clusters' master and workers
+        "SPARK_LAUNCHER_OPTS": " ".join(FLAGS),  # options of the launcher's JVM
     }
 
 
@@ -78,7 +78,7 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _work(spark: SparkSession, folder: str) -> None:
-    """What most tests do, in short: files, joins, functions in Python, a stream."""
+    """Do the work of most tests in short: files, joins, functions in Python, a stream."""
     numbers: DataFrame = spark.range(0, 100, 1, 2).selectExpr("id", "cast(id as string) text")
     numbers.write.parquet(f"{folder}/numbers")
     read = spark.read.parquet(f"{folder}/numbers").cache()

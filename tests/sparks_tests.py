@@ -25,7 +25,7 @@ FILES = (
     *("pandas/test_pandas_udf*.py", "test_unified_udf.py", "test_udf_combinations.py"),
     "test_udtf.py",
 )
-SECONDS = "600"  # that one test may take
+SECONDS = "600"  # seconds that one test may take
 INSTALLED = Path(pyspark.__path__[0])
 ENDS = "SPARKS_TESTS_ENDS"  # the file that says how each test has ended
 OPTIONS = {

@@ -314,7 +314,7 @@ def test_types_are_made_by_the_ring_only():
             made()
 
 
-# --- who may take part ------------------------------------------------------------------------
+# --- limits of participants -------------------------------------------------------------------
 
 
 @pytest.mark.ring(single_producer=True)

@@ -1,4 +1,4 @@
-"""Which samples of a benchmark count, and which are compared."""
+"""Samples of a benchmark that count, and samples that are compared."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ KERNEL = 0x0020_0040  # PF_KTHREAD, and another flag
 
 
 class Machine:
-    """What /proc says of one, in a folder."""
+    """A machine's /proc, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class Machine:
         self, pid: int, *, parent: int, ticks: int, flags: int = 0, core: int = CORES[0]
     ) -> None:
         """It has taken so many ticks."""
-        fields = ["R", *["0"] * 49]  # those behind the name
+        fields = ["R", *["0"] * 49]  # the fields after the name
         for number, value in ((1, parent), (6, flags), (11, ticks), (19, pid), (36, core)):
             fields[number] = str(value)
         (self._folder / str(pid)).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What Spark's sinks keep beside a ring goes with it, whoever removes it."""
+"""Files that Spark's sinks keep beside a ring are removed with the ring."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import yaml
 from blocks import ROOT
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of its own imports
+    warnings.simplefilter("ignore")  # warnings of the module's own imports
     import kubernetes_validate
 
 MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))

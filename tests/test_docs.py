@@ -1,4 +1,4 @@
-"""What README and the pages of docs/ show works as it stands there."""
+"""Runs the examples of README and of the pages of docs/ as they are printed there."""
 
 from __future__ import annotations
 

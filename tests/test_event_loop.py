@@ -178,7 +178,7 @@ async def test_an_end_ends_a_thread_and_a_task(ring, run, thread, until, partici
     for _ in range(20):  # now the one is told of it, and now the other
         with ring.producer() as out, ring.consumer("a", name="c") as inp:
             other = thread(in_a_thread, inp)
-            until(lambda: participant(ring, "c")["empty_waits"])  # who comes later is not told
+            until(lambda: participant(ring, "c")["empty_waits"])  # a later task is not told
             task = asyncio.create_task(TAKING[call](inp))
             await waits(task)
             await out.put_end()

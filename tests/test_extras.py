@@ -1,4 +1,4 @@
-"""What works with the required packages alone, and what the rest says where it is missing."""
+"""Use with the required packages alone, and errors that name a missing optional package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from programs import python
 import shmring
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-# As on a machine where they are not installed.
+# Program that hides the optional packages, as if they were not installed.
 WITHOUT = (
     "import sys\n"
     "for name in ('pyarrow', 'pandas', 'pyspark', 'sqlalchemy', 'prometheus_client'):\n"

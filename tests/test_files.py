@@ -132,7 +132,7 @@ def test_gc_of_a_ring_in_a_file_touches_nothing_else_in_its_folder(tmp_path, chi
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == others
 
 
-# --- what drivers have staged ---------------------------------------------------------------------
+# --- rows staged by drivers -----------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_a_copy_on_the_device_has_the_bytes(gpu, out, inp):
 
 
 def test_a_message_over_the_end_of_the_ring_is_one_copy(gpu, out, inp):
-    for _ in range(5):  # of 300 slots each: the fourth lies over the end
+    for _ in range(5):  # 300 slots each: the fourth wraps around the end
         message = os.urandom(90_000)
         out.push(message)
         with inp.lease() as lease:
@@ -409,7 +409,7 @@ COLUMNS = {
     "x": pa.array(np.linspace(0, 1, 1000), pa.float32()),
     "embedding": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4000.0)), 4),
 }
-# As Spark's arrays come.
+# Lists whose type has no size, like Spark's arrays.
 LISTS = pa.ListArray.from_arrays(pa.array(range(0, 4001, 4), pa.int32()), pa.array(np.arange(4e3)))
 
 

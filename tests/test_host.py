@@ -1,4 +1,4 @@
-"""What is seen of a host from outside."""
+"""Looks at a host's rings from outside."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_arrow_reader_survives_any_bytes(name, child, schema, compression, round
     assert process.end() == "survived\n"
 
 
-# As native/core/tests/test_scribble.c, through the binding.
+# Program that does through the binding what native/core/tests/test_scribble.c does.
 SCRIBBLE = """
     import mmap, random, struct, sys
     import shmring

@@ -40,7 +40,7 @@ def rows_of(ring: shmring.Ring) -> list[Row]:
 
 
 def agree(ring: shmring.Ring) -> list[Row]:
-    """What the reader sees, once it has been compared with what the package says."""
+    """Return the rows that the reader sees, after comparing them with the package's."""
     with LayoutReader(ring.path) as reader:
         rows = reader.rows()
         assert rows == rows_of(ring)

@@ -1,4 +1,4 @@
-"""Who is taken for dead: nobody who lives, whatever becomes of its descriptors."""
+"""A living process is never taken for dead, whatever happens to its descriptors."""
 
 from __future__ import annotations
 

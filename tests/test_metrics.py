@@ -1,4 +1,4 @@
-"""What the exporter gives, read by the parser of Prometheus's client library."""
+"""The exporter's metrics, read by the parser of Prometheus's client library."""
 
 from __future__ import annotations
 

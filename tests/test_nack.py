@@ -1,4 +1,4 @@
-"""What a consumer could not deal with is delivered again."""
+"""Messages that a consumer hands back are delivered again."""
 
 from __future__ import annotations
 

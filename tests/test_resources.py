@@ -1,4 +1,4 @@
-"""What the host may run out of, and what it may do to a process: the ring says so or goes on."""
+"""Resources that a host runs out of, and limits of a process: the ring says so or goes on."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def push_and_take(out, inp, messages):
 
 def test_producer_that_never_waits_is_told_within_a_round(ring, out, inp, name):
     os.unlink(ring.path)
-    push_and_take(out, inp, 3 * ring.slots)  # who is attached goes on
+    push_and_take(out, inp, 3 * ring.slots)  # attached participants go on
     with shmring.create(name, slots=1024, temporary=True):
         for _ in range(2):  # not once and for all
             with pytest.raises(shmring.RingNotFound, match="and made anew"):

@@ -1,4 +1,4 @@
-"""What a test run promises about its own end: a hang fails, and nothing outlives it."""
+"""Promises of a test run about its own end: a hang fails, and no process outlives the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ours = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(ours)
 globals().update({{k: v for k, v in vars(ours).items() if not k.startswith("__")}})
 """
-# What was executed in a session of its own and is stopped, and what was forked and refuses to end.
+# A stopped process in a session of its own, and a forked process that refuses to end.
 STUBBORN = """
 import os, signal, subprocess
 from pathlib import Path

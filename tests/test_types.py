@@ -1,4 +1,4 @@
-"""What type checkers make of a user's program, in their strict modes."""
+"""A user's program under type checkers in their strict modes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ shmring.sidecar("s")(len)(3)
 
 @pytest.fixture(scope="module", params=CHECKERS)
 def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a checker says of both programs at once: most of its time goes into what they import."""
+    """Check both programs in one run: a checker spends most of its time on their imports."""
     folder = tmp_path_factory.mktemp("types")
     config = folder / "pyrightconfig.json"
     config.write_text('{"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": true}')

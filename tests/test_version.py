@@ -50,7 +50,7 @@ def test_the_library_is_there_once() -> None:
     assert [file.name for file in library.parent.glob("libshmring*")] == ["libshmring.so"]
 
 
-# --- what a package index shows --------------------------------------------------------------
+# --- pages of a package index ----------------------------------------------------------------
 
 
 def test_licence_and_authors_stand_in_the_metadata() -> None:

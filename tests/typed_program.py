@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def serve() -> tuple[shmring.Sidecar, shmring.Sidecar]:
-    """What the module that imports this one may do: a sidecar's workers import its module."""
+    """Start sidecars, as only the importing module may: a sidecar's workers import its module."""
     return shmring.Sidecar(doubled), shmring.Sidecar(Scorer)
 
 

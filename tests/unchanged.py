@@ -61,7 +61,7 @@ def values(kind: Any, function: Any) -> Any:
 
 
 def said(error: Exception) -> str:
-    """What is the same in two runs of an error: no numbers, no lines of Java or Spark."""
+    """Return an error's text that is equal in two runs: no numbers, no lines of Java or Spark."""
     kept: list[str] = []
     is_users = True
     text = str(error).partition("Caused by:")[0].partition("Driver stack")[0]
@@ -131,7 +131,7 @@ COUNT = 7 * BATCH + 3  # in two partitions
 
 
 class Given:
-    """What cases are made from."""
+    """Frames and files from which cases are made."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark = spark
@@ -200,7 +200,7 @@ def for_each(cases: Cases, newer: str = "", rare: Iterable[str] = ()) -> Any:
 def way_of(
     spark: Any, set_option: Any, folder: Path, function: Case, options: dict[str, Any]
 ) -> Callable[[str], list[list[str]]]:
-    """What the queries of a case come to, by the switch."""
+    """Return a function that runs a case's queries with the switch on or off."""
     for option, value in {ROWS: BATCH, **options}.items():
         set_option(option, value)
 

@@ -43,7 +43,7 @@ DAY = datetime.date(2024, 2, 29)
 WORDS = ["a", None, "", "a string that no view holds inline", "ä"]
 COLOURS = pa.array(["red", "green", None, "red"]).dictionary_encode()
 
-# What is written without pyarrow has test_arrow_direct.py, but for what others here want.
+# Arrays that other tests of this file use; test_arrow_direct.py covers writing without pyarrow.
 ARRAYS = {
     "int64": pa.array([0, None, 100]),
     "float16": pa.array(np.array([0, 1.5], np.float16)),
@@ -95,7 +95,7 @@ def batch_of(array: pa.Array) -> pa.RecordBatch:
 
 
 def through(name, batches, schema, **options):
-    """What a reader gets of the batches, in a ring with the schema and in one without."""
+    """Write the batches and return them as read, through rings with and without the schema."""
     for stored in (schema, None):
         with shmring.create(name, slots=1024, schema=stored, temporary=True) as ring:
             with ring.arrow_reader("r") as reader, ring.arrow_writer(schema, **options) as writer:
@@ -214,7 +214,7 @@ LARGE = {
 
 
 def sent(ring, batches, thread):
-    """What a reader gets of batches that are written meanwhile."""
+    """Return the batches that a reader gets while another thread writes them."""
 
     def write():
         with ring.arrow_writer() as writer:
@@ -412,7 +412,7 @@ def test_slice_beside_a_dictionary_takes_the_room_of_its_own_rows(name, columns,
 
 @pytest.mark.parametrize("start", [0, 5000])
 def test_empty_slice_goes_into_any_ring(name, start):
-    """Of columns whose buffers IPC writes whole: it cannot cut views inside of a struct."""
+    """IPC writes some buffers of a slice whole: it cannot cut views inside of a struct."""
     long = pa.array(["x" * 100] * 10_000)
     columns = [
         pa.StructArray.from_arrays([long.cast(pa.string_view())], ["view"]),
@@ -433,7 +433,7 @@ def test_until_is_end_or_empty(ring):
 
 
 def test_inner_map_without_offsets_goes_beside_dictionaries(ring, name):
-    """As Arrow Java before 19 has one of no rows: pyarrow's nbytes reads what lies there."""
+    """Arrow Java before 19 writes a map of no rows without offsets: pyarrow's nbytes reads them."""
     kind = pa.map_(pa.string(), pa.int32())
     entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
     none = pa.py_buffer(b"\x7f" * 4).slice(0, 0)

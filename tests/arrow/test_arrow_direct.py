@@ -1,4 +1,4 @@
-"""What the binding writes by itself, from the arrays into the slots: the same as pyarrow reads."""
+"""Batches that the binding writes by itself, from the arrays into the slots, read by pyarrow."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_batches_of_any_size_are_one_copy_away(both_ends, rows, monkeypatch):
             assert got.column(1).null_count == rows // 2
 
 
-# --- what is left to pyarrow, or refused --------------------------------------------------------
+# --- batches left to pyarrow, or refused --------------------------------------------------------
 
 
 @pytest.mark.parametrize(

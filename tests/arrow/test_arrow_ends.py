@@ -1,4 +1,4 @@
-"""What a process still holds of the ring when it ends, or drops just then."""
+"""A process that ends while it holds batches of a ring, or drops them at its end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ENDS = """
 def test_a_process_ends_with_arrays_that_it_holds(arrow_ring, child):
     write(arrow_ring, 3)
     assert child(ENDS, arrow_ring.name).end() == "ends\n"
-    with arrow_ring.consumer("r") as inp:  # what it held is free, or comes again
+    with arrow_ring.consumer("r") as inp:  # held slots are free, or their messages come again
         left = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a reader of record batches holds, and for how long; how it begins and ends."""
+"""A reader of record batches: the slots it holds, and for how long; its beginning and end."""
 
 from __future__ import annotations
 

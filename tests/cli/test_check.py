@@ -188,7 +188,7 @@ def test_consumer_that_hangs_with_a_lease(ring: shmring.Ring, name: str, child: 
         reader = child(CONSUMER, name)
         reader.line()
         assert check(name)[0] == 0  # for less than a minute
-        status, said = check(name, "--age", 1)  # which the second look waits for
+        status, said = check(name, "--age", 1)  # the second look comes a second later
         while not status:
             status, said = check(name, "--age", 1)
         assert status == 1
@@ -227,7 +227,7 @@ def test_consumers_that_take_nothing(ring: shmring.Ring, name: str, child: RunCh
         mend(said)
         reader.process.wait()
         second.process.wait()
-        with ring.consumer("b") as inp:  # which the branch then waits for
+        with ring.consumer("b") as inp:  # the branch then waits for this consumer
             assert inp.pop(timeout=60) == b"y"
         assert check(name)[0] == 0
 

@@ -42,7 +42,7 @@ def _unlinked(name: str) -> Iterator[None]:
 
 
 def own_terminal() -> None:
-    """What is typed on the terminal at stdin is this process's, Ctrl-C too."""
+    """Make the terminal at stdin this process's, so that Ctrl-C typed there reaches it."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -70,7 +70,7 @@ def test_what_is_produced_first_waits_for_its_consumer(name: str) -> None:
 
 
 def made(name: str, slots: str = "65,536") -> bytes:
-    """What a consumer says that comes first."""
+    """Return the line that a consumer prints if it makes the ring."""
     return f'shmring: there was no ring "{name}": made one of {slots} slots\n'.encode()
 
 

@@ -1,4 +1,4 @@
-"""What the command line makes of numbers that are none, and of streams that take nothing."""
+"""The command line with invalid numbers, and with streams that take no output."""
 
 from __future__ import annotations
 

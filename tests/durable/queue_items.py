@@ -1,4 +1,4 @@
-"""What tests put into queues, and what they find there."""
+"""Items that tests put into queues, and reading a queue's items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def put(queue: Any, *items: bytes) -> None:
 
 
 def contents(queue: PersistentQueue | AppendOnlyQueue) -> list[bytes]:
-    """What may be taken; it is taken for good only if that is flushed."""
+    """Take all items that may be taken; without a flush they are not taken for good."""
     if isinstance(queue, AppendOnlyQueue):
         return list(iter(queue.dequeue, None))
     with queue.session() as s:

@@ -67,7 +67,7 @@ class _SimulatedFile:
         growth = max(0, offset + len(data) - len(self._inode.now))
         room = self._disk.room()
         if growth > room:
-            # As a real disk does: what fits is written before the error.
+            # Write the bytes that fit before the error, as a real disk does.
             data = data[: len(data) - growth + room]
         if data:
             _apply(self._inode.now, offset, data)

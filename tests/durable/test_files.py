@@ -284,7 +284,7 @@ def _cut_a_journal(path: Path) -> Callable[[], object]:
 def test_a_file_that_is_written_anew_keeps_its_mode(
     tmp_path: Path, begin: Callable[[Path], Callable[[], object]], mode: int
 ) -> None:
-    """Who may read it, and who may not, was said by chmod; this process has another umask."""
+    """Rewriting a file keeps the mode set by chmod, although this process's umask differs."""
     (path := tmp_path / "durable").mkdir()
     write_anew = begin(path)
     files = {file: file.stat().st_ino for file in path.iterdir() if "lock" not in file.name}

@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
 def test_a_persistent_queue(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "persistent", tmp_path / "q")
     items = [bytes(40_000), b"second", b"last"]
-    for _ in range(2):  # as it was, and as opening it has written it
+    for _ in range(2):  # the golden file, then the file that opening has written
         with PersistentQueue(tmp_path / "q") as q:
             assert q.recovered is None
             with q.session() as s:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sessions import Sessions
 
 HERE = Path(__file__).parent
-# What Arrow's Java library asks of the JVM; Spark gives it by itself.
+# JVM option that Arrow's Java library needs; Spark sets it by itself.
 OPENS = "--add-opens=java.base/java.nio=ALL-UNNAMED"
 
 

@@ -140,7 +140,7 @@ def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"joined\n"
-            # As who joins or recovers has it, and is stopped in the middle of that.
+            # Hold the lock, as a process does that is stopped while it joins or recovers.
             for lock, then in ((fcntl.F_WRLCK, b"held\n"), (fcntl.F_UNLCK, b"")):
                 admin = struct.pack("hhqqi4x", lock, os.SEEK_SET, 8, 1, 0)
                 fcntl.fcntl(file, fcntl.F_OFD_SETLK, admin)

@@ -66,7 +66,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., StreamingQuery]
 
 @pytest.fixture
 def again(tmp_path: Path) -> Callable[[int], None]:
-    """As if the driver had died after the ring got an epoch and before it could say so."""
+    """Forget an epoch's commit, as if the driver had died after the ring got the epoch."""
 
     def forget(epoch: int) -> None:
         for file in (tmp_path / "checkpoint" / "commits").glob(f"*{epoch}*"):

@@ -119,7 +119,7 @@ def test_rows_that_a_column_has_and_its_batch_has_not_take_no_memory(
     mutate: Callable[..., tuple[int, int, str, int, int]], columns: str, compression: str | None
 ) -> None:
     def claim_more(message: bytearray) -> None:
-        nodes = struct.pack("<2q", ROWS, 0)  # of columns without nulls, which have no validity
+        nodes = struct.pack("<2q", ROWS, 0)  # columns without nulls have no validity
         assert nodes in message
         at = message.rindex(nodes)
         message[at : at + 8] = struct.pack("<q", 2**31 - 8)

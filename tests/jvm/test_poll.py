@@ -101,7 +101,7 @@ def test_a_temporary_ring_whose_file_is_another_ones_is_closed_in_java(
     name: str, java: Java
 ) -> None:
     assert check(java("CloseCheck", name)).split() == ["0", "0"]
-    shmring.unlink(name)  # that of the other ring, which stays
+    shmring.unlink(name)  # the other ring's file is still there
 
 
 def test_producers_and_consumers_wait_by_the_strategy_they_are_given(java: Java, name: str) -> None:

@@ -93,7 +93,7 @@ def test_a_restarted_query_loses_no_row(name: str, start: Start) -> None:
         query.awaitTermination(30)
         write(50)
         query = start(out)
-        take(query, seen, 51 * ROWS)  # what was not committed comes again
+        take(query, seen, 51 * ROWS)  # uncommitted rows come again
         query.stop()
         query.awaitTermination(30)
         assert seen == set(range(51 * ROWS))

@@ -137,7 +137,7 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
         assert task is not None
         yield from batches
         if task.attemptNumber() == 0:
-            while not heard.exists():  # what is handed back would be the other consumer's
+            while not heard.exists():  # messages handed back would go to the other consumer
                 time.sleep(0.01)
             raise ValueError("told to fail")
 

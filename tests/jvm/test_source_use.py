@@ -250,7 +250,7 @@ def test_a_wait_for_the_right_host_ends_with_its_job(
     until(lambda: not waits(), "the task's end")
 
 
-# --- what it costs, and what is told of it ----------------------------------------------------
+# --- costs and metrics ------------------------------------------------------------------------
 
 
 def test_looks_at_a_wait_become_rare(java: Java) -> None:

@@ -20,7 +20,7 @@ from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import arrow_udf, through
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
-ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
+ROWS, BATCHES = 100, 100  # rows of 10 KB: each of the two sockets holds up to 32 MB
 COUNT = ROWS * BATCHES
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark, pytest.mark.long]
@@ -163,7 +163,7 @@ def test_one_of_several_attempts_of_a_write_is_readable(
 
 
 def staged(ring: shmring.Ring) -> list[Path]:
-    """What the attempts of a write have left beside the ring so far."""
+    """Return the files that the attempts of a write have left beside the ring so far."""
     return list(Path("/dev/shm").glob(f".shmring-staging-shmring.{ring.name}-*/*"))
 
 

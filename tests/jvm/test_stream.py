@@ -56,7 +56,7 @@ class Stream:
         return self.query
 
     def run(self, ring: str, **options: object) -> list[Any]:
-        """What is there, in as many batches as that takes; their progress."""
+        """Read all rows in the ring, in any number of batches; return the batches' progress."""
         query = self.start(ring, **options)
         assert query.awaitTermination(PATIENCE)
         error = query.exception()

@@ -32,7 +32,7 @@ def _nothing_stays(allocated: Callable[[], int], name: str, until: Until) -> Ite
 
 
 def beside(ring: str, files: str = "") -> list[str]:
-    """What a write keeps beside its ring while it runs: its folder, or the files in it."""
+    """Return the folder that a running write keeps beside its ring, or the files in it."""
     return glob.glob(f"/dev/shm/.shmring-staging-shmring.{ring}-*{files}")
 
 
@@ -264,7 +264,7 @@ def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
     planted.symlink_to(tmp_path)
     save(rows(spark, 3), ring.name)
     assert not left.exists()
-    others.rmdir()  # of another ring, whose name begins like this one's
+    others.rmdir()  # folder of another ring, whose name has this ring's as prefix
     planted.unlink()  # no job's folder
     assert (tmp_path / "kept").exists()
 

@@ -18,7 +18,7 @@ from shmring.sidecars import SidecarClient
 from shmring.sidecars.rings import MOVED, parked_rings
 from shmring.sidecars.wire import request_ring_name
 
-SLOTS = 4096  # of the request ring: 30 requests of ROWS
+SLOTS = 4096  # slots of the request ring: 30 requests of ROWS
 ROWS = 5000
 LAPS = [numbers(i * 10 + 10_000, ROWS) for i in range(100)]
 SLOW = numbers(7, ROWS)
@@ -86,7 +86,7 @@ def test_function_that_keeps_its_batches_is_told_of_and_stops_nobody(
         *_, last = it.map(batches)
     assert last.column(0).to_pylist() == [
         sum(range(i, i + ROWS)) for i in range(1, 80, 2)
-    ]  # what it has kept has not changed
+    ]  # the batches kept by the function have not changed
     said: list[str] = []
 
     def is_said() -> bool:

@@ -37,7 +37,7 @@ def test_job_sees_the_functions_frames_only(serve, client, function, text):
     assert found
     assert all("tests/functions.py" in line for line in found), caught.value
     assert text in str(caught.value)
-    if function == "fail_within_shmring":  # what lies below the user's lines stays
+    if function == "fail_within_shmring":  # the lines below the user's lines stay
         assert "shmring/" in str(caught.value)
 
 

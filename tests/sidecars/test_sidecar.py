@@ -1,4 +1,4 @@
-"""What a sidecar answers to its clients, as long as nobody dies."""
+"""A sidecar's answers to its clients, while no process dies."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_client_that_stops_reading_does_not_stop_the_others(serve, client):
         unread.close()
 
 
-# --- what cannot be -----------------------------------------------------------------------------
+# --- invalid calls and answers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_requests_of_several_clients_reach_the_function_as_one_batch(serve, ask)
 
 
 def test_time_at_a_joint_batch_is_shared_by_the_rows_of_the_requests(serve, name, thread):
-    serve("slow", max_batch_rows=40, max_wait_ms=HOUR)  # which sleeps for 0.05 s
+    serve("slow", max_batch_rows=40, max_wait_ms=HOUR)  # the function sleeps for 0.05 s
 
     def worked(rows):
         with SidecarClient(name) as client:
@@ -257,7 +257,7 @@ def test_requests_of_clients_that_are_gone_are_not_worked_on_one_by_one(two_ask,
     assert marker.with_suffix(".given").read_text() == "[0, 1, 2, 3]\n[2, 3]\n"
 
 
-# --- what goes wrong ----------------------------------------------------------------------------
+# --- errors and deaths --------------------------------------------------------------------------
 
 
 def test_only_the_request_fails_over_which_the_function_raises(serve, ask):

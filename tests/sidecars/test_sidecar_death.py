@@ -198,7 +198,7 @@ def test_workers_that_hang_leave_no_ring_where_all_others_are_killed(
     process, _ = supervisor("wait_for_marker")
     client = child(CLIENT, name)
     until((tmp_path / "marker.begun").exists)
-    Path("random.py").write_text("raise ImportError")  # who sweeps has to find Python's
+    Path("random.py").write_text("raise ImportError")  # the sweeper has to import Python's
     client.kill()
     process.kill()
     until(lambda: not any(name in ring for ring in shmring.rings()), "the end of the rings")

@@ -1,4 +1,4 @@
-"""Which columns of an answer are the request's: those of the same type over the same values."""
+"""An answer's columns that are the request's: columns of the same type over the same values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch_of(**columns):
 
 
 def listed(answer):
-    """What the answer says of its columns, and the others."""
+    """Return the answer's list of unchanged columns, and its other columns."""
     own = Unchanged().without(REQUEST, answer)
     if own is None:
         return None

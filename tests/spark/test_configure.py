@@ -35,7 +35,7 @@ def module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def configured(monkeypatch):
-    """What configure() has set in a builder that had this, in a process without a JVM yet."""
+    """Return a function that runs configure() on a builder's options, without a JVM yet."""
     monkeypatch.setattr(SparkContext, "_jvm", None)  # one of the tests before has other settings
 
     def options(given=None, **wanted):
@@ -57,7 +57,7 @@ def test_jar_and_switch_are_all_that_a_session_without_sidecars_gets(configured)
     assert configured({SWITCH: "off"})[SWITCH] == "off"
     assert configured({SWITCH: "off"}, functions=True)[SWITCH] == "on"
     assert configured({"spark.jars": "a.jar"})["spark.jars"] == f"{jar_path()},a.jar"
-    # As a session leaves it that ran before in this process.
+    # A session that ran before in this process has left the jar in its settings.
     assert configured({"spark.jars": f"file://{jar_path()}"})["spark.jars"] == jar_path()
 
 

@@ -45,7 +45,7 @@ SETTINGS = [
 
 
 def _outcome(batches):
-    """What answers come to, or the error: answers before an error are nobody's."""
+    """Return all answers, or only the error: answers before an error are not used."""
     try:
         # A worker writes each batch before the function gets on, and may use its frame again.
         given = [
@@ -120,7 +120,7 @@ def change(seen):
     return f"{error!r} {[str(each.message) for each in warned]} {describe(seen)}"
 
 
-# --- what functions are given ---------------------------------------------------------------------
+# --- arguments of functions -----------------------------------------------------------------------
 
 
 def _values(kind, rows, rng, zone):
@@ -277,7 +277,7 @@ def given_windows(rng, settings):
     compare(rng, WINDOWS, udfs, [frames], settings, bounds)
 
 
-# --- what functions return ------------------------------------------------------------------------
+# --- results of functions -------------------------------------------------------------------------
 
 RETURNED = [
     *(sql.LongType(), sql.IntegerType(), sql.ByteType(), sql.DoubleType(), sql.FloatType()),
@@ -433,7 +433,7 @@ CASES = (
 )
 
 
-@pytest.mark.filterwarnings("ignore")  # of pandas, which says the same of both ways
+@pytest.mark.filterwarnings("ignore")  # pandas gives the same warnings both ways
 @pytest.mark.parametrize(
     "first",
     [

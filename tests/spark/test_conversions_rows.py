@@ -38,7 +38,7 @@ SETTINGS = [
     {"spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled": "true"},
 ]
 
-# --- what functions are given ---------------------------------------------------------------------
+# --- arguments of functions -----------------------------------------------------------------------
 
 EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -84,7 +84,7 @@ def _column(rng, kind, value, rows, zone):
     return pa.array(values, to_arrow_type(given, timezone=zone))
 
 
-# --- what functions do ----------------------------------------------------------------------------
+# --- calls of functions ---------------------------------------------------------------------------
 
 
 class Text(str):
@@ -203,7 +203,7 @@ def clock(monkeypatch):
     time.tzset()
 
 
-@pytest.mark.filterwarnings("ignore")  # of pyarrow, which says the same of both ways
+@pytest.mark.filterwarnings("ignore")  # pyarrow gives the same warnings both ways
 @pytest.mark.parametrize(
     "first",
     [

@@ -27,7 +27,7 @@ MOST_BYTES = "spark.shmring.driver.maxBytes"
 LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 SELF_DESTRUCT = "spark.sql.execution.arrow.pyspark.selfDestruct.enabled"
 STRUCTS = "spark.sql.execution.pandas.structHandlingMode"
-SOME = 6  # of random frames in the quick tests
+SOME = 6  # number of random frames in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_FRAMES", "200"))
 SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
 
@@ -200,7 +200,7 @@ def test_random_frames_are_the_same(spark, set_option, tmp_path, seed):
     compare(frame if frame.schema[0].name != "id" else frame.orderBy("id"), set_option)
 
 
-# --- who else calls, and when -------------------------------------------------------------------
+# --- other callers, and other times -------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:`to_pandas` loads all data")

@@ -21,13 +21,13 @@ from shmring.sidecars.rings import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 from shmring.spark import arrow_udf, through
 
-CORES = 2  # of each host: so many tasks of an executor ask its sidecar at a time
+CORES = 2  # cores of each host: tasks of an executor that ask its sidecar at a time
 WORKERS = 2
 COUNT = 100_000
 VICTIMS = ("worker", "attendant", "executor")
 RUNS = range(-(-int(os.environ.get("SHMRING_KILL_ROUNDS", "3")) // len(VICTIMS)))
 
-# What runs on a host for an application, by a word of its command line.
+# Kinds of an application's processes on a host, by a word of their command lines.
 KINDS = {
     "CoarseGrainedExecutorBackend": "executor",
     "shmring.spark.attendant": "attendant",
@@ -91,7 +91,7 @@ class Host:
         return shmring.attach(path=path, read_only=True, foreign_owner=True)
 
     def files(self):
-        """What lies in its /dev/shm, others' things apart."""
+        """Return the names in the host's /dev/shm; in a shared one, only those of this sidecar."""
         names = os.listdir(self._memory)
         return {name for name in names if not self._is_shared or self._sidecar in name}
 

@@ -20,7 +20,7 @@ COUNT = 40_000
 CORES, TASKS = 4, 8
 BATCH = 250
 RUNS = range(int(os.environ.get("SHMRING_KILL_ROUNDS", "3")))
-RINGS = 2 * CORES  # of the workers that wait for their next task
+RINGS = 2 * CORES  # rings of the workers that wait for their next task
 WARM = 5  # runs after which an executor has all that it keeps
 SOME = 20  # descriptors of Spark's own, now and then
 
@@ -50,7 +50,7 @@ class Executor:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def rings(self):
-        """Those of Python workers that it has mapped; they have no names any more."""
+        """Count the mapped rings of Python workers, which have no names any more."""
         maps = Path(f"/proc/{self.pid}/maps").read_text()
         return len(set(re.findall(r"shmring\.worker\.\S+", maps)))
 
@@ -66,7 +66,7 @@ def executor(spark):
 
 @pytest.fixture(scope="module")
 def descriptors():
-    """Those of the executor after each run."""
+    """Return a list for the numbers of the executor's descriptors after each run."""
     return []
 
 

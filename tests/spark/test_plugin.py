@@ -31,7 +31,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def settings(tmp_path):
-    """Of a Spark that has the plugin and writes its metrics into a folder."""
+    """Return settings of a Spark with the plugin, which writes its metrics into a folder."""
     sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "period": 1, "directory": tmp_path}
     metrics = {f"spark.metrics.conf.*.sink.csv.{key}": str(value) for key, value in sink.items()}
     return {"spark.plugins": PLUGIN, **metrics}
@@ -39,7 +39,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 def metric(tmp_path):
-    """What Spark's metrics system has reported last; None before that."""
+    """Return a function for the last reported value of a metric; None before a report."""
 
     def metric(name):
         for file in tmp_path.glob(f"*plugin.io.shmring.spark.ShmringPlugin.{name}.csv"):

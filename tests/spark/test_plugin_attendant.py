@@ -86,7 +86,7 @@ def ours(function, **options):
 
 
 def supervisors(name):
-    """Those who have a participant in the sidecar's ring by which clients wait for workers."""
+    """Return the supervisors in the sidecar's ring, on which clients wait for workers."""
     with (
         suppress(shmring.RingNotFound),
         shmring.attach(request_ring_name(name), read_only=True) as ring,
@@ -140,7 +140,7 @@ def test_sidecar_that_is_killed_is_started_again(served, name, until):
 
 
 def test_sidecar_is_started_again_while_nobody_reads_the_metrics(served, name, until):
-    """As of an executor that is stopped, which reads on later."""
+    """The reader of the metrics stops, as a stopped executor does, and reads on later."""
     pipe = served.process.stdout.fileno()
     fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
     filling = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
@@ -372,7 +372,7 @@ def test_workers_of_functions_are_the_attendants_own(attend, name):
 def test_options_are_obeyed(attend, name):
     options = {"slots": "2k", "timeout": "60", "maxBatchRows": "20", "maxWaitMs": "0.5"}
     attendant = attend(sidecars={name: {"function": "functions:marked", **options}})
-    found = attendant.await_metrics(**{f"sidecar.{name}.workers": 2})  # as its decorator says
+    found = attendant.await_metrics(**{f"sidecar.{name}.workers": 2})  # the decorator's number
     assert found[f"sidecar.{name}.running"] == 1
     (worker, _) = workers(name)
     words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")

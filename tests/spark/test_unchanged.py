@@ -250,7 +250,7 @@ def test_memory_that_a_batch_had_is_there_for_the_next_one(child):
             work()
         print(faults() - before)
     """
-    assert int(child(program).line()) < 2 * (3 << 20) // 4096  # what one turn would have
+    assert int(child(program).line()) < 2 * (3 << 20) // 4096  # the pages of a single turn
 
 
 def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, until, tmp_path):
@@ -267,7 +267,7 @@ def test_garbage_is_looked_for_in_what_a_task_leaves_and_not_in_modules(frame, u
             pass
         yield pa.record_batch({"out": [out], "sign": [str(sign)]})
 
-    # Of one task: for a second one at the same time Spark may start a worker that has left nothing.
+    # Run one task: for a second task at the same time Spark may start a new worker.
     query = frame.coalesce(1).mapInArrow(leaves, "out long, sign string")
     query.collect()
     again = query.collect()

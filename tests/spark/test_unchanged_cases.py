@@ -50,7 +50,7 @@ def _of_shape(function: Any) -> Case:
     return lambda s: [
         s.t.mapInArrow(function, "n long"),
         s.t.mapInPandas(mapped.of_frames(function), "n long"),
-        s.t.mapInArrow(mapped.counts, "n long"),  # what it has left is not taken for this
+        s.t.mapInArrow(mapped.counts, "n long"),  # leftovers are not taken for this answer
     ]
 
 
@@ -786,7 +786,7 @@ def aggregates_that_fail(s):
     ]
 
 
-# --- what Spark tells its workers, and how it ends them -------------------------------------------
+# --- Spark's settings for its workers, and their ends ---------------------------------------------
 
 
 @case()

@@ -191,7 +191,7 @@ def tables_of_nothing(s):
 
 @case()
 def tables_whose_rows_lie_beside_nothing(s):
-    """What a function yields at the end of an empty partition has no row: Spark fails."""
+    """Rows yielded at the end of an empty partition lie beside no row: Spark fails."""
     ends = _rows("n long", lambda x: [(x,)], lambda: [(-1,)])
     frames = [_beside(s.t.where("id < 60"), ends, "id"), ends(s.t.where("id < 0").asTable())]
     # Java leaves the text out once it has happened often.

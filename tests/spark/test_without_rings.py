@@ -110,7 +110,7 @@ Refuses = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the session has logged."""
+    """Return the path of the session's log."""
     return tmp_path_factory.mktemp("log") / "log"
 
 
@@ -159,7 +159,7 @@ def refuses(log: Path) -> Iterator[Refuses]:
         assert process.wait() == 0
         while Path(f"/proc/{jvm}").exists():
             time.sleep(0.01)
-        assert "was closed" not in log.read_text()  # as each task's consumer would say
+        assert "was closed" not in log.read_text()  # a task's consumer would log it
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_stats_count_per_connection(url: str) -> None:
 
 
 def without(package: str, code: str) -> str:
-    """What a program says, in an interpreter that lacks a package."""
+    """Return the stderr of a program, in an interpreter that lacks a package."""
     return python(f"import sys; sys.modules[{package!r}] = None\n{code}").stderr
 
 

@@ -42,7 +42,7 @@ def both(first: TableRing, second: TableRing, work: Callable[[], None]) -> None:
 
 
 class Failed(Exception):
-    """What the tests' work ends with."""
+    """The exception that ends the tests' work."""
 
 
 def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
@@ -106,7 +106,7 @@ def test_end_of_a_session_that_only_its_notifications_meet(url: str) -> None:
     with TableRing.create(named(url, "waits"), slots=8) as waits:
         backend = waits._backend
         terminate(url, "waits")
-        backend._driver.pgconn.consume_input()  # as a look may that reads the server's last words
+        backend._driver.pgconn.consume_input()  # a look may read the server's last message, too
         with pytest.raises(sa.exc.OperationalError):
             backend.told()
 

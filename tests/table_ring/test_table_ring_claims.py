@@ -25,7 +25,7 @@ def url(either: str) -> str:
 
 
 class Failed(Exception):
-    """What the tests' work ends with."""
+    """The exception that ends the tests' work."""
 
 
 @contextlib.contextmanager
@@ -453,7 +453,7 @@ def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
     server: Postgres, ring: TableRing, thread: RunThread, until: Until
 ) -> None:
     ring.push(b"0")
-    # Of the two only the pop looks for deadlocks.
+    # Only the pop looks for deadlocks: the other session waits for an hour before it looks.
     leaving = TableRing.attach(f"{server.url}&options=-cdeadlock_timeout%3D1h", subscriber="audit")
     with connect(server) as gate, connect(server) as late, leaving:
         gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)

@@ -1,4 +1,4 @@
-"""What a TableRing says when the database refuses, fails or was changed by hand."""
+"""Errors of a TableRing if the database refuses, fails or was changed by hand."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_crash_that_another_call_meets_leaves_no_message_behind(
 def test_connection_that_dies_while_it_is_prepared_is_sqlalchemys_error(
     server: Postgres, url: str, monkeypatch: pytest.MonkeyPatch, opening: str
 ) -> None:
-    """Whatever statement it dies before, until it lives long enough."""
+    """The session dies before its first statement, then its second, until it lives long enough."""
     send = psycopg.Cursor.execute
     sent = dies_before = 0
     plain = sa.make_url(server.url).set(drivername="postgresql")
@@ -268,7 +268,7 @@ def test_run_that_ends_in_a_deadlock_is_tried_again(
     clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until
 ) -> None:
     monkeypatch.setattr(PostgresBackend, "lock_seconds", 3600.0)
-    # Of the two only the ring's session looks for deadlocks, so it is the one that is undone.
+    # Only the ring's session looks for deadlocks, so the database undoes this session.
     ours = f"{clean.url}&options=-cdeadlock_timeout%3D1ms"
     with (
         TableRing(ours, slots=2) as ring,
@@ -567,7 +567,7 @@ def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
     url = clean.url
     with TableRing(url, slots=5, unlogged=True) as ring:
         ring.push(b"0")
-    execute(url, "TRUNCATE shmring, shmring_claims")  # as a crash does
+    execute(url, "TRUNCATE shmring, shmring_claims")  # a crash empties the tables
     waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
     with connect(clean) as session, contextlib.ExitStack() as rings:
         with session.transaction():
@@ -585,7 +585,7 @@ def test_positions_beside_a_subscriber_that_leaves(
     waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
     with TableRing(clean.url, slots=5, subscribers=["a", "b"]) as ring, connect(clean) as session:
         ring.push(b"0")
-        with session.transaction():  # as unsubscribing does
+        with session.transaction():  # do the steps of unsubscribing
             session.execute("DROP SEQUENCE shmring_pop_1")
             session.execute("DELETE FROM shmring_subscribers WHERE name = 'b'")
             asked = thread(ring.positions)

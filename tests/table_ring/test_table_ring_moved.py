@@ -56,7 +56,7 @@ def restored(server: Postgres, url: str, tmp_path: Path) -> Generator[Callable[[
     run(server, "dropdb", "--force", "--if-exists", "restored")
 
 
-# Who waits to be told.
+# Query for the sessions that wait for a notification.
 AWAITED = (
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid ="
     f" {postgres_ring.AWAIT_MESSAGE}"
@@ -74,7 +74,7 @@ def test_restored_ring_has_its_messages_and_tells_those_who_wait(
         ring.push_many([b"%d" % n for n in range(11 - 4)])
         assert ring.pop_many(3) == [b"0", b"1", b"2"]
     there = restored()
-    # Who is not told looks by himself, but not within this test.
+    # A session without notifications looks by itself, but not within this test.
     monkeypatch.setattr(postgresql, "TOLD_WAIT", 1e6)
     monkeypatch.setattr(postgresql, "UNTOLD_WAIT", 1e6)
     with TableRing.attach(there) as ring, TableRing.attach(there, subscriber="audit") as audit:
@@ -397,14 +397,14 @@ def test_positions_while_all_subscribers_are_replaced(
 def test_handle_that_attaches_after_a_crash_and_deadlocks_tries_again(
     clean: Postgres, thread: RunThread, until: Until
 ) -> None:
-    # Of the two only the one that attaches looks for deadlocks.
+    # Only the session that attaches looks for deadlocks.
     patient, hasty = (f"{clean.url}&options=-cdeadlock_timeout%3D{t}" for t in ("1h", "1ms"))
     with (
         TableRing(patient, slots=5, unlogged=True, subscribers=["a", "b"]) as ring,
         connect(clean) as session,
     ):
         ring.push(b"0")
-        session.execute("TRUNCATE shmring, shmring_claims")  # as a crash does
+        session.execute("TRUNCATE shmring, shmring_claims")  # a crash empties the tables
         with session.transaction():
             session.execute("LOCK TABLE shmring IN ROW EXCLUSIVE MODE")
             attaching = thread(TableRing.attach, hasty)
@@ -460,7 +460,7 @@ def test_ring_that_is_dropped_while_its_subscribers_change(
 
 
 def test_a_look_for_a_push_is_none_for_the_number_that_a_pop_gave_up(clean: Postgres) -> None:
-    """As two threads of one handle do: one pops, and the other one waits for a slot."""
+    """Two threads share a handle: one pops, and the other waits for a slot."""
     with TableRing(clean.url, slots=4) as ring, TableRing(clean.url) as other:
         ring.push(b"0")
         assert ring.pop() == b"0"

@@ -18,7 +18,7 @@ PUSHES = {
     "one": b"SELECT shmring_push_one('m', 0, 0)",
     "run": b"SELECT shmring_push_many(ARRAY['m', 'm']::bytea[], 0)",
 }
-# What a transaction has called before somebody subscribes: each locks other tables.
+# Calls of a transaction before another session subscribes: each call locks other tables.
 BEFORE = {
     "nothing": [],
     "read the table": [b"SELECT count(*) FROM shmring, shmring_ring, shmring_claims"],
@@ -108,7 +108,7 @@ def test_pop_that_looks_while_a_subscriber_is_removed_sees_no_damage(
     ring.subscribe("b")
     waiting = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
     with connect(server) as admin, connect(server, autocommit=False) as removing:
-        ring.push_many([b"m"] * 20)  # of which b has all
+        ring.push_many([b"m"] * 20)  # subscriber b gets all of them
         ring.pop_many(timeout=0)
         removing.execute("LOCK TABLE shmring_ring")
         popping = thread(lambda: ring.pop(timeout=0))

@@ -113,7 +113,7 @@ def test_stopped_clients_hold_up_nobody(server: Postgres) -> None:
                 pop.take(1 + number)
                 for worker in (push, pop):
                     os.kill(worker.pid, signal.SIGSTOP)
-                # Whatever they were doing, the server finishes it without them: one pop, perhaps.
+                # The server finishes the calls of killed processes: perhaps one pop.
                 for _ in range(2):
                     ring.push(RECORD.pack(99, number), timeout=0)
                 ring.pop(timeout=0)

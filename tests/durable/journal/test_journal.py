@@ -91,7 +91,7 @@ def test_a_durable_push_notices_that_the_journal_has_failed(
     assert journal.wait(120)
     with pytest.raises(OSError, match="failed to sync"):
         journal.close()
-    # What was not known to be on disk is delivered to the next journal.
+    # Messages not known to be on disk are delivered to the next journal.
     with Journal(ring, tmp_path, disk=disk.kill()) as journal, ring.producer() as out:
         out.push(b"next", durable=True)
         assert journal.durable == 3
@@ -428,7 +428,7 @@ def test_a_journal_whose_files_have_gone_stops_and_acknowledges_nothing(
         for _ in range(40):
             out.push(bytes(300), durable=True)
         change(folder)
-        if idle or change is _unlink_one_between:  # which the next sync need not notice
+        if idle or change is _unlink_one_between:  # the next sync need not notice it
             until(lambda: not journal.running)
         with pytest.raises(NotDurable):
             out.push(b"after", durable=True)

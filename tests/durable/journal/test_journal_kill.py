@@ -26,7 +26,7 @@ from shmring.durable import Retention, replay
 from shmring.durable.journal import journaller
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
-KILLS = 20  # of one run
+KILLS = 20  # kills in one run
 PATIENCE = 120.0  # seconds
 ADMIN_LOCK_OFFSET = 8  # native/core/src/layout.h
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
@@ -112,7 +112,7 @@ def test_a_journal_killed_at_any_moment_misses_and_repeats_nothing(
 
 @contextlib.contextmanager
 def ring_locked(ring: shmring.Ring) -> Iterator[None]:
-    """As another process has it for a moment while it joins, or for long if it is stopped."""
+    """Hold the ring's lock, as a process does that joins, and for long if it is stopped."""
     fd = os.open(ring.path, os.O_RDWR)
     try:
         lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, ADMIN_LOCK_OFFSET, 1, 0)

@@ -58,7 +58,7 @@ def write(log: JournalLog, messages: Contents) -> None:
 
 
 def contents(disk: Disk, directory: str = "/j") -> Contents:
-    """What a reader finds."""
+    """Return the messages that a reader finds."""
     try:
         return [(m.message_id, bytes(m.data)) for m in replay(directory, disk=disk)]
     except FileNotFoundError:
@@ -525,7 +525,7 @@ def test_a_clock_that_jumps_about_a_restart_deletes_nothing_young(
     for _ in range(15):
         times.wait(60)
         forget_old(log)
-    assert kept(disk) == 1  # what is old goes, whatever the clock says of it
+    assert kept(disk) == 1  # old segments go, whatever the wall clock says
     log.close()
 
 

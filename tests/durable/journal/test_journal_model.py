@@ -52,7 +52,7 @@ class JournalModel(RuleBasedStateMachine):
     @rule(messages=MESSAGES, skipped=st.integers(0, 3), small=st.booleans())
     def append(self, messages: list[bytes], skipped: int, small: bool) -> None:
         first = self.log.end + skipped
-        if self.refused:  # these are tried again: a message that is in the ring does not change
+        if self.refused:  # the same messages again: a message in a ring does not change
             first, messages = self.refused[0][0], [data for _, data in self.refused] + messages
         entries = slots = b""
         new: list[tuple[int, bytes]] = []

@@ -1,4 +1,4 @@
-"""What the append-only queue promises, on the real file system and on a simulated one."""
+"""Promises of the append-only queue, on the real file system and on a simulated one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from shmring.errors import Closed
 
 # The queues, and the disk below them.
 CODE = str(Path(durable.__file__).parent), str(Path(__file__).parents[1])
-IS_GENERATOR = 0x20  # of a function: its frame is entered again and again
+IS_GENERATOR = 0x20  # flag of a function's code: its frame is entered several times
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _writes_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """What the handler raises."""
+    """The exception that the signal handler raises."""
 
 
 class Interrupt:

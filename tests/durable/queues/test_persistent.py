@@ -1,4 +1,4 @@
-"""What a persistent queue promises, on the real file system."""
+"""Promises of the persistent queue, on the real file system."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_closing_leaves_a_queue_alone_that_was_made_at_its_path(tmp_path: Path) 
     q = PersistentQueue(tmp_path / "q")
     put(q, b"long" * 20_000)
     (file,) = q.files.existing()
-    file.close()  # as the one that was not used for longest
+    file.close()  # the queue closes a file not used for long
     (tmp_path / "q").rename(tmp_path / "old")
     with PersistentQueue(tmp_path / "q") as other:
         put(other, b"short" * 10_000)
@@ -326,7 +326,7 @@ def test_no_reader_of_the_items_can_hold_the_lock(tmp_path: Path, umask: int) ->
     locks = [tmp_path / "q" / "lock", tmp_path / "file.lock"]
     assert [stat.S_IMODE(lock.stat().st_mode) for lock in locks] == [0o600, 0o600]
     for mode, kept in ((0o644, 0o600), (0o664, 0o660), (0o660, 0o660)):
-        locks[0].chmod(mode)  # of an earlier version, or given to a group
+        locks[0].chmod(mode)  # the mode of an earlier version, or set for a group
         PersistentQueue(tmp_path / "q").close()
         assert stat.S_IMODE(locks[0].stat().st_mode) == kept
 

@@ -215,7 +215,7 @@ def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) 
         put_any(rng.choice([20, 400]))
     disk.capacity = 0
     for size in (20, 400, 5000):
-        # What the log has beyond its reserve is still good for small items.
+        # The log's space beyond its reserve still takes small items.
         with pytest.raises(NoSpace):
             put_many(size)
     assert contents(open_queue(disk.crash(lambda: 0.0))) == kept

@@ -21,7 +21,7 @@ from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.queues import session, transaction_log
 from shmring.errors import Damaged, NoSpace
 
-KILLS = 40  # of one run
+KILLS = 40  # kills in one run
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "40")) // KILLS))
 SIZES = (0, 10, 300, 5_000, 60_000)
 
@@ -145,7 +145,7 @@ def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, si
         for i in range(1, count):
             assert s.dequeue() == b"%d:" % i + bytes(size)
             s.flush()
-        put(s, bytes(size))  # which is kept in a new log, for which there is hardly room
+        put(s, bytes(size))  # a new log keeps the item, with hardly any room for it
 
 
 @pytest.mark.crash

@@ -31,7 +31,7 @@ def persistent() -> None:
         assert s.dequeue() == b""
         s.flush()
         s.enqueue(b"never flushed")
-    q.files.close(None)  # as a process leaves it that dies
+    q.files.close(None)  # leave the files as a process that dies does
 
 
 def append_only() -> None:

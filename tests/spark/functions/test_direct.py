@@ -56,7 +56,7 @@ def test_rows_without_columns_are_cut_into_batches_too(spark, served, set_option
 
 
 def test_job_that_fails_leaves_its_sidecar_to_the_next_ones(spark, serve, name):
-    serve("RaisesEveryThird", slots=4096)  # whose collector is off
+    serve("RaisesEveryThird", slots=4096)  # the function turns its garbage collector off
     function = through(name, timeout=60)
     rows = spark.range(500_000, numPartitions=2)
     bad, good = (rows.selectExpr(f"3 * id + {rest} x") for rest in (0, 1))
@@ -109,7 +109,7 @@ def test_log_says_once_what_is_left_to_spark(name, tmp_path):
 
 def test_texts_whose_usual_collation_is_named_go_straight(spark, served):
     name = served("identity")
-    text = "string collate UTF8_BINARY"  # what Spark Connect calls each text since 4.2
+    text = "string collate UTF8_BINARY"  # Spark Connect's name for text since 4.2
     columns = ("id", f"cast(id as {text}) text", f"array(cast(id as {text})) texts")
     frame = spark.range(10).selectExpr(*columns)
     schema = f"id long, text {text}, texts array<{text}>"
@@ -457,7 +457,7 @@ def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, se
     ],
 )
 def test_option_that_python_does_not_send_is_an_error_in_java(spark, option, value):
-    """As a pickle of another version may have it; Python checks what a user gives."""
+    """A pickle of another version may have invalid options; Python checks a user's options."""
     good = through("nobody")
     said = json.loads(good.described.removeprefix("shmring.through"))
     kind = type(f"shmring.through{json.dumps({**said, option: value})}", (type(good),), {})

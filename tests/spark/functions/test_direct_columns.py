@@ -58,7 +58,7 @@ def test_caches_columns_of_each_type(spark, served, set_option, nulls, dictionar
     name = served("identity", workers=2)
     set_option("spark.sql.inMemoryColumnarStorage.compressed", dictionaries)
     narrow = ("flag", "tiny", "small", "number", "big", "single", "half")
-    types = {column: FLAT[column] for column in narrow}  # what Spark gives as columns
+    types = {column: FLAT[column] for column in narrow}  # types that Spark gives as columns
     frame = made(spark, types, nulls).selectExpr("*", "id % 5 few").cache()
     try:
         check(frame, name)
@@ -79,7 +79,7 @@ def test_rings_columns_of_each_type(spark, serve, name, set_option, nulls, copy)
         result = check(reader.load(), name)
     found = metrics_of(result)
     assert found["numInputRows"] == found["numOutputRows"] == 3000
-    assert found["requests"] < 8  # of 1000 rows, though the ring's batches have 700
+    assert found["requests"] < 8  # requests of 1000 rows, though batches have 700
 
 
 def test_columns_that_a_file_does_not_have_or_has_once(spark, served, tmp_path):

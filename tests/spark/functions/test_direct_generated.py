@@ -368,7 +368,7 @@ def test_many_columns(spark, served, columns):
     result = through_identity(frame, name)
     assert result.collect() == rows
     assert ("RowsToArrow" in lines_of(result, name)[1]) == (columns <= 100)
-    total = arrow_udf(served("total"), "long")  # of all of them, which stay beside its result
+    total = arrow_udf(served("total"), "long")  # gets all columns, which stay beside its result
     assert frame.select("*", total(*frame.columns)).collect() == [(*row, sum(row)) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What runs at a time, or again, on the way straight from the executor's JVM to a sidecar."""
+"""Calls at the same time, or repeated, straight from the executor's JVM to a sidecar."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_exchange_above_a_sidecar_is_used_again(spark, served, set_option, metho
 
 
 class Usage:
-    """What the executor's JVM and a sidecar's workers have of a host."""
+    """Resources of a host that the executor's JVM and a sidecar's workers use."""
 
     def __init__(self, jvm, workers):
         self._jvm = jvm
@@ -84,12 +84,12 @@ class Usage:
         return [*descriptors, *threads, self._count_threads()]
 
     def _count_threads(self):
-        """Those of the JVM, save Spark's that free blocks: they come with Java's collections."""
+        """Count the JVM's threads without Spark's threads that free blocks after a collection."""
         threads = self._jvm.Thread.getAllStackTraces().keySet().toArray()
         return sum(not thread.getName().startswith("block-manager-") for thread in threads)
 
     def mappings(self, name):
-        """Of rings of this name, in the JVM."""
+        """Count the JVM's mappings of rings with this name."""
         return Path(f"/proc/{self._pid}/maps").read_text().count(name)
 
     def has_grown(self, before):

@@ -110,7 +110,7 @@ def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(spark, served)
 
 
 def test_answer_that_would_lose_its_values_fails_the_job(spark, served):
-    """As one of Spark's own function; tests/sidecars/test_calls.py has other losses."""
+    """An answer fails as it would from Spark's own function; test_calls.py has other losses."""
     name = served("identity")
     frame = spark.range(10, numPartitions=1).selectExpr("id / 4 x")
     with pytest.raises(Exception, match=rf"{LOSES}|cannot become the \w+ that the UDF"):
@@ -211,7 +211,7 @@ def test_empty_partitions_limits_and_joins(served, numbers):
 
 @pytest.fixture(params=["rows", "columns"])
 def either(request, numbers):
-    """Of which the operator has rows, or columns."""
+    """Return a frame that the operator gets as rows, or as columns."""
     if request.param == "columns":
         frame = numbers.cache()
         frame.count()
@@ -286,7 +286,7 @@ def test_results_of_each_other_need_a_request_of_their_own(served, numbers):
 
 
 def columns_below(frame):
-    """What the topmost sidecar's node gets."""
+    """Return the columns that the topmost sidecar's node gets."""
     plan = frame._jdf.queryExecution().executedPlan()
     while not plan.nodeName().startswith("Sidecar"):
         plan = plan.children().head()

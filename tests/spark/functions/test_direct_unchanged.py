@@ -22,7 +22,7 @@ def by_id(rows):
 
 
 def expected_of(frame):
-    """What ``passed_on`` of functions.py makes of it."""
+    """Return the frame that ``passed_on`` of functions.py should return."""
     names = frame.columns[::-1]
     return frame.select(lit(7).cast("long").alias("new"), *names, col(names[0]).alias("again"))
 

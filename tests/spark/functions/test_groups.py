@@ -85,7 +85,7 @@ def cogrouped():
 
 
 def sides_of(left, right, keys="k"):
-    """What functions.sides() gives for the cogroups of two frames."""
+    """Return the rows that functions.sides() should give for the cogroups of two frames."""
     by = [expr(key) for key in keys.split(", ")]
     counts, others = (Counter(map(tuple, f.select(*by).collect())) for f in (left, right))
     names = f"{' '.join(left.columns)} | {' '.join(right.columns)}"

@@ -154,7 +154,7 @@ def test_rows_wait_where_their_columns_would_take_too_much_memory(
     if below == "file":
         frame.write.parquet(f"{tmp_path}/frame")
         frame = spark.read.parquet(f"{tmp_path}/frame")
-    if below == "partners":  # of each row there are many, without a stop of the code between them
+    if below == "partners":  # one row makes many, without a stop of the code between them
         kinds = spark.range(1_500).selectExpr("id % 2 kind", "id other")
         few = frame.where("id < 8").withColumn("kind", expr("id % 2"))
         frame = few.join(broadcast(kinds), "kind").selectExpr("id * 1500 + other id", "text")

@@ -1,4 +1,4 @@
-"""Which of an answer's columns becomes which: as Spark's own method of that name has it."""
+"""The order of an answer's columns, compared with Spark's own method of the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECLARED = "id long, risk double, score double"
 BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
 REFUSED = "answered with other columns than"
 
-# What Spark takes, and puts values under the names of others.
+# Answers that Spark accepts, although it then puts values under other columns' names.
 REFUSED_THOUGH_SPARK_TAKES = {
     ("mapInArrow", "swapped"),
     ("mapInArrow", "no rows, swapped"),
@@ -61,7 +61,7 @@ def kinds(method, by_name):
 
 
 def recorded(method, by_name):
-    """What Spark's own methods come to by the kind of answer: rows, or nothing if it refuses."""
+    """Return the rows of Spark's own method by the kind of answer; None if Spark refuses it."""
     found = json.loads(OWN.read_text())[f"{method}, by {'name' if by_name else 'place'}"]
     return {kind: rows if rows is None else list(map(tuple, rows)) for kind, rows in found.items()}
 

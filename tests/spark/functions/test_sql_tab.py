@@ -1,4 +1,4 @@
-"""What the SQL tab of Spark's web pages, and its REST interface, show of a sidecar's node."""
+"""A sidecar's node in the SQL tab of Spark's web pages, and in its REST interface."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from shmring.spark import through
 @pytest.fixture(scope="module")
 def spark(start_spark):
     pages = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
-    beats = {"spark.executor.heartbeatInterval": "200ms"}  # which tell of tasks that run
+    beats = {"spark.executor.heartbeatInterval": "200ms"}  # heartbeats report running tasks
     return start_spark("local[2]", **{DIRECT: "true"}, **pages, **beats)
 
 
 @pytest.fixture
 def get(spark):
-    """What the web server answers, once it knows all that has happened."""
+    """Return a function that gets a page of the web server once all events have arrived."""
     port = spark.sparkContext.uiWebUrl.rpartition(":")[2]
 
     def get(path):

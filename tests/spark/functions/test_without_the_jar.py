@@ -1,4 +1,4 @@
-"""What Spark's Python workers do, and what they leave to the jar."""
+"""Functions that Spark's Python workers run, and calls that need the jar."""
 
 from __future__ import annotations
 
