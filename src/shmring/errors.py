@@ -38,6 +38,7 @@ __all__ = [
     "SecondProducer",
     "ShmringError",
     "SidecarError",
+    "SidecarMismatch",
     "SidecarUnavailable",
     "TooManyLeases",
     "VersionMismatch",
@@ -211,6 +212,10 @@ class Locked(ShmringError):
 
 class SidecarError(ShmringError):
     """The sidecar's function raised an error; the text has its traceback."""
+
+
+class SidecarMismatch(ShmringError):
+    """A sidecar of this name serves other code, or with other options."""
 
 
 class SidecarUnavailable(ShmringError):

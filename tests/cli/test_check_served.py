@@ -21,7 +21,7 @@ from functions import numbers
 import shmring
 from shmring.metrics import HostMetrics
 from shmring.sidecars import SidecarClient
-from shmring.sidecars.rings import serving
+from shmring.sidecars.rings import lives, serving
 
 pytestmark = pytest.mark.kill
 ring = checking.ring
@@ -210,7 +210,7 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
     kill_worker(name)
     until(lambda: "its workers die again and again: " in check(name)[1])
     with shmring.attach(f"sidecar.{name}", read_only=True) as ring:
-        until(lambda: "supervisor" not in [p["name"] for p in ring.participants() if p["alive"]])
+        until(lambda: not lives(ring.participants()))
     while (said := check(name))[0] != 2:  # one loads just now
         pass
     assert "has no worker just now" in said[1]

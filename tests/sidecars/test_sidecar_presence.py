@@ -110,19 +110,13 @@ def test_two_sidecars_of_one_name_share_the_requests_and_the_last_removes_the_ri
     assert request_ring_name(it.name) not in shmring.rings()
 
 
-def test_sidecar_whose_name_another_function_has_is_told_so(serve, name, capfd):
-    serve("identity")
-    serve("identity")
-    assert not capfd.readouterr().err
-    serve("double")
-    said = f'ring "{request_ring_name(name)}" with workers of functions:identity, '
-    assert said in capfd.readouterr().err
-
-
 def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
     serve, map_all, thread, until, marker
 ):
-    first = serve("identity")
+    marker.touch()
+    first = serve("LoadedWithMarker")
+    marker.unlink()
+    marker.with_suffix(".begun").unlink()
     second = thread(serve, "LoadedWithMarker")
     until(marker.with_suffix(".begun").exists)
     first.stop()
@@ -144,7 +138,7 @@ SUPERVISOR = """
             return result
         return wait
 
-    supervisor = module.Supervisor("m:f", sys.argv[1], workers=1, slots=1024)
+    supervisor = module.Supervisor("functions:identity", sys.argv[1], workers=1, slots=1024)
 """
 
 

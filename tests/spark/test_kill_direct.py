@@ -83,7 +83,7 @@ class Host:
             served = (
                 sum(participant["role"] == "consumer" for participant in participants) == WORKERS
             )
-            return served and any(participant["name"] == SUPERVISOR for participant in participants)
+            return served and any(each["name"].startswith(SUPERVISOR) for each in participants)
         return False
 
     def _ring(self):

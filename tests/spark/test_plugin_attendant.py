@@ -17,7 +17,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars.rings import serving
+from shmring.sidecars.rings import Staff, serving
 from shmring.sidecars.wire import request_ring_name
 
 
@@ -91,7 +91,7 @@ def supervisors(name):
         suppress(shmring.RingNotFound),
         shmring.attach(request_ring_name(name), read_only=True) as ring,
     ):
-        return [s["pid"] for s in ring.participants() if s["alive"] and s["name"] == "supervisor"]
+        return [each["pid"] for each in Staff.of(ring.participants()).supervisors]
     return []
 
 

@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Pin the request ring for the GPU, in each worker that has loaded its function.",
 )
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Take the place of the sidecar of this name, which ends with the requests that it has.",
+)
 @json_option
 def sidecar(
     target: str, name: str | None, workers: int | None, timeout: float, **options: Any
@@ -66,6 +71,9 @@ def sidecar(
     The name and the number of workers may be given in @shmring.sidecar(...): the command imports
     the module to read them, unless both are given as options. How requests are joined may be given
     there, too: each worker reads that itself. `shmring check NAME` shows the sidecar's state.
+
+    Sidecars of one name share the requests, and must serve the same: one with another file, Python,
+    --slots or batching does not start, unless it is to --replace those that run.
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")

@@ -38,7 +38,10 @@ from shmring.sidecars.wire import (
 # a new worker must find a place, however many clients wait for places.
 _FOR_WORKERS = 16
 
+# These come before a supervisor's number and identity (identity.py).
 SUPERVISOR = "supervisor"
+FAILING = "failing"  # a supervisor whose workers end before they serve
+REPLACES = "replaces"  # before the largest number of a supervisor that is to end
 LOADING = "loading "  # followed by the function's name
 CLIENT = "client"
 # Followed by a request that has left the ring, and that a worker works on; joined when it left.
@@ -117,7 +120,7 @@ def serving(sidecar: str) -> list[ParticipantRecord]:
 def lives(participants: list[ParticipantRecord]) -> bool:
     """Whether a sidecar's worker or supervisor lives, by the request ring's participants."""
     return any(
-        each["alive"] and (each["role"] == "consumer" or each["name"] == SUPERVISOR)
+        each["alive"] and (each["role"] == "consumer" or each["name"].startswith(SUPERVISOR))
         for each in participants
     )
 
@@ -374,7 +377,7 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
 
 
 def _has_supervisor(living: list[dict[str, Any]]) -> bool:
-    return any(one["name"] == SUPERVISOR for one in living)
+    return any(one["name"].startswith((SUPERVISOR, FAILING)) for one in living)
 
 
 def reply_rings(sidecar: str) -> Iterator[str]:

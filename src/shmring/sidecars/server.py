@@ -38,9 +38,14 @@ class Sidecar:
     max_wait_ms : milliseconds that a request waits for others to be joined with; 5 by default
     pin : whether each worker pins the request ring for its GPU once its function is loaded, as
         :meth:`shmring.Ring.pin` does; a worker without a GPU's runtime ends
+    replace : take the place of the sidecars of this name that run on this host, whatever they
+        serve. They serve until this one has loaded; then they finish the requests that they have,
+        and end
 
-    Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
-    of one name on one host share the requests.
+    Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars of one name on one
+    host share the requests, and must serve the same: the same function from a file with the same
+    bytes, by the same version of Python, with the same `slots`, `max_batch_rows`, `max_wait_ms` and
+    `pin`. One that differs does not start.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Sidecar:
         max_batch_rows: int | None = None,
         max_wait_ms: float | None = None,
         pin: bool = False,
+        replace: bool = False,
     ) -> None:
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
@@ -68,6 +74,7 @@ class Sidecar:
             max_batch_rows=max_batch_rows,
             max_wait_ms=max_wait_ms,
             pin=pin,
+            replace=replace,
         )
         self._pid = 0
         self._stop = threading.Event()
@@ -97,7 +104,9 @@ class Sidecar:
 
         Raises
         ------
-        SidecarUnavailable : a worker ended or did not become ready in time; nothing is left
+        SidecarMismatch : a sidecar of this name serves something else, and goes on
+        SidecarUnavailable : a worker ended or did not become ready in time, or the sidecar that is
+            to be replaced does not react; nothing is left
         NoSpace : /dev/shm cannot hold the request ring
         """
         supervisor = self._supervisor
@@ -112,6 +121,7 @@ class Sidecar:
             supervisor.open()
             supervisor.start(timeout)
             self._await_ready(deadline)
+            self._await_replaced(deadline)
             self._monitor = threading.Thread(
                 target=self._watch,
                 args=(self._stop,),
@@ -139,12 +149,25 @@ class Sidecar:
                     raise SidecarUnavailable(f"{sidecar}: {target} was not ready in time")
                 self._stop.wait(0.01)
 
+    def _await_replaced(self, deadline: float) -> None:
+        """Wait until no older sidecar takes requests; requests that it has may take longer."""
+        while (pid := self._supervisor.replaced()) is not None:
+            if time.monotonic() > deadline:
+                raise SidecarUnavailable(
+                    f'sidecar "{self.name}": process {pid}, which is to be replaced, does not '
+                    f"react; stop it (kill {pid}), or let it go on if it is stopped "
+                    f"(kill -CONT {pid})"
+                )
+            self._stop.wait(0.01)
+
     def _watch(self, stop: threading.Event) -> None:
         while not stop.wait(LOOK_EVERY):
             self._supervisor.look()
+            if not self._supervisor.is_open:  # a successor serves
+                stop.set()
 
     def serve_forever(self) -> None:
-        """Block until :meth:`stop` is called from elsewhere or Ctrl-C."""
+        """Block until :meth:`stop` is called, another sidecar has replaced this one, or Ctrl-C."""
         while not self._stop.wait(0.5):
             pass
 

@@ -30,15 +30,17 @@ from shmring.errors import (
     ShmringError,
 )
 from shmring.sidecars.functions import Batching
+from shmring.sidecars.identity import Entry, Identity
 from shmring.sidecars.rings import (
+    FAILING,
     RESTART_SECONDS,
     RESTARTED,
     SUPERVISOR,
+    Staff,
     leave_ring,
     open_ring,
     parked_rings,
     reply_rings,
-    serving,
 )
 from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_ring_name
 
@@ -275,6 +277,7 @@ class Supervisor:
         worker reports
     slots : size of the request ring
     max_batch_rows, max_wait_ms, pin : options of a Sidecar
+    replace : whether to serve in place of the running sidecars of this name
     apart : whether each worker leads a process group and prints to stderr, for a process that
         serves several sidecars
     """
@@ -289,6 +292,7 @@ class Supervisor:
         max_batch_rows: int | None = None,
         max_wait_ms: float | None = None,
         pin: bool = False,
+        replace: bool = False,
         apart: bool = False,
     ) -> None:
         check_sidecar_name(name)
@@ -301,16 +305,18 @@ class Supervisor:
         self.target = target
         self.places: list[Place[_Worker]] = []
         self.restarts = 0
+        self.is_replaced = False  # another sidecar of the name serves instead
         self._wanted = workers
         self._workers = workers
         self._slots = slots
         said = None if batching is None else asdict(batching)
         self._options = json.dumps({"pin": bool(pin), "batching": said})
+        self._replace = replace
         self._apart = apart
         self._start_timeout = float("inf")
         self._trouble = ""
         self._ring: shmring.Ring | None = None
-        self._entry: shmring.Producer | None = None
+        self._entry: Entry | None = None
         self._restarted: list[float] = []  # times of the restarts within RESTART_SECONDS
         self._said_restarts: shmring.Producer | None = None
 
@@ -350,24 +356,26 @@ class Supervisor:
 
     def open(self) -> None:
         """Make the ring, and enter it, so that clients wait for the workers."""
+        with contextlib.suppress(ShmringError):  # only a dead ring, which may have another size
+            shmring.gc(request_ring_name(self.name))
+        identity = Identity.of(self.target, self._options)
         while True:
-            self._ring = open_ring(self.name, self._slots)
-            self._enter(self._ring)
+            ring = self._ring = open_ring(self.name, self._slots)
+            try:
+                self._entry = Entry(ring, identity, self._slots, replace=self._replace)
+            except BaseException:
+                self.close()
+                raise
             if self.is_findable:
                 break  # other supervisors that leave see this one, and keep the ring
             self.close(keep=True)  # another supervisor removed the ring before this one entered
-        names = {worker["name"] for worker in serving(self.name)}  # long names are cut
-        if others := [name for name in sorted(names) if not self.target.startswith(name)]:
-            say(
-                f'sidecar "{self.name}": it shares ring "{self._ring.name}" with workers of '
-                f"{', '.join(others)}, and each request goes to any of them: stop these, or give "
-                f"one of the two another name"
-            )
-        self._sweep(self._ring)
+        self.is_replaced = False
+        self._sweep(ring)
 
-    def _enter(self, ring: shmring.Ring) -> None:
-        if self._entry is None:
-            self._entry = ring.producer(SUPERVISOR)
+    def replaced(self) -> int | None:
+        """Replace the older sidecars, as asked; return a process that still serves, or None."""
+        assert self._entry is not None
+        return self._entry.replaced()
 
     def start(self, start_timeout: float) -> None:
         """Start the workers; each may take `start_timeout` seconds to load.
@@ -387,19 +395,23 @@ class Supervisor:
         return _Worker(self.target, self.name, self._options, apart=self._apart)
 
     def look(self) -> None:
-        """Replace dead workers, and remove rings that killed clients left."""
+        """Replace dead workers and remove what killed clients left; end if a successor serves."""
         before, self._trouble = self._trouble, ""
-        ring = self._ring
+        ring, entry = self._ring, self._entry
         assert ring is not None
+        assert entry is not None
         try:
+            if not self.is_replaced and (successor := entry.successor()) is not None:
+                self._yield_to(successor)
+            if self.is_replaced:
+                self._drain(ring, entry)
+                return
             self._start_missing()
             replaced = sum(place.look(self._start_timeout) for place in self.places)
             if replaced:
                 self._say_restarts(ring, replaced)
-            if all(place.is_hopeless for place in self.places):
-                self._step_back()
-            else:
-                self._enter(ring)
+            hopeless = all(place.is_hopeless for place in self.places)
+            entry.show(FAILING if hopeless else SUPERVISOR)
             self._sweep(ring)
         except (OSError, ShmringError) as error:  # for example no free descriptor: try again later
             self._trouble = f'sidecar "{self.name}": cannot look for the dead: {error}'
@@ -418,11 +430,23 @@ class Supervisor:
             name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
             self._said_restarts = ring.producer(name)
 
-    def _step_back(self) -> None:
-        """Leave the ring as a supervisor, so that clients stop waiting for workers."""
-        entry, self._entry = self._entry, None
-        if entry is not None:
-            entry.close()
+    def _yield_to(self, successor: int) -> None:
+        self.is_replaced = True
+        self.signal(signal.SIGTERM)
+        say(
+            f'sidecar "{self.name}": process {successor} serves from now on; the workers end with '
+            f"the requests that they have"
+        )
+
+    def _drain(self, ring: shmring.Ring, entry: Entry) -> None:
+        """Leave the ring when the workers have ended, however long their requests take."""
+        pids, staff = self.pids, Staff.of(ring.participants())
+        own = [worker for worker in staff.workers if worker["pid"] in pids]
+        if all(staff.is_busy(worker) or worker["stopped"] for worker in own):
+            entry.leave()  # the successor is ready when no worker of ours takes further requests
+        if all(place.process.status is not None for place in self.places):
+            self.end(time.monotonic())
+            self.close()
 
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # another process recovers the ring
@@ -451,7 +475,9 @@ class Supervisor:
         ring, self._ring = self._ring, None
         if ring is not None:
             self._sweep(ring)
-            self._step_back()
+            entry, self._entry = self._entry, None
+            if entry is not None:
+                entry.leave()
             self._said_restarts = None
             if keep:
                 ring.close()

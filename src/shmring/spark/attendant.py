@@ -205,6 +205,8 @@ class _Function(_Sidecar):
 
     def look(self) -> None:
         supervisor = self._supervisor
+        if supervisor.is_replaced and not supervisor.is_open:
+            return  # for good: another sidecar of the name was told to serve
         if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
             self._leave(keep=True)  # the last supervisor in the ring has removed it meanwhile
         if not self._has_turn():

@@ -146,7 +146,7 @@ final class RequestRing implements AutoCloseable {
   /** Returns whether a worker or the supervisor of the sidecar lives. */
   boolean isServed() {
     return ring.participants().stream()
-        .anyMatch(each -> isWorker(each) || each.alive() && each.name().equals(SUPERVISOR));
+        .anyMatch(each -> isWorker(each) || each.alive() && each.name().startsWith(SUPERVISOR));
   }
 
   /** Describes what each of the sidecar's processes does, and for how long. */
