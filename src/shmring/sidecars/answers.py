@@ -480,7 +480,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
                 yield from as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
             held.append(answer)
-            # Not answer.nbytes: it crashes at an inner map of no rows that came without offsets.
+            # answer.nbytes would crash at an empty inner map without offsets.
             nbytes += pa.ipc.get_record_batch_size(answer)
             if nbytes >= MOST_BYTES:
                 yield from as_one(held)

@@ -48,7 +48,7 @@ LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
 _PAUSE = 0.05  # seconds between looks at a process that is to end
-# A process that ends within _SOON seconds of its start is started again ever more slowly.
+# Seconds; a process that ends sooner after its start is restarted after an ever longer pause.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 # Number of times in a row that a process ends before it is ready until clients stop waiting for it.

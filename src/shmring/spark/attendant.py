@@ -294,7 +294,7 @@ class _Attendant:
 
     def _reap(self) -> None:
         """Reap orphans of ended sidecars, which this process inherits as a child subreaper."""
-        with suppress(ChildProcessError):  # there is no child at all
+        with suppress(ChildProcessError):  # this process has no child at all
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 places = [place for each in self._sidecars for place in each.places]
                 if any(dead.si_pid == place.process.pid for place in places):
@@ -312,7 +312,7 @@ class _Attendant:
         return metrics
 
     def end(self) -> None:
-        """End the sidecars, and remove the rings that nobody else uses."""
+        """End the sidecars, and remove the rings that no other process uses."""
         for each in self._sidecars:
             each.ask_to_end()
         asked = time.monotonic()

@@ -236,9 +236,9 @@ class _Exchange:
             for index, rows in enumerate(request.rows or [0]):
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
-            if (
-                len(request.rows) > 1
-            ):  # no answer refers to it, and its parts may wait for those of the other side
+            # Leave a request of several groups at once: no answer refers to its columns, and its
+            # parts may wait for the parts of the other side.
+            if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()
 

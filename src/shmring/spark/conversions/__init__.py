@@ -158,7 +158,7 @@ def free_variables(function: Any) -> dict[str, Any]:
 
 
 def digest(code: CodeType, relies_on: Sequence[str]) -> str:
-    """Return the digest of a worker's function and of those named, without their white space."""
+    """Return the digest of a worker's function and of the functions in `relies_on`, unspaced."""
     sources = [_source(code, vars(worker))]
     for path in relies_on:
         module, _, names = path.partition(":")

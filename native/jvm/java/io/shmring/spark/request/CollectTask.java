@@ -56,12 +56,15 @@ public record CollectTask<T>(
   public interface Source<T> extends Serializable {
     Batches.Input of(Iterator<T> child, StructType columns);
 
-    /** Rows of a stage, whose generated code writes them itself if it ends in RowsToArrowExec. */
+    /**
+     * Returns a source of a stage's rows; its code writes them itself if it ends in
+     * RowsToArrowExec.
+     */
     static Source<InternalRow> ofStage() {
       return (child, columns) -> Batches.Input.ofStage(child, () -> OfRows.unsafe(columns));
     }
 
-    /** Batches of columns, which do not become rows. */
+    /** Returns a source of batches of columns, which do not become rows. */
     static Source<ColumnarBatch> ofColumns() {
       return (child, columns) -> Batches.Input.ofColumns(child);
     }

@@ -250,7 +250,7 @@ final class SocketClient implements PythonClient {
     return Optional.of(columns);
   }
 
-  /** A batch in the memory of the stream's reader, which fills the memory again. */
+  /** An answer in the memory of the stream's reader, valid until the reader reads the next one. */
   private record Columns(VectorSchemaRoot batch) implements Answer {
     @Override
     public void close() {}
