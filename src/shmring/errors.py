@@ -126,7 +126,7 @@ class MessageTooLarge(ShmringError, ValueError):
 
 
 class SchemaMismatch(ShmringError, TypeError):
-    """The batch's schema is not the ring's, or not what Spark was told to expect."""
+    """The batch's schema is not the ring's, or not the schema declared to Spark."""
 
 
 class SecondProducer(ShmringError):

@@ -1,7 +1,7 @@
 """Copies to a GPU: the GPU's runtime pins a ring, and a lease is held until its copy is done.
 
-The runtime is that of CUDA or HIP: the one that the process has loaded already, for example through
-torch or cupy.
+The runtime is that of CUDA or HIP: the runtime that the process has loaded already, for example
+through torch or cupy.
 """
 
 from __future__ import annotations

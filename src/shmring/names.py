@@ -299,8 +299,8 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
     Parameters
     ----------
-    name, path : only this ring; neither: all named rings, without those that are damaged or
-        another user's
+    name, path : the only ring to examine; without both, all named rings, except rings that are
+        damaged or another user's
 
     Returns
     -------

@@ -43,7 +43,7 @@ until_option = click.option(
 
 @click.group()
 def journal() -> None:
-    """Put a ring's messages on disk; read, check and cut what is there.
+    """Put a ring's messages on disk; read, check and cut the journal.
 
     \b
         shmring journal run orders /var/lib/orders
@@ -235,7 +235,10 @@ def _whole(path: str) -> Generator[IO[bytes]]:
 @gap_option
 @json_option
 def verify(directory: str, *, allow_gap: bool) -> None:
-    """Read a whole journal and compare it with its checksums; status 1 says where it is damaged."""
+    """Read a whole journal and compare it with its checksums.
+
+    With damage, the status is 1 and stderr names the place.
+    """
     from shmring.durable import verify
 
     begun = time.monotonic()

@@ -60,7 +60,7 @@ def stat(place: Place) -> None:
 @click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
 @json_option
 def top(place: Place, interval: float, times: int | None) -> None:
-    """Watch a ring until Ctrl-C: what `shmring stat` shows, and what passes a second.
+    """Watch a ring until Ctrl-C: the output of `shmring stat`, and the rates per second.
 
     With --json, each look is a line.
     """

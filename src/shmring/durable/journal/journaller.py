@@ -102,7 +102,8 @@ class Journal(Closing):
     Locked : another process owns the directory
     SecondConsumer : another journal of this ring runs, or other programs made its branch "journal"
     JournalGap : the ring does not continue where the journal ends, the journal itself has a hole,
-        or the directory is new, and another one has what the ring's journal has released
+        or the directory is new, and another directory has the messages that the ring's journal has
+        released
     Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
     TooManyLeases : from close(): programs that are no journals have died on its branch "journal",
         and left more than 48 messages apart from each other, which cannot be written in order
