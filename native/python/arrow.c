@@ -70,7 +70,7 @@ static bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *a
 struct wanted {
 	Py_buffer head;
 	uint8_t kind;
-	uint64_t limit; /* bytes */
+	uint64_t limit; /* most bytes of the message */
 	int64_t timeout;
 };
 
@@ -199,7 +199,7 @@ static enum ipc_answer map_message(struct mapping *m, struct ArrowArray *array)
 	enum ipc_answer read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
 	const uint8_t *body = m->message + batch.body;
 
-	/* Not every library reads numbers at unaligned addresses. */
+	/* A body at an unaligned address is copied: some libraries cannot read numbers there. */
 	if (read == IPC_DONE)
 		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
 						      : over_slots(m, &batch, body, array);

@@ -12,7 +12,7 @@ struct tensor {
 	void (*deleter)(struct tensor *);
 	uint64_t flags;
 	void *data;
-	int32_t device[2]; /* type and number */
+	int32_t device[2]; /* type and number of the device */
 	int32_t ndim;
 	struct {
 		uint8_t code;

@@ -73,24 +73,24 @@ struct iterator {
 	uint64_t number; /* a consumer's `ends` when the loop began; the batch's next message */
 };
 
-/* How long a call goes on trying. */
+/* State of a call that tries again: its timeout, and the times when it gives up. */
 struct wait_state {
-	int64_t timeout; /* ns; 0: one try */
-	int64_t deadline; /* 0: not needed yet */
-	int64_t grace; /* until then a call does not give up because of lost races */
-	unsigned contended;
+	int64_t timeout; /* nanoseconds; 0: one try */
+	int64_t deadline; /* end of the timeout on CLOCK_MONOTONIC; 0: not computed yet */
+	int64_t grace; /* time before which the call does not give up because of lost races */
+	unsigned contended; /* number of lost races */
 };
 
 enum retry {
 	RETRY_RAISED = -1,
-	RETRY_OVER = 0, /* time is up */
-	RETRY_AGAIN = 1,
+	RETRY_OVER = 0, /* the time is over */
+	RETRY_AGAIN = 1, /* try again */
 };
 
-/* Calls that need not wait are as many in a row before the loop's other tasks have their turn. */
+/* Calls in a row that did not have to wait, before the event loop's other tasks have their turn. */
 #define STREAK 256
 
-/* Waits in the core, without the GIL. */
+/* A function that waits in the core, without the GIL. */
 typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);
 
 /* handle.c */

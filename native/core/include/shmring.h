@@ -369,9 +369,9 @@ SHMRING_API int shmring_take(shmring_consumer *consumer, uint32_t max_messages, 
 SHMRING_API int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease,
 				 struct shmring_message *message);
 
-/* For programs that pass end markers on: a marker that this consumer reaches first is
- * a message of kind SHMRING_KIND_END, in a lease of its own. For markers that other
- * consumers have reached first, the consumer still gets SHMRING_ENDED. */
+/* Delivers end markers as messages, for programs that pass them on: a marker that this consumer
+ * reaches first is a message of kind SHMRING_KIND_END, in a lease of its own. For markers that
+ * other consumers have reached first, the consumer still gets SHMRING_ENDED. */
 SHMRING_API void shmring_consumer_take_ends(shmring_consumer *consumer, bool as_messages);
 
 /* Reports to this consumer the ends since the branch had reached `since` of them
@@ -466,7 +466,7 @@ SHMRING_API uint64_t shmring_consumer_available(shmring_consumer *consumer);
 /* Returns the sequence behind the last message, of any size, that takes could reach now. */
 SHMRING_API uint64_t shmring_consumer_reach(shmring_consumer *consumer);
 
-/* After SHMRING_OVERRUN: the lost sequences [*first, *end). */
+/* Stores the lost sequences [*first, *end) after SHMRING_OVERRUN. */
 SHMRING_API void shmring_consumer_overrun(const shmring_consumer *consumer, uint64_t *first, uint64_t *end);
 
 /* --- waiting ------------------------------------------------------------ */

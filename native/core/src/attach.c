@@ -113,7 +113,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			munmap(r->base, r->mapped_bytes);
 	}
 	if (!status) {
-		/* This comes after the map: it shows whether the descriptor was lost before. */
+		/* Locks are opened after mapping: lock_file_is() then shows whether the descriptor was lost
+		 * before. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
 			munmap(r->base, r->mapped_bytes);

@@ -94,7 +94,7 @@ static bool dead_hold_something(shmring_consumer *consumer)
 /* --- take ---------------------------------------------------------------------- */
 
 /* A take is pending before its range is recorded, and the range is struck before the
- * take is done: at every point between, `taken` tells recovery whose the range is. */
+ * take is done: at every point between, `taken` tells recovery whether the take succeeded. */
 static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 {
 	store_relaxed(&s->lease.take_lo, t);

@@ -1,11 +1,11 @@
 /* Back-off after a lost race.
  *
  * Two producers that claim at the same time, or two consumers that take, fetch the
- * same lines from each other for every message: 0.1 us, where a push or a take from
- * its own cache needs a fifth of that. So a producer or consumer that has lost a race
- * keeps out for a moment, while the other one goes on; for twice as long as the last
- * time if it has got few messages since. It holds nothing meanwhile: its claim or its
- * take has been undone.
+ * same cache lines from each other for every message: that takes 0.1 us, and a push or a take
+ * from the own cache a fifth of it. So a producer or consumer that has lost a race
+ * keeps out for a moment, while the other one goes on. It keeps out for twice as long as the last
+ * time if it has pushed or taken fewer than FEW messages since. It holds nothing meanwhile: its
+ * claim or its take has been undone.
  */
 #include "core.h"
 

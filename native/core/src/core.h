@@ -51,7 +51,7 @@ struct wait_memory {
 	bool lost; /* nothing can come, because the file has lost its name: the next try returns the error */
 };
 
-/* How far behind the producers a consumer waits: wait.c. */
+/* A consumer's distance from the producers: how long it keeps away from the ring before a wait (wait.c). */
 struct distance {
 	uint32_t away_ns; /* time to keep away before each wait; 0: not at all */
 	uint32_t waits; /* waits since the consumer stopped keeping away */
@@ -69,7 +69,7 @@ struct shmring_producer {
 	shmring *ring;
 	struct seat *seat;
 	uint32_t seat_index;
-	uint64_t floor; /* cached; the shared one is never lower */
+	uint64_t floor; /* cached floor of the ring, which is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
 	uint64_t looked; /* sequence of the claim that last checked the file's name */
@@ -100,7 +100,7 @@ struct shmring_consumer {
 	uint32_t branch_index;
 	uint32_t ranges_used; /* entries of `range` below this may be in use */
 	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
-	uint64_t upstream_released; /* cached */
+	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
 	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
 	uint64_t found; /* number of ends, including an end that is about to be taken as a message */
 	bool takes_ends; /* takes ends as messages */
@@ -145,7 +145,7 @@ static inline int64_t monotonic(void)
 
 /* --- functions, by file ----------------------------------------------------------- */
 
-/* Returns what the call returns, unless that is SHMRING_OK. */
+/* Returns from the calling function with the status of `call`, unless that is SHMRING_OK. */
 #define RETURN_NOT_OK(call)                                                                                       \
 	do {                                                                                                      \
 		int status_of_call = (call);                                                                      \

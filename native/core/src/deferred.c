@@ -1,7 +1,7 @@
 /* Releases that await a free entry of the seat: docs/protocol.md, P5.
  *
- * A hash table of boundaries: a run [lo, hi) of released sequences stands in it
- * twice, at lo with hi and at hi with lo. Runs that touch are joined, so a
+ * They are kept in a hash table of boundaries: a run [lo, hi) of released sequences is in the
+ * table twice, at lo with hi and at hi with lo. Runs that touch are joined, so a
  * boundary belongs to one run, and the neighbours of a release are found in one
  * step each, however many releases wait.
  */

@@ -10,11 +10,11 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Markers of overlapping runs, with nothing but aborted claims between them, are one end.
- * Runs overlap if the later marker's producer had begun before the earlier marker; a producer
- * that began behind it has ended a run of its own, without messages. For an end whose last
- * marker so far ends at `ended`, returns the sequence behind the last such marker from `from`
- * on, or `from`. */
+/* Returns the sequence behind the last marker from `from` on that belongs to the same end as the
+ * marker that ends at `ended`; `from` if there is none. Markers of overlapping runs, with nothing
+ * but aborted claims between them, are one end. Runs overlap if the later marker's producer had
+ * begun before the earlier marker; a producer that began behind the earlier marker has ended a run
+ * of its own, without messages. */
 static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, uint64_t ended)
 {
 	uint64_t at = from, end = from;

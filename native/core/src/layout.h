@@ -166,7 +166,7 @@ enum seat_role {
 
 enum seat_wait {
 	WAIT_NONE = 0,
-	WAIT_ASLEEP = 1, /* on a futex */
+	WAIT_ASLEEP = 1, /* asleep on a futex */
 };
 
 struct range {
@@ -253,7 +253,7 @@ enum control_kind {
 
 enum control_flag {
 	FLAG_ONES = 1, /* the run consists of one-slot messages */
-	FLAG_CHECKSUM = 2, /* crc is valid */
+	FLAG_CHECKSUM = 2, /* `crc` is the payload's checksum */
 };
 
 /* Region 5. One entry per slot; meaningful at the first slot of a message. */

@@ -1,4 +1,4 @@
-/* Lock bytes: how they are held and tested, and what happens to them at fork.
+/* Lock bytes: functions that hold and test them, and their fate at fork.
  *
  * The kernel drops a lock with the last reference to the open file description
  * that has it. A descriptor is a bad reference: other code of this process may
@@ -7,16 +7,16 @@
  * description as well; no code unmaps pages of other code, and MADV_DONTFORK
  * keeps the page from children. Hence:
  *
- * - A seat's byte is locked on a description of its own that has a page and, as
- *   soon as that is there, no descriptor. The lock ends with the page.
- * - A handle has one descriptor, to test locks and for the admin lock. It may be
+ * - A seat's byte is locked on a description of its own. The description has a mapped page and, as
+ *   soon as the page is mapped, no descriptor. The lock ends with the page.
+ * - A handle has one descriptor, to test locks and for the admin lock. The descriptor may be
  *   lost at any instant. Bytes that were locked through it stay locked by its page.
- * - A descriptor is ours if its file is the ring's and its position is the one
- *   that was drawn when it was opened (nothing reads or writes at it). Numbers
- *   once lost do not come back: ours after a question, ours during it.
+ * - A descriptor is ours if its file is the ring's and its position is the random number
+ *   that was drawn when it was opened (nothing reads or writes at that position). A lost number
+ *   never becomes ours again: a descriptor that is ours after a test was ours during the test.
  *
  * One race is left: another thread closes a number and uses it again between our
- * check and the system call that follows. An answer is then not believed; but a
+ * check and the system call that follows. The answer to a test is then not believed; but a
  * lock, a position or a close may affect the other file once.
  */
 #include <errno.h>
@@ -36,14 +36,15 @@
 #define LOST UINT64_MAX
 
 struct lock_file {
-	uint64_t descriptor; /* the position of its description << 32 | its number */
-	void *page; /* mapped from that description */
-	pthread_mutex_t section; /* the admin byte does not separate threads; guards the fields above */
+	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
+	void *page; /* page mapped from the same description */
+	pthread_mutex_t
+	    section; /* guards the fields above, and separates threads, which the admin byte does not */
 	dev_t device;
 	ino_t inode;
 	int flags;
-	char *path; /* absolute */
-	shmring *ring; /* the handle to which it belongs; NULL: none, it is short-lived */
+	char *path; /* absolute path of the file */
+	shmring *ring; /* handle to which the file belongs; NULL: none, the file is open for a short time */
 	bool given_up; /* this process has waited for the admin byte in vain, and has not got it since */
 	struct lock_file *next;
 };
@@ -450,14 +451,14 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 	return true; /* an unknown answer is no proof of death */
 }
 
-/* Locks a byte for as long as *page is mapped. UNAVAILABLE: another handle has it. */
+/* Locks a byte for as long as *page is mapped. SHMRING_UNAVAILABLE: another handle has the lock. */
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 {
 	uint64_t descriptor = load_acquire(&f->descriptor);
 	struct flock lock;
 	int status = SHMRING_OK;
 
-	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* cheaper than to try */
+	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* asking is cheaper than trying */
 		return SHMRING_UNAVAILABLE;
 	pthread_mutex_lock(&files_lock);
 	if (!open_again(f, &descriptor, page)) {

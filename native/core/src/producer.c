@@ -123,7 +123,7 @@ static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options
 	 * word beyond lo sees this intent, or already its end. */
 	store_release(&s->intent.lo, lo);
 	if (options & OPT_SINGLE_PRODUCER) {
-		store_release(&c->claim.v, lo + n); /* no other claimer */
+		store_release(&c->claim.v, lo + n); /* no CAS: no other producer claims */
 	} else if (__builtin_expect(!cas_release(&c->claim.v, &lo, lo + n), 0)) {
 		store_release(&s->intent.lo, NONE);
 		count(&s->counters.contended, 1);
@@ -350,7 +350,7 @@ static int extend_claim(shmring_producer *p, uint64_t last)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
 			    (unsigned long long)last);
 	store_relaxed(&p->seat->intent.n, n);
-	store_release(&r->cursors->claim.v, last + 1); /* no other claimer */
+	store_release(&r->cursors->claim.v, last + 1); /* no CAS: no other producer claims */
 	order_before_filling();
 	p->claim_n = n;
 	return SHMRING_OK;

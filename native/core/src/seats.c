@@ -395,8 +395,8 @@ bool seat_inherit(shmring *r, uint32_t index, const char *name)
 	return true;
 }
 
-/* A seat whose byte is locked is not taken, and a free one is not searched for the dead: so
- * the state changes first. A lent seat is the handle's again. */
+/* Gives a seat back; a lent seat becomes the handle's own again. The state changes before the byte is unlocked: a
+ * seat with a locked byte is not taken, and a free seat is not searched for a dead owner. */
 void seat_give_back(shmring *r, uint32_t index)
 {
 	if (r->lent && index == load_relaxed(&r->seat)) {
@@ -408,8 +408,8 @@ void seat_give_back(shmring *r, uint32_t index)
 	seat_abandon(r, index);
 }
 
-/* Whether a handle lives without a seat: gc asks this after the seats themselves, as a
- * handle that gives its seat up takes such a byte first. */
+/* Returns true if a living handle has no seat. gc asks this after it has looked at the seats: a handle that
+ * gives its seat up locks a byte for handles without a seat first. */
 bool handle_seatless(const shmring *r)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)
@@ -418,7 +418,8 @@ bool handle_seatless(const shmring *r)
 	return false;
 }
 
-/* False: the locks of others bar it, and code that removes rings does not see this handle. */
+/* Locks a byte that shows a living handle without a seat. Returns false if locks of other processes are on all of
+ * these bytes: then code that removes rings does not see this handle. */
 bool handle_without_seat(shmring *r)
 {
 	store_relaxed(&r->seat, NOBODY);
@@ -429,7 +430,7 @@ bool handle_without_seat(shmring *r)
 	return false;
 }
 
-/* Makes this the handle's own seat. */
+/* Makes seat `index` the handle's own. */
 void handle_seated(shmring *r, uint32_t index, bool lent)
 {
 	r->lent = lent;
@@ -438,8 +439,8 @@ void handle_seated(shmring *r, uint32_t index, bool lent)
 	r->seatless = NULL;
 }
 
-/* From now on the seat counts as a dead process's, for this handle too. A handle that
- * cannot get the admin lock leaves this way, without the lock. */
+/* Unlocks a seat without freeing it: from now on the seat counts as a dead process's, for this handle, too.
+ * A handle that cannot get the admin lock leaves this way, without the lock. */
 void seat_abandon(shmring *r, uint32_t index)
 {
 	void *page = load_relaxed(&r->held[index]);

@@ -424,7 +424,7 @@ void seat_join_ranges(struct seat *s, bool touching)
 				set_hi(s, known, k, known[j].hi);
 			crash_order();
 			set_lo(s, known, j, NONE);
-			j = UINT32_MAX; /* the longer range may touch those before j */
+			j = UINT32_MAX; /* begins again: the longer range may touch ranges before j */
 		}
 }
 

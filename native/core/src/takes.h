@@ -50,7 +50,7 @@ static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_
 	if (last != me && last < consumer->ring->seat_count)
 		confirm(consumer, last, seen >> 8);
 	if (load_relaxed(&b->d.options) & BRANCH_EXCLUSIVE) {
-		store_release(&b->taken.v, end << 8 | me); /* no other taker */
+		store_release(&b->taken.v, end << 8 | me); /* no CAS: no other consumer takes */
 		return true;
 	}
 	/* Release: hold, range and take_end come before. `seen` was acquired, with all that the last taker saw. */
