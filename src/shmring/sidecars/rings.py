@@ -38,7 +38,7 @@ from shmring.sidecars.wire import (
 # a new worker must find a place, however many clients wait for places.
 _FOR_WORKERS = 16
 
-# These come before a supervisor's number and identity (identity.py).
+# First words of a supervisor's name; its number and identity (identity.py) follow.
 SUPERVISOR = "supervisor"
 FAILING = "failing"  # a supervisor whose workers end before they serve
 REPLACES = "replaces"  # before the largest number of a supervisor that is to end

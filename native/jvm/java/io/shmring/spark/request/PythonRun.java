@@ -243,8 +243,8 @@ final class PythonRun implements WorkerClient.Control {
           worker);
     }
 
-    /** Does what Spark does where a worker's socket is silent for as long as the session says. */
-    @SuppressWarnings("unchecked") // what is raised need not be declared
+    /** Warns of a worker whose socket is silent for the session's idle timeout, or ends it. */
+    @SuppressWarnings("unchecked") // the generic type lets a checked exception go undeclared
     <E extends Exception> void endIfIdle(long nanos) throws E {
       long most = idleTimeoutSeconds();
       if (most <= 0 || nanos / TimeUnit.SECONDS.toNanos(most) <= idleWarnings) {
