@@ -172,8 +172,8 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        # A supervisor whose workers end before they serve has closed its entry, so that clients
-        # give up; its entry for restarts is still there.
+        # A supervisor whose workers end before they serve shows FAILING instead of SUPERVISOR, so
+        # that clients give up; its entry for restarts is still there.
         supervisors = named[SUPERVISOR] or named[RESTARTED]
         of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
