@@ -32,6 +32,7 @@ QUESTIONS = {
     "spark-unchanged": "benchmarks.spark_unchanged",
     "driver": "benchmarks.spark_driver",
     "spark-shapes": "benchmarks.spark_shapes",
+    "spark-workers": "benchmarks.spark_workers",
     "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",

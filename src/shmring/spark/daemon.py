@@ -2,31 +2,42 @@
 
 Workers of this daemon run functions over rings; workers of Spark's own daemon run all others. The
 daemon is Spark's, except for rings (:mod:`shmring.spark.exchange`), conversions
-(:mod:`shmring.spark.conversions`) and garbage collection (:func:`_equipped_worker`).
+(:mod:`shmring.spark.conversions`), imports before the fork (:mod:`shmring.spark.warm`) and garbage
+collection (:func:`_equipped_worker`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import os
 import socket
 import sys
 import time
-from contextlib import suppress
+import traceback
+from contextlib import nullcontext, suppress
+from functools import cache
+from importlib import import_module
+from typing import Any, NoReturn
 
 import pyspark.daemon
+import pyspark.util
 
 import shmring
+from shmring.spark import warm
 
 # Parameters of malloc.h, and the greatest value to which glibc itself raises M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
+_BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
 _PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
 
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
+_imports: warm.Imports | None = None  # imports that the daemon has made for its workers
+_received = b""  # data of the first task that a process before this one had read
 
 
 def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
@@ -38,16 +49,65 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
     nothing refers to it, but if it is part of a cycle it stays until the worker ends.
     """
     global _modules
-    from shmring.spark import conversions, exchange  # after the fork: pyarrow has threads
-
-    exchange.equip()
-    conversions.equip()
+    _equip()
     code = _worker(sock, authenticated)
     if len(sys.modules) != _modules:
         _modules = len(sys.modules)
         gc.collect()
         gc.freeze()
     return code
+
+
+@cache
+def _equip() -> None:
+    """Let the first task of this process decide whether it keeps the daemon's imports."""
+    worker: Any = import_module("pyspark.worker")  # no earlier than Spark does, or by the daemon
+    imports = _imports
+    main, setup_spark_files = worker.main, worker.setup_spark_files
+    stream: warm.Received | None = None
+
+    def first_main(infile: Any, outfile: Any) -> None:
+        nonlocal stream
+        worker.main = main
+        stream = warm.Received(infile.raw, _received)
+        main(io.BufferedReader(stream, _BUFFER_BYTES), outfile)
+
+    def first_setup_spark_files(*given: Any) -> None:
+        worker.setup_spark_files = setup_spark_files
+        setup_spark_files(*given)
+        if stream is not None:
+            if imports is not None and not imports.are_those_of(sys.path):
+                stream.hand_over()
+            stream.keep_no_more()
+        from shmring.spark import conversions, exchange  # pyarrow may lie in the task's files
+
+        exchange.equip()
+        conversions.equip()
+
+    if imports is not None:
+        import numpy as np
+
+        np.random.seed()  # the daemon's random state is that of all of its workers
+    if imports is not None or _received:
+        worker.main = first_main
+    worker.setup_spark_files = first_setup_spark_files
+
+
+def _replace_worker(descriptor: int) -> NoReturn:
+    """Run the tasks of a worker that has started again, as Spark's daemon does after the fork."""
+    sock = socket.socket(fileno=descriptor)
+    try:
+        # CHANGE: a new version of Spark
+        with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # 4.1 has none
+            while not _equipped_worker(sock, True) and os.environ.get("SPARK_REUSE_WORKER"):
+                gc.collect()
+            with suppress(OSError):
+                while sock.recv(1024):  # the executor closes the socket once it has read all
+                    pass
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def keep_freed_memory() -> None:
@@ -77,8 +137,12 @@ def _sweep(rings: str) -> bool:
 pyspark.daemon.worker = _equipped_worker
 
 if __name__ == "__main__":
-    parent = os.getppid()
     keep_freed_memory()  # the daemon's forks, its workers, inherit the setting
+    if (replaced := warm.received()) is not None:
+        descriptor, _received = replaced
+        _replace_worker(descriptor)
+    parent = os.getppid()
+    _imports = warm.import_early()
     _sweep("worker.")  # executors may have been killed with their daemons
     try:
         pyspark.daemon.manager()

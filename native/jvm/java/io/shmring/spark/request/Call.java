@@ -10,6 +10,7 @@ import io.shmring.spark.columns.RootWriter;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Predicate;
@@ -267,13 +268,24 @@ public sealed interface Call extends Serializable {
      */
     private static final String CONVERSIONS = "spark.shmring.conversions";
 
+    /** "off": each worker imports pandas itself; src/shmring/spark/warm.py is told by a variable. */
+    private static final String WARM_WORKERS = "spark.shmring.warmWorkers";
+
     /** Returns the session's settings that a worker is told. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public static Map<String, String> told(SQLConf now) {
       Map<String, String> told = ArrowPythonRunner.getPythonRunnerConfMap(now);
-      return now.contains(CONVERSIONS)
-          ? told.updated(CONVERSIONS, now.getConfString(CONVERSIONS))
-          : told;
+      for (String option : List.of(CONVERSIONS, WARM_WORKERS)) {
+        if (now.contains(option)) {
+          told = told.updated(option, now.getConfString(option));
+        }
+      }
+      return told;
+    }
+
+    /** Returns whether the daemon of the workers imports pandas for them. */
+    boolean hasWarmWorkers() {
+      return !conf.get(WARM_WORKERS).contains("off");
     }
 
     /** Key of the worker's settings that says which functions get the bounds of their windows. */

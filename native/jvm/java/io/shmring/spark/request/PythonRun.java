@@ -213,6 +213,9 @@ final class PythonRun implements WorkerClient.Control {
           Map$.MODULE$.empty(),
           call.artifacts(),
           call.session());
+      if (!call.hasWarmWorkers()) {
+        envVars().put("SHMRING_WARM_WORKERS", "off"); // Spark has a daemon for each environment
+      }
     }
 
     String python() {

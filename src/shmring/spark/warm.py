@@ -1,0 +1,170 @@
+"""Imports in the workers' daemon, before the fork: workers start with pandas, pyarrow and numpy.
+
+Spark's own daemon leaves these imports to its workers, because libraries start threads when they
+are imported, and a fork copies no thread. Each worker then spends half a second of CPU and tens of
+megabytes. With OMP_NUM_THREADS=1, which Spark sets for a task of one core, numpy starts no thread,
+and pyarrow starts one that its environment can forbid. If there is a thread all the same, or
+anything else that a worker of Spark's would not have, the daemon starts again without the imports.
+
+A worker that finds other modules on its path (``addPyFile``, archives) starts again, too: as the
+same process, which the task waits for, and with the data that it had read.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SWITCH = "SHMRING_WARM_WORKERS"  # "off": PythonRun.java sets it for spark.shmring.warmWorkers
+_RECEIVED = "SHMRING_RECEIVED"  # file descriptors for the process that replaces a worker's
+_JEMALLOC = "JE_ARROW_MALLOC_CONF"
+
+_PACKAGES = ("numpy", "pandas", "pyarrow")
+_MODULES = (
+    *_PACKAGES,
+    "pyarrow.pandas_compat",
+    "pyspark.sql.conversion",
+    "pyspark.worker",
+    "shmring.spark.conversions",
+    "shmring.spark.exchange",
+)
+
+
+@dataclass
+class Imports:
+    """Modules that a daemon has imported for its workers."""
+
+    names: frozenset[str]  # of the modules that are in no package, and of packages
+    path: frozenset[str]  # places where they were looked for
+    written: Mapping[str, int]  # when the file of each of the three packages was written, in ns
+
+    def are_those_of(self, path: list[str]) -> bool:
+        """Whether a process with this path would import the same modules."""
+        others = [place for place in path if place not in self.path]
+        found = (PathFinder.find_spec(name, others) for name in self.names)
+        return self.written == _written() and not any(spec and spec.loader for spec in found)
+
+
+class Received(io.RawIOBase):
+    """A worker's socket, whose data another process can be given."""
+
+    def __init__(self, source: io.FileIO, received: bytes = b"") -> None:
+        self._source, self._again = source, received
+        self._kept: list[bytes] | None = []
+
+    def readable(self) -> bool:
+        """Say that this can be read."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the socket's."""
+        return self._source.fileno()
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read the data that a process before this one had received, and then what comes."""
+        if self._again:
+            size = min(len(buffer), len(self._again))
+            buffer[:size], self._again = self._again[:size], self._again[size:]
+        else:
+            size = self._source.readinto(buffer)
+        if self._kept is not None and size:
+            self._kept.append(bytes(buffer[:size]))
+        return size
+
+    def keep_no_more(self) -> None:
+        """Forget the data: this process goes on with it."""
+        self._kept = None
+
+    def hand_over(self) -> NoReturn:
+        """Start this process again without imports, with the socket and all of its data."""
+        data = os.memfd_create("received")
+        with open(data, "wb", closefd=False) as file:
+            file.writelines(self._kept or ())
+        for each in (self.fileno(), data):
+            os.set_inheritable(each, True)
+        os.environ[_RECEIVED] = f"{self.fileno()} {data}"
+        _start_again()
+
+
+def received() -> tuple[int, bytes] | None:
+    """Return the socket of the worker that this process replaces, and its data; None: of none."""
+    if _RECEIVED not in os.environ:
+        return None
+    socket, data = map(int, os.environ.pop(_RECEIVED).split())
+    del os.environ[SWITCH]
+    os.set_inheritable(socket, False)
+    os.lseek(data, 0, os.SEEK_SET)
+    with open(data, "rb") as file:
+        return socket, file.read()
+
+
+def import_early() -> Imports | None:
+    """Import what workers need, for a fork; None: they are to import it themselves.
+
+    Does not return if a fork would differ from a process that imports the modules itself: the
+    daemon starts again, without them.
+    """
+    if os.environ.pop(SWITCH, "on") == "off":
+        return None
+    before = _outermost()
+    path = list(sys.path)
+    # The task's files may lie in the working directory: nothing of the user's is imported here.
+    sys.path[:] = [place for place in path if place not in ("", os.getcwd())]
+    searched = frozenset(sys.path)
+    gc.disable()  # what is collected here leaves gaps, which workers would write into
+    try:
+        objection = _import_without_threads()
+    except Exception as error:
+        objection = f"{type(error).__name__}: {error}"
+    sys.path[:] = path
+    if objection:
+        print(f"shmring: Python workers import pandas themselves: {objection}", file=sys.stderr)
+        _start_again()
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return Imports(frozenset(_outermost() - before), searched, _written())
+
+
+def _outermost() -> set[str]:
+    return {name.partition(".")[0] for name in sys.modules}
+
+
+def _import_without_threads() -> str | None:
+    """Import the modules; what a fork of this process would lack."""
+    of_user = os.environ.get(_JEMALLOC)
+    os.environ[_JEMALLOC] = ",".join(filter(None, (of_user, "background_thread:false")))
+    try:
+        with redirect_stdout(sys.stderr):  # the executor reads the daemon's port from stdout
+            for module in _MODULES:
+                import_module(module)
+    finally:
+        del os.environ[_JEMALLOC]
+        if of_user is not None:
+            os.environ[_JEMALLOC] = of_user
+    if import_module("pyarrow").default_memory_pool().backend_name == "jemalloc":
+        return "pyarrow's memory pool, jemalloc, has a thread"
+    threads = len(os.listdir("/proc/self/task")) - 1
+    return f"their import starts {threads} threads" if threads else None
+
+
+def _written() -> dict[str, int]:
+    files = (str(sys.modules[name].__file__) for name in _PACKAGES)
+    return {file: os.stat(file).st_mtime_ns for file in files}
+
+
+def _start_again() -> NoReturn:
+    os.environ[SWITCH] = "off"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
