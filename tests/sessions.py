@@ -142,7 +142,7 @@ def target_of(function: str) -> str:
 class Sidecars:
     """Sidecars that run functions of the tests; only this object stops them."""
 
-    FEW = 6  # each has tens of megabytes of shared memory
+    FEW = 6  # most sidecars: each has tens of megabytes of shared memory
 
     def __init__(self) -> None:
         # A folder's sidecars keep running when a module's sidecars end.

@@ -220,7 +220,7 @@ def test_exec_in_the_middle_of_a_claim_counts_as_death(name, child, until):
         assert ring.recover() == 0
         process.say()
         assert inp.pop(timeout=120) == b"behind it"
-        assert process.process.poll() is None  # it lives, as another program
+        assert process.process.poll() is None  # the process lives, as another program
         until(lambda: len(ring.participants()) == 2, "only the living have seats")
 
 
@@ -302,7 +302,7 @@ def test_death_is_seen_across_pid_namespaces_and_life_too(ring, name, child, unt
         assert process.line() == "pid 1"  # its number says nothing here
         out.push(b"behind")
         for _ in range(100):
-            assert ring.recover() == 0  # it lives, and is waited for
+            assert ring.recover() == 0  # the process lives, and is waited for
         process.kill()
         with ring.consumer("a") as inp:
             assert inp.pop(timeout=120) == b"held"

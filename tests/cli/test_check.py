@@ -153,7 +153,7 @@ def test_producer_that_is_stopped_in_a_claim(
         feed = child(code, name)
         feed.line()
         feed.say()
-        feed.line()  # it goes through the claim
+        feed.line()  # the message goes through the claim
         feed.say()
         feed.end()
         feed = child(code, name)

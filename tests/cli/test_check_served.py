@@ -88,7 +88,7 @@ def test_sidecar_whose_workers_are_stopped(name: str, serve: Serve, until: Until
     for stopped, pid in enumerate(pids, 1):
         stop(pid)
         status, said = check(name)
-        assert status == stopped  # one of two is a warning
+        assert status == stopped  # one stopped worker of two is a warning
         assert f'sidecar "{name}": worker {pid}, stopped' in said
     assert sorted(commands(said)) == sorted(f"kill -CONT {pid}" for pid in pids)
     for pid in pids:

@@ -57,7 +57,7 @@ def consumers(name: str) -> list[dict[str, Any]]:
     try:
         with shmring.attach(name, read_only=True) as ring:
             return [s for s in ring.participants() if s["role"] == "consumer"]
-    except shmring.NotARing:  # it is being made
+    except shmring.NotARing:  # the ring is being made
         return []
 
 

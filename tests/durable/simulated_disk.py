@@ -93,7 +93,7 @@ class _SimulatedFile:
         return len(self._inode.now)
 
     def stat(self) -> os.stat_result:
-        return os.stat_result((0, 0, 0, 1, *[0] * 6))  # it has one name
+        return os.stat_result((0, 0, 0, 1, *[0] * 6))  # the file has one name
 
     def truncate(self, nbytes: int) -> None:
         assert self._open

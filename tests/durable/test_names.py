@@ -73,7 +73,7 @@ def test_a_persistent_queue_whose_files_have_gone_acknowledges_nothing(
     path = tmp_path / "q"
     queue = PersistentQueue(path, durability=durability, delay=100, log_size=500)
     with queue.session() as session:
-        for _ in range(8):  # it would write its log anew
+        for _ in range(8):  # the queue would write its log anew
             put(session, b"before")
         queue.sync()
         change(path)

@@ -144,7 +144,7 @@ def test_an_epoch_that_the_journal_of_a_lost_ring_may_have_is_a_question(
         with ring.journal(journal), ring.producer() as out:
             query = stream(name, range(100))
             out.wait_durable(ring.claimed - 1)
-        record(ring, query).unlink()  # it goes with the ring
+        record(ring, query).unlink()  # the record goes with the ring
     again(0)
     with restore(journal, name, slots=4096, temporary=True) as ring:
         with pytest.raises(StreamingQueryException, match="may have epoch 0 already"):

@@ -61,7 +61,7 @@ def command(java: Java, c_peer: Path) -> Command:
     return command
 
 
-# Each language to each other one.
+# Pairs of each language with each other language.
 @pytest.mark.parametrize(
     ("producer", "consumer", "kind"),
     [

@@ -270,7 +270,7 @@ def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Read) -> None:
         for column in ("slot", "message_id"):
             assert [r[column] for r in rows] == table[column].to_pylist()
         assert [bytes(r["message"])[:300] for r in rows] == table["message"].to_pylist()
-        assert [r["reference_count"] for r in rows] == [2] * len(rows)  # this reader is one
+        assert [r["reference_count"] for r in rows] == [2] * len(rows)  # one is the reader's
         assert read(name).selectExpr("max(length(message))").collect() == [(1000,)]
         at = read(name).selectExpr("min(time)").collect()[0][0].replace(tzinfo=datetime.UTC)
         age = datetime.datetime.now(datetime.UTC) - at

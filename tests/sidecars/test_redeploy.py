@@ -67,7 +67,7 @@ def by(name: str) -> int:
     return answer["by"][0].as_py()
 
 
-# --- who may share a name -------------------------------------------------------------------------
+# --- sidecars with one name -----------------------------------------------------------------------
 
 
 def test_sidecar_with_other_code_is_refused_and_the_first_one_serves(deploy, name, tmp_path):
@@ -123,7 +123,7 @@ def test_options_that_differ_are_refused_and_not_ignored(serve, name, option, wo
     with pytest.raises(shmring.SidecarMismatch, match=words):
         serve("identity", **option)
     assert len(serving(name)) == 1
-    serve("identity", workers=2)  # as many as one likes, in the ring that is there
+    serve("identity", workers=2)  # any number of workers, in the existing ring
     assert len(serving(name)) == 3
     assert first.slots == 1024
 
@@ -164,7 +164,7 @@ def test_digest_is_of_the_workers_module_and_imports_nothing(tmp_path, monkeypat
     one = Identity.of("shmring_never_imported.inner:f", "{}")
     assert one == Identity.of("shmring_never_imported.inner:f", "{}")
     assert one.code != Identity.of("shmring_never_imported.inner:g", "{}").code
-    assert len(f"supervisor 9999 {' '.join(one)}") <= 55  # as many as the ring keeps
+    assert len(f"supervisor 9999 {' '.join(one)}") <= 55  # bytes of a name that the ring keeps
 
 
 # --- one after the other --------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_replaced_sidecar_finishes_its_requests_and_ends(deploy, name, thread, m
         second = deploy("green", 2, "--replace")
         assert is_ready(second)
         assert [answer["by"][0].as_py() for answer in going.map([ONE] * 10)] == [2] * 10
-        assert first.poll() is None  # it is at a request
+        assert first.poll() is None  # the first server is still handling a request
         marker.touch()
         (answer,) = slow.outcome()
         assert answer["by"].to_pylist() == [1, 1]

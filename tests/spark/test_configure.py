@@ -36,7 +36,7 @@ def module(tmp_path, monkeypatch):
 @pytest.fixture
 def configured(monkeypatch):
     """Return a function that runs configure() on a builder's options, without a JVM yet."""
-    monkeypatch.setattr(SparkContext, "_jvm", None)  # one of the tests before has other settings
+    monkeypatch.setattr(SparkContext, "_jvm", None)  # an earlier test has other settings
 
     def options(given=None, **wanted):
         builder = SparkSession.Builder()

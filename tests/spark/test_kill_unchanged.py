@@ -118,7 +118,7 @@ def test_kills_and_cancels_cost_no_row_and_leave_nothing(
             os.kill(int(victim.name), signal.SIGKILL)
     if is_cancelled:
         spark.sparkContext.cancelJobGroup(f"run {run}")
-        with suppress(Exception):  # it may have ended before
+        with suppress(Exception):  # the job may have ended before
             job.outcome()
         assert total("again") == (COUNT, sum(range(COUNT)))
     else:

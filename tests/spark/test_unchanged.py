@@ -132,7 +132,7 @@ def test_columns_that_are_passed_on_are_those_of_their_own_batch(spark, set_opti
 
 
 def test_answers_that_spark_makes_of_values_come_together(frame, set_option):
-    set_option(ADAPTIVE, False)  # its plan hides the nodes
+    set_option(ADAPTIVE, False)  # an adaptive plan hides the nodes
     doubled = functions.udtf(
         type("Doubled", (), {"eval": lambda self, x: [(2 * x,)] * (x % 3)}),
         returnType="n long",

@@ -469,7 +469,7 @@ def test_a_look_for_a_push_is_none_for_the_number_that_a_pop_gave_up(clean: Post
         popping, pushing = ring._backend, other._backend
         pushing._run("BEGIN")
         assert pushing.push([b"2"], 0, 0) == 2
-        assert popping.pop_one(0) is None  # its number's push is in its transaction
+        assert popping.pop_one(0) is None  # the push of this number has not committed
         pushing._run("COMMIT")
         popping.peek("push")
         other.push(b"3")

@@ -153,7 +153,7 @@ def test_a_file_that_was_removed_is_closed_without_a_sync(tmp_path: Path) -> Non
     file.create()
     file.write(file.open(), [b"rolled back"], 0)
     file.discard()
-    file.close()  # by who chose it, meanwhile, as the one that was not used for longest
+    file.close()  # another thread has meanwhile closed the file used least recently
 
 
 def test_a_sync_that_fails_fails_another_one_beside_it(

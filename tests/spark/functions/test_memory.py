@@ -30,7 +30,7 @@ def spark(start_spark):
 def held(spark):
     """Bytes that the executor's tasks hold."""
     kind = spark._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
-    field = kind.getDeclaredField("_memoryManager")  # its methods need a class that is not there
+    field = kind.getDeclaredField("_memoryManager")  # the object's methods need a missing class
     field.setAccessible(True)
     return field.get(spark.sparkContext._jsc.sc().env()).executionMemoryUsed
 
@@ -100,7 +100,7 @@ def totals(frame):
 def test_batches_that_the_task_has_no_memory_for_go_all_the_same(frame, set_option, rows):
     set_option(ROWS, rows)
 
-    def before_last(batches):  # it reads ahead
+    def before_last(batches):  # the function reads ahead
         last = next(batches)
         for batch in batches:
             yield last
