@@ -16,6 +16,9 @@ from shmring.spark.conversions import CONVERSIONS, free_variables
 from shmring.spark.exchange import Request
 
 ROWS = PythonEvalType.SQL_ARROW_BATCHED_UDF
+MAPS = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
+SCALARS = PythonEvalType.SQL_SCALAR_PANDAS_UDF
+SCALAR_ITERATORS = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
 FRAMES = PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF
 COGROUPS = PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF
 AGGREGATES = PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF

@@ -13,7 +13,18 @@ import pyarrow as pa
 import pyspark
 import pyspark.worker as worker
 import pytest
-from joined import AGGREGATES, COGROUPS, FRAMES, ROWS, WINDOWS, Exchange, places
+from joined import (
+    AGGREGATES,
+    COGROUPS,
+    FRAMES,
+    MAPS,
+    ROWS,
+    SCALAR_ITERATORS,
+    SCALARS,
+    WINDOWS,
+    Exchange,
+    places,
+)
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
@@ -114,7 +125,12 @@ def test_source_is_the_one_that_python_finds(read):
 # --- functions of groups --------------------------------------------------------------------------
 
 LONG, TEXT = StructType().add("v", LongType()), StructType().add("v", StringType())
-PLAIN = {ROWS: (lambda v: v, LongType(), [0], {})}
+BATCHES = {
+    ROWS: (lambda v: v, LongType(), [0], {}),
+    MAPS: (lambda frames: frames, LONG, None, {}),
+    SCALARS: (lambda v: v, LongType(), [0], {}),
+    SCALAR_ITERATORS: (lambda given: given, LongType(), [0], {}),
+}
 UDFS = {
     FRAMES: (lambda frame: frame, LONG, places([], [0]), {}),
     COGROUPS: (lambda left, right: left, LONG, places([], [0]) + places([], [0]), {}),
@@ -126,11 +142,21 @@ UNBOUNDED = {"window_bound_types": "unbounded"}
 
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_conversion_knows_the_spark_that_is_installed(kind):
-    code = joined.read(kind, [{**UDFS, **PLAIN}[kind]], UNBOUNDED, LONG).__code__
+    code = joined.read(kind, [{**UDFS, **BATCHES}[kind]], UNBOUNDED, LONG).__code__
     conversion = CONVERSIONS[kind]
     assert pyspark.__version__.startswith(
         conversion.digests[conversions.digest(code, conversion.relies_on)]
     )
+
+
+def test_frames_of_another_pandas_stay_sparks_and_the_log_says_so_once(read, monkeypatch, capfd):
+    monkeypatch.setattr(pd, "__version__", "3.0.1")
+    conversions._is_known.cache_clear()
+    functions = [read(lambda frames: frames, MAPS) for _ in range(2)]
+    assert all(function.__globals__ is vars(worker) for function in functions)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert str(MAPS) in line
+    assert line.endswith("pandas 2, not of 3.0.1")
 
 
 def _batches(*values, kind=None):

@@ -19,7 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as sql
 import pytest
-from joined import AGGREGATES, COGROUPS, FRAMES, WINDOWS, Exchange, convert, places, read
+from joined import (
+    AGGREGATES,
+    COGROUPS,
+    FRAMES,
+    MAPS,
+    SCALAR_ITERATORS,
+    SCALARS,
+    WINDOWS,
+    Exchange,
+    convert,
+    places,
+    read,
+)
 from pyspark.sql.conversion import PandasToArrowConversion
 
 from shmring.spark.exchange import TaskData
@@ -73,6 +85,15 @@ def compare(rng, kind, udfs, sides, settings, windows=()):
     sparks = _outcome(read(kind, udfs, settings)(0, iter(grouped)))
     ours = convert(kind, read(kind, udfs, settings))
     assert _outcome(ours(0, TaskData(Exchange(rng, sides), iter(())))) == sparks
+
+
+def compare_batches(kind, udfs, batches, settings):
+    """Run functions over batches both ways."""
+    if kind == MAPS:
+        batches = [pa.record_batch([batch.to_struct_array()], ["struct"]) for batch in batches]
+    sparks = read(kind, udfs, settings)
+    ours = convert(kind, read(kind, udfs, settings))
+    assert _outcome(ours(0, iter(batches))) == _outcome(sparks(0, iter(batches)))
 
 
 # --- all that a function can see ------------------------------------------------------------------
@@ -277,6 +298,30 @@ def given_windows(rng, settings):
     compare(rng, WINDOWS, udfs, [frames], settings, bounds)
 
 
+def given_batches(rng, settings):
+    kinds = _some_kinds(rng, 8)
+    kind = rng.choice([MAPS, MAPS, SCALARS, SCALAR_ITERATORS])
+    names = [f"x{place}" for place in range(len(kinds))]
+    if kind == MAPS and rng.random() < 0.2:
+        names[-1] = names[0]
+    frames = _frames(rng, kinds, names, rng.choice([1, 4]), settings[ZONE], (0, 1, 2, 17))
+    tell = rng.choice([describe, change])
+
+    def series(*given):
+        return pd.Series(["".join(map(tell, given))] * len(given[0]))
+
+    function = {
+        MAPS: lambda frames: (pd.DataFrame({"seen": [tell(frame)]}) for frame in frames),
+        SCALARS: series,
+        SCALAR_ITERATORS: lambda given: (
+            series(*each) if isinstance(each, tuple) else series(each) for each in given
+        ),
+    }[kind]
+    places = None if kind == MAPS else rng.choices(range(len(kinds)), k=rng.randrange(1, 3))
+    udf = function, SEEN if kind == MAPS else sql.StringType(), places, {}
+    compare_batches(kind, [udf], [batch for frame in frames for batch in frame], settings)
+
+
 # --- results of functions -------------------------------------------------------------------------
 
 RETURNED = [
@@ -391,6 +436,43 @@ def returned_frames(rng, settings):
     compare(rng, FRAMES, [(function, schema, places([], [0]), {})], [frames], settings)
 
 
+def returned_batches(rng, settings):
+    kind = rng.choice([MAPS, SCALARS, SCALAR_ITERATORS])
+    names = [f"c{place}" for place in range(rng.randrange(1, 4))]
+    common, rare = ([rng.choice(COLUMNS) for _ in names] for _ in range(2))
+    share, seed = rng.choice([0, 0, 0.3]), rng.random()
+    odd = rng.choice([None, None, None, "reversed", "extra", "range", "index", "none", "type"])
+    is_struct = kind == MAPS or rng.random() < 0.3
+
+    def answer(given):
+        local = random.Random(hash((seed, len(given))))
+        rows = len(given) + (kind == MAPS) * local.choice([0, 0, -1, 3])
+        columns = [
+            pd.Series((other if local.random() < share else column)(max(rows, 0)))
+            for column, other in zip(common, rare, strict=True)
+        ]
+        made = pd.concat(columns, axis=1, keys=names) if is_struct else columns[0]
+        if odd == "type" and local.random() < 0.2:
+            return local.choice([made.to_numpy(), 1, pd.DataFrame()])
+        if odd == "index":
+            made.index = [f"i{row}" for row in range(len(made))]
+        if not is_struct or local.random() < 0.5:
+            return made
+        if odd == "range":
+            made.columns = range(len(names))
+        more = {"reversed": lambda: made[names[::-1]], "extra": lambda: made.assign(more=1)}
+        return more.get(odd, lambda: made)()
+
+    schema = sql.StructType()
+    for name, column in zip(names, common, strict=True):
+        schema.add(name, _fitting(rng, pd.Series(column(2))))
+    function = answer if kind == SCALARS else lambda given: map(answer, given)
+    udf = function, schema if is_struct else schema[0].dataType, None if kind == MAPS else [0], {}
+    sizes = [rng.choice([1, 2, 5, 17]) for _ in range(rng.choice([1, 4]))]
+    batches = [pa.record_batch({"id": pa.array([*range(size)])}) for size in sizes]
+    compare_batches(kind, [udf] * (2 if kind == SCALARS else 1), batches, settings)
+
+
 VALUES = [
     *(1.5, float("nan"), float("inf"), np.float64(2.5), np.float32(1.1), 1, -1, np.int64(7)),
     *(np.int32(5), True, np.bool_(False), 1 << 62, 1 << 63, 1 << 70, "x", "7", "", None, b"x"),
@@ -429,7 +511,7 @@ def returned_values(rng, settings):
 
 CASES = (
     *(given_frames, given_cogroups, given_series, given_windows),
-    *(returned_frames, returned_frames, returned_values),
+    *(given_batches, returned_batches, returned_frames, returned_frames, returned_values),
 )
 
 

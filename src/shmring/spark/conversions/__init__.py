@@ -84,6 +84,15 @@ CONVERSIONS: Mapping[int, Conversion] = {
         _ROWS,
         {"ba382a8f736d8b63": "4.2", "9490b2274ac81e4d": "4.3", **_LEFT_ALONE},
     ),
+    PythonEvalType.SQL_MAP_PANDAS_ITER_UDF: Conversion(
+        "batches:by_blocks", _PANDAS, {"035ac9e9fa474147": "4.3"}
+    ),
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF: Conversion(
+        "batches:by_blocks", _PANDAS, {"309f89906cee1eb0": "4.3"}
+    ),
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF: Conversion(
+        "batches:by_blocks", _PANDAS, {"d964678957606ef1": "4.3"}
+    ),
     PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF: Conversion(
         "groups:Frames", _PANDAS, {"04e393a494087aaf": "4.2", "689acd337a4394f2": "4.3"}
     ),
@@ -138,14 +147,22 @@ def _is_known(kind: int, code: CodeType) -> bool:
     """Whether the sources are known: looked up once for a worker, however many tasks it runs."""
     conversion = CONVERSIONS[kind]
     found = digest(code, conversion.relies_on)
-    if found in conversion.digests:
+    if found not in conversion.digests:
+        reason = f"this shmring does not know their code (digest {found})"
+    elif conversion.relies_on is _PANDAS and not _pandas_version().startswith("2."):
+        reason = f"this shmring makes the frames of pandas 2, not of {_pandas_version()}"
+    else:
         return True
     print(
         f"shmring: functions of kind {kind} have the conversions of Spark {pyspark.__version__}, "
-        f"which take longer, because this shmring does not know their code (digest {found})",
+        f"which take longer, because {reason}",
         file=sys.stderr,
     )
     return False
+
+
+def _pandas_version() -> str:
+    return import_module("pandas").__version__
 
 
 def free_variables(function: Any) -> dict[str, Any]:

@@ -166,6 +166,25 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
     return cut
 
 
+def made_of(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
+    """Make a frame with such blocks, each filled by its columns."""
+    rows = len(columns[0])
+    parts: list[Any] = []
+    for kind, dtype, at in blocks:
+        given = [columns[place] for place in at]
+        values: Any = given[0]
+        if isinstance(getattr(values, "_ndarray", values), np.ndarray):
+            values = np.empty((len(given), rows), dtype)
+            for row, column in zip(values, given, strict=True):
+                row[:] = getattr(column, "_ndarray", column)
+            if not isinstance(given[0], np.ndarray):
+                values = given[0]._from_backing_data(values)
+        parts.append(kind(values, placement=at, ndim=2))
+    axes = [names.view(), pd.RangeIndex(rows)]
+    manager = _internals.BlockManager(tuple(parts), axes, verify_integrity=False)
+    return _Frame._from_mgr(manager, axes)
+
+
 def _series_cutter(series: Any) -> Callable[[int, int], Any]:
     """Return a function that copies some rows of a series."""
     (block,) = series._mgr.blocks

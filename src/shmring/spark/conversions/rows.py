@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyspark.util
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
-_NONE = type(None)
+NONE = type(None)
 # Years of which each instant is one of Python's in every time zone.
 _FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
 # Names that stubs leave out.
@@ -24,8 +24,8 @@ _util: Any = pyspark.util
 _to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
 # Types of results that a converter leaves as they are, by the converter's name.
 _UNCHANGED: Mapping[str, set[type]] = {
-    "convert_string": {str, _NONE},
-    "convert_binary": {bytes, _NONE},
+    "convert_string": {str, NONE},
+    "convert_binary": {bytes, NONE},
 }
 
 
@@ -100,14 +100,19 @@ def _is_unchanged(results: list[Any], converter: Any) -> bool:
 
 
 def _by_numpy(column: Any) -> list[Any] | None:
-    """Return the values of dates or instants; None if Python may have no object for one of them."""
+    """Return the values of dates or instants; None if Spark has to make them."""
+    array = in_numpy(column)
+    return None if array is None else array.tolist()
+
+
+def in_numpy(column: Any) -> Any:
+    """Return dates or instants; None if Python may have no object for one of them."""
     if pa.types.is_timestamp(column.type) and column.type.unit != "us":
         return None
     array = column.to_numpy(zero_copy_only=False)
     if ((array < _FIRST) | (array >= _LAST)).any():
         return None
-    values: list[Any] = array.tolist()
-    return values if values.count(None) == column.null_count else None
+    return array if np.isnat(array).sum() == column.null_count else None
 
 
 def _local(value: Any) -> Any:
