@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cells.h"
+#include "takes.h"
 
 /* Copies bytes that producers may be overwriting; the attribute tells ThreadSanitizer that this race is meant. */
 __attribute__((no_sanitize("thread"))) static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)

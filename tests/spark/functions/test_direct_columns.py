@@ -167,7 +167,7 @@ def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
     assert sorted(row[0] for row in found.collect()) == [20 * i for i in range(4996, 5000)]
     for frame, argument, more, columns in (
         (flat, col("id"), 0, True),
-        (flat, col("id") + 1, 2, False),
+        (flat, col("id") + 1, 2, True),
         (nested, col("id"), 0, False),
     ):
         result = frame.select("*", double(argument).alias("d"))
@@ -194,18 +194,3 @@ def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
     serve("twice")
     with pytest.raises(Exception, match=r"expected 300, got 600"):
         result.collect()
-
-
-def test_rows_that_another_rule_puts_below_a_udf_of_columns_are_refused(spark, served, tmp_path):
-    name = served("double")
-    rows = written(spark, spark.range(10), tmp_path / "rows")
-    result = rows.select("id", arrow_udf(name, "long")("id"))
-    result.collect()
-    java = spark._jvm.org.apache.spark
-    node = result._jdf.queryExecution().executedPlan()
-    while not node.nodeName().startswith("Sidecar"):
-        node = node.children().head()
-    below = java.sql.execution.ColumnarToRowExec(node.children().head())
-    over_rows = node.withNewChildren(java.api.python.PythonUtils.toSeq([below]))
-    with pytest.raises(Exception, match=rf"Sidecar {name} is to give columns, and ColumnarToRow"):
-        over_rows.executeColumnar()
