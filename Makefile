@@ -187,13 +187,14 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer and UBSan, those wi
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the layers; that breaks fit the core
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the layers, openings of comments; that breaks fit the core
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 	@$(PYTHON) scripts/arrows.py --check
+	@$(PYTHON) scripts/comments.py
 	@PYTHONPATH=native $(PYTHON) -m explore.broken && PYTHONPATH=native $(PYTHON) -m killpoints.broken
 
 .PHONY: arrows

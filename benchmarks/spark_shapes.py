@@ -70,7 +70,7 @@ def _shapes(job: Job, count: int) -> dict[str, Any]:
     sums = ("sum(price) price", "max(quantity) quantity", "count(*) many")
     return {
         "scan": scan,
-        "expression": scan,  # of which the function takes the value
+        "expression": scan,  # the function takes an expression over the columns
         "filter": scan.where("orderkey % 10 != 3"),
         "rows made": rows,
         "join": scan.join(small.hint("broadcast"), "partkey"),

@@ -58,7 +58,7 @@ class _Job:
         context = self._session.sparkContext
         context.environment["SHMRING_SAMPLE"] = str(next(self._numbers))
 
-        def pids_of(ids: Any) -> Any:  # of no module: a worker imports nothing for it
+        def pids_of(ids: Any) -> Any:  # a function of no module: a worker imports nothing for it
             return ids * 0 + os.getpid()
 
         kind = functions.PandasUDFType.SCALAR

@@ -4,11 +4,11 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 
-/** What the programs of this folder have in common. */
+/** Common parts of this folder's programs. */
 abstract class Checks {
   static final Duration PATIENCE = Duration.ofSeconds(600);
 
-  /** What may be refused. */
+  /** A call that may be refused. */
   interface Use {
     void run() throws Exception;
   }
@@ -32,7 +32,7 @@ abstract class Checks {
     thrown(IndexOutOfBoundsException.class, use);
   }
 
-  /** What it throws, which is to be of this kind. */
+  /** Returns the exception that a call throws, which has to be of this kind. */
   static <T extends Exception> T thrown(Class<T> kind, Use use) {
     try {
       use.run();

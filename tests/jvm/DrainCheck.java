@@ -238,7 +238,7 @@ public final class DrainCheck extends Checks {
     threads.shutdown();
   }
 
-  /** Who closes waits for the handler, and what that throws at comes again. */
+  /** A close waits for the handler; a message at which the handler throws comes again. */
   private static void closeMeanwhile(Ring ring) throws Exception {
     Consumer consumer = join(ring);
     CountDownLatch closing = new CountDownLatch(1);
@@ -277,7 +277,7 @@ public final class DrainCheck extends Checks {
     check(got.equals(List.of(message(0), message(1), message(3), message(4))), got.toString());
   }
 
-  /** What a take found is aborted before it is read: nothing comes, and nothing stays held. */
+  /** A claim is aborted between a take and its read: no message comes, and none stays held. */
   private static void meetAborted(Ring ring) throws Exception {
     try (Consumer consumer = join(ring)) {
       check(consumer.drain(message -> check(false, "aborted"), 10) == 0, "there is none");

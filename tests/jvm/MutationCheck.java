@@ -35,7 +35,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * times). Prints how many were read, how many were not, and the last one's error.
  */
 public final class MutationCheck extends Checks {
-  private static final int MOST_ROWS = 1000; // of a batch that are read
+  private static final int MOST_ROWS = 1000; // rows read of a batch, at most
   private static final long[] NUMBERS = {
     -1, 0, 1, 7, 21, 1 << 20, Integer.MAX_VALUE - 7, 1L << 31, 1L << 33, Long.MAX_VALUE, Long.MIN_VALUE
   };

@@ -22,7 +22,7 @@ import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** What a lease shows: `PollCheck WHAT RING COUNT`. */
+/** Checks the messages that leases show: `PollCheck WHAT RING COUNT`. */
 public final class PollCheck extends Checks {
   private static Object[] filled; // the heap, with arrays that lead to each other
 
@@ -122,7 +122,7 @@ public final class PollCheck extends Checks {
     return consumer.poll(count, Long.MAX_VALUE, PATIENCE).orElseThrow();
   }
 
-  /** Of leases that stay open while others are taken, and of closed ones. */
+  /** Reads leases that stay open while others are taken, and closed ones. */
   private static void readInEveryWay(Ring ring, int count) throws Exception {
     try (Consumer consumer = join(ring)) {
       for (int at = 0; at < count; at += 5) {
@@ -339,7 +339,7 @@ public final class PollCheck extends Checks {
     }
   }
 
-  /** Of the first one: the lease is given, and who looks into it is told. */
+  /** The first message is damaged: its lease is given, and reading the message raises. */
   private static void meetDamage(Ring ring) throws Exception {
     try (Consumer consumer = join(ring)) {
       try (Lease lease = lease(consumer, 1)) {

@@ -1,4 +1,4 @@
-/* What the dead held takes few seats, and comes again even if no seat is free. */
+/* Tests of orphans: messages of the dead take few seats, and come again even if no seat is free. */
 #include "death.h"
 
 /* Takes up to n messages, keeps those with an odd number if `step` is set, else all, and dies. */
@@ -105,7 +105,7 @@ static shmring *ring_full_of_orphans(struct shmring_branch_options o)
 		puppet_kill(pid[i]);
 	CHECK_IS(recover(r), 3);
 	CHECK_IS(branch_of(r, "b").orphans, 3);
-	return ring_again(ring_path()); /* which has no seat */
+	return ring_again(ring_path()); /* a handle without a seat */
 }
 
 static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};

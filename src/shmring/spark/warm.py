@@ -44,7 +44,7 @@ _MODULES = (
 class Imports:
     """Modules that a daemon has imported for its workers."""
 
-    names: frozenset[str]  # of the modules that are in no package, and of packages
+    names: frozenset[str]  # names of packages, and of modules in no package
     path: frozenset[str]  # places where they were looked for
     written: Mapping[str, int]  # when the file of each of the three packages was written, in ns
 
@@ -121,7 +121,7 @@ def import_early() -> Imports | None:
     # The task's files may lie in the working directory: nothing of the user's is imported here.
     sys.path[:] = [place for place in path if place not in ("", os.getcwd())]
     searched = frozenset(sys.path)
-    gc.disable()  # what is collected here leaves gaps, which workers would write into
+    gc.disable()  # a collection would leave gaps in pages, which workers would write into
     try:
         objection = _import_without_threads()
     except Exception as error:

@@ -110,7 +110,7 @@ def test_udf_over_columns_gives_columns(spark, plain, served):
     assert "ColumnarToRow" not in below
     twice = udf(udf(plain, name, "id", "long"), other, "text", "string")
     assert twice.collect() == plain.collect()
-    assert plan_of(twice).count("ColumnarToRow") == 2  # of each sidecar's answers
+    assert plan_of(twice).count("ColumnarToRow") == 2  # one over each sidecar's answers
     assert "RowsToArrow" in plan_of(twice)  # a projection stands between the two
 
 
