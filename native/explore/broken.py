@@ -169,7 +169,7 @@ BREAKS = [
     Break(
         "what lies before the first of a branch is delivered",
         "consumer.c",
-        "\t\tfound->limit = t; /* what comes there meanwhile is not to be taken */",
+        "\t\tfound->limit = t; /* a message published here since lies before `first`: not taken */",
         "",
         "a visitor begins behind an open claim where a producer overwrites",
     ),
@@ -340,7 +340,7 @@ BREAKS = [
         "what is handed back while no seat is free may be released the short way",
         "takes.c",
         "\tif (consumer->ranges_used < 2) { "
-        "/* releases go the long way, which asks what is handed back */\n"
+        "/* sends releases to release_any(), which checks `returned` */\n"
         "\t\tconsumer->range[consumer->ranges_used].lo = NONE;\n"
         "\t\tconsumer->ranges_used = 2;\n"
         "\t}\n",
@@ -361,7 +361,7 @@ BREAKS = [
         "\tstore_relaxed(&consumer->interrupted, on);\n"
         "\tlight_barrier(consumer->ring->asymmetric);\n"
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
-        "\t\twake(consumer->branch, INT_MAX); /* whoever of them did not mean it sleeps again */",
+        "\t\twake(consumer->branch, INT_MAX); /* other consumers of the branch sleep again */",
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
         "\t\twake(consumer->branch, INT_MAX);\n\tstore_relaxed(&consumer->interrupted, on);",
         "asleep: a consumer that waits is interrupted while a message comes",
@@ -369,8 +369,8 @@ BREAKS = [
     Break(
         "an interrupt wakes one of the branch's consumers",
         "wait.c",
-        "\t\twake(consumer->branch, INT_MAX); /* whoever",
-        "\t\twake(consumer->branch, 1); /* whoever",
+        "\t\twake(consumer->branch, INT_MAX); /* other",
+        "\t\twake(consumer->branch, 1); /* other",
         "asleep: of two consumers the second one is interrupted",
     ),
     Break(
@@ -384,7 +384,7 @@ BREAKS = [
         "who was woken and stops waiting does not pass its wake-up on",
         "wait.c",
         "\tif (w->consumer)\n"
-        "\t\tpass_wake_up_on(w->consumer); /* the caller may leave it at this */\n",
+        "\t\tpass_wake_up_on(w->consumer); /* the caller may not wait again */\n",
         "",
         "asleep: of two consumers one stops waiting at its deadline",
     ),
@@ -487,7 +487,7 @@ BREAKS = [
         "producer.c",
         "\tstore_release(&s->intent.lo, lo);\n"
         "\tif (options & OPT_SINGLE_PRODUCER) {\n"
-        "\t\tstore_release(&c->claim.v, lo + n); /* no other claimer */\n"
+        "\t\tstore_release(&c->claim.v, lo + n); /* no CAS: no other producer claims */\n"
         "\t} else if (__builtin_expect(!cas_release(&c->claim.v, &lo, lo + n), 0)) {\n"
         "\t\tstore_release(&s->intent.lo, NONE);\n"
         "\t\tcount(&s->counters.contended, 1);\n"
@@ -546,7 +546,8 @@ BREAKS = [
     Break(
         "who asks for the floor misses a lease that is adopted",
         "adopt.c",
-        "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1); /* see branch_released() */\n",
+        "\tfetch_add_seq_cst(&consumer->branch->d.moves, 1);"
+        " /* makes branch_released() read again */\n",
         "",
         "one hands back while a producer laps",
     ),
@@ -567,7 +568,8 @@ BREAKS = [
     Break(
         "who moves the floor counts changes after its first look",
         "floor.c",
-        "\tuint32_t changes = load_acquire(&c->graph.changes); /* before the first look */\n"
+        "\tuint32_t changes = load_acquire(&c->graph.changes);"
+        " /* read before the first look at branches */\n"
         "\tbool soft, drops_oldest;\n"
         "\tuint64_t next = gate(r, &soft, &drops_oldest);\n",
         "\tbool soft, drops_oldest;\n"
@@ -671,7 +673,8 @@ BREAKS = [
         "a producer says what it wants before it says that it sleeps",
         "waiter.c",
         "\t\t*seen = fetch_or_seq_cst(word, 1) | 1;\n"
-        "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */\n",
+        "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots));"
+        " /* lowest floor that a sleeper needs */\n",
         "\t\tlower_to(&c->producers.wanted, floor_needed(w, slots));\n"
         "\t\t*seen = fetch_or_seq_cst(word, 1) | 1;\n",
         "asleep: two wake producers, and one of these falls asleep in between",
