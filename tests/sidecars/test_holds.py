@@ -15,8 +15,8 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import SidecarClient
-from shmring.sidecars.rings import MOVED, parked_rings
-from shmring.sidecars.wire import request_ring_name
+from shmring.sidecars.rings import MOVED, parked_rings, sweep
+from shmring.sidecars.wire import parked_ring_name, request_ring_name
 
 SLOTS = 4096  # slots of the request ring: 30 requests of ROWS
 ROWS = 5000
@@ -208,3 +208,27 @@ def test_workers_killed_at_random_beside_slow_requests_lose_and_double_nothing(
     assert got == LAPS, seed
     for each in asked:
         assert each.outcome() == [SLOW, *LAPS[:20]], seed
+
+
+def test_sweep_leaves_moved_requests_of_a_ring_that_is_in_use(child, name):
+    code = """
+        import sys
+        import shmring
+        rings = [shmring.open_or_create(ring, slots=1024) for ring in sys.argv[1:]]
+        print("attached")
+        sys.stdin.readline()
+    """
+    requests = request_ring_name(name)
+    with shmring.create(requests, slots=1024) as ring:
+        parked = parked_ring_name(name, f"{ring.info.uuid[:12]}-0")
+        worker = child(code, requests, parked)
+        worker.line()
+        worker.kill()
+        sweep(name)
+        assert list(parked_rings(name)) == [parked]
+    last = child(code, requests)
+    last.line()
+    last.kill()
+    sweep(name)
+    assert list(parked_rings(name)) == []
+    assert requests not in shmring.rings()

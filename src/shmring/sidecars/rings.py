@@ -397,7 +397,18 @@ def _rings_of(prefix: str) -> Iterator[str]:
 
 
 def sweep(sidecar: str) -> None:
-    """Remove the rings that a killed sidecar, or its killed clients, left."""
-    for name in (request_ring_name(sidecar), *reply_rings(sidecar), *parked_rings(sidecar)):
+    """Remove the rings that a killed sidecar, or its killed clients, left.
+
+    While the sidecar's ring is in use, rings of requests that have moved out of it stay: the
+    ring's workers take these requests over.
+    """
+    requests = request_ring_name(sidecar)
+    _collect(requests, *reply_rings(sidecar))
+    if requests not in shmring.rings():
+        _collect(*parked_rings(sidecar))
+
+
+def _collect(*names: str) -> None:
+    for name in names:
         with suppress(ShmringError):
             shmring.gc(name)
