@@ -9,6 +9,7 @@ foreign processes were busy, or during which the virtual cores moved, is taken a
 from __future__ import annotations
 
 import contextlib
+import re
 import statistics
 import time
 import traceback
@@ -175,6 +176,16 @@ class Question:
 
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
+
+    def keep(self, pattern: str) -> None:
+        """Keep the rows whose names match the regular expression, and those they compare with."""
+        chosen = [row for row in self.rows if re.search(pattern, row.name)]
+        names = {row.name for row in chosen}
+        for row in chosen:
+            names.update(
+                row.compare, row.rivals, (target.of for target in row.targets if target.of)
+            )
+        self.rows = [row for row in self.rows if row.name in names]
 
 
 def _attempt(row: Row, seconds: float) -> Sample | None:

@@ -74,6 +74,7 @@ def _sweep() -> list[str]:
 
 @click.command(help="Run the benchmarks side by side; say what was met and what was missed.")
 @click.option("--only", "names", multiple=True, type=click.Choice(list(QUESTIONS)), help="Repeat.")
+@click.option("--rows", "pattern", default="", help="Only rows that match, and their opponents.")
 @click.option("--rounds", type=click.IntRange(1), help="How often each row is measured. [5]")
 @click.option("--seconds", type=click.FloatRange(0.01), help="Length of one measurement. [0.5]")
 @click.option("--quick", is_flag=True, help="2 short rounds: to see that it works.")
@@ -91,6 +92,7 @@ def _sweep() -> list[str]:
 )
 def main(
     names: tuple[str, ...],
+    pattern: str,
     rounds: int | None,
     seconds: float | None,
     quick: bool,
@@ -125,6 +127,8 @@ def main(
             f"again, and figures be low and scattered.[/]"
         )
     questions = [_question(name, settings) for name in QUESTIONS if not names or name in names]
+    for question in questions:
+        question.keep(pattern)
     try:
         for question in questions:
             _run_question(console, question, settings)

@@ -179,3 +179,14 @@ def test_threads_of_the_kernel_on_other_cores_hide_nobody(harness: Any, machine:
     machine.busy(100)
     machine.process(30, parent=2, ticks=100, flags=KERNEL, core=ELSEWHERE)
     assert begun.foreign() > 0
+
+
+def test_chosen_rows_keep_the_rows_that_they_compare_with() -> None:
+    rows = [
+        harness.Row("own", "x", lambda _: harness.Sample(1.0)),
+        harness.Row("rings", "x", lambda _: harness.Sample(1.0), (harness.Target(1, "own"),)),
+        harness.Row("other", "x", lambda _: harness.Sample(1.0), compare=("rings",)),
+    ]
+    question = harness.Question("question", "?", rows)
+    question.keep("^ri")
+    assert [row.name for row in question.rows] == ["own", "rings"]
