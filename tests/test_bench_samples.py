@@ -181,7 +181,7 @@ def test_threads_of_the_kernel_on_other_cores_hide_nobody(harness: Any, machine:
     assert begun.foreign() > 0
 
 
-def test_chosen_rows_keep_the_rows_that_they_compare_with() -> None:
+def test_chosen_rows_keep_the_rows_that_they_compare_with(harness: Any) -> None:
     rows = [
         harness.Row("own", "x", lambda _: harness.Sample(1.0)),
         harness.Row("rings", "x", lambda _: harness.Sample(1.0), (harness.Target(1, "own"),)),
