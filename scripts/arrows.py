@@ -3,9 +3,8 @@
 `make arrows` prints it, `make lint` checks it (--check). Each part of the code (layers.toml
 beside this file) is a list of layers, top first. A unit (a C file with its header, a Java
 package) may use what lies on a lower layer; an arrow that runs up, or along a layer, is an
-error unless `allow` names it, with the reason. So is a table of the folder's README.md that has
-a unit on another layer, and a usual change of docs/architecture.md that no comment `CHANGE: ...`
-marks in the code. The layers of the Python package stand in
+error unless `allow` names it, with the reason. So is a usual change of docs/architecture.md that
+no comment `CHANGE: ...` marks in the code. The layers of the Python package stand in
 pyproject.toml, and import-linter checks them; they are only drawn here.
 """
 
@@ -36,7 +35,6 @@ _USED = re.compile(r"\b(\w+)(?=\s*\()|(?<=[{,(&=])\s*(\w+)(?=[,)};])")
 _INLINE = re.compile(r"^static inline [\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
 
 # Layer and files of a table in the docs.
-_ROW = re.compile(r"^\|([^|]*)\|([^|]*)\|", re.MULTILINE)
 
 
 def c_arrows(folder: Path) -> Arrows:
@@ -116,7 +114,7 @@ class Part(NamedTuple):
     allow: dict[str, str]
 
     def wrong(self, arrows: Arrows) -> list[str]:
-        """Arrows and rows that contradict the layers, a line each."""
+        """Arrows that contradict the layers, a line each."""
         number = {unit: n for n, layer in enumerate(self.layers) for unit in layer}
         drawn = {
             f"{unit} -> {target}": number[target] - number[unit]
@@ -137,34 +135,6 @@ class Part(NamedTuple):
                 for arrow in self.allow
                 if drawn.get(arrow, 1) > 0
             ),
-        ]
-
-    def told_wrong(self) -> list[str]:
-        """Units that the folder's README has on another layer, or not at all, a line each.
-
-        Its table has layer, files, job; a row without a number belongs to the layer above it, and
-        `1 to 3` to any of these.
-        """
-        folder = ROOT / self.folder.removesuffix("/src")
-        if not (folder / "README.md").exists():
-            return []
-        page = (folder / "README.md").read_text()
-        _, found, section = page.partition(f"`{self.folder}`, top layer first")
-        if not found:
-            return []
-        told: dict[str, range] = {}
-        layers = range(0)
-        for layer, files in _ROW.findall(section.partition("\n## ")[0]):
-            if numbers := re.findall(r"\d+", layer):
-                layers = range(int(numbers[0]), int(numbers[-1]) + 1)
-            names = re.findall(r"`(\w+(?:\.h)?)`", files)
-            told |= {name.removesuffix(".h"): layers for name in names}
-        heights = range(len(self.layers), 0, -1)
-        return [
-            f"{unit} is on layer {height}, and the folder's README.md does not have it there"
-            for height, layer in zip(heights, self.layers, strict=True)
-            for unit in layer
-            if height not in told.get(unit, ())
         ]
 
     def draw(self, arrows: Arrows) -> None:
@@ -213,7 +183,7 @@ def main() -> int:
         part = Part(**{"allow": {}, "layers": layers_of(arrows)} | table)
         if "--check" not in sys.argv[1:]:
             part.draw(arrows)
-        for line in part.wrong(arrows) + part.told_wrong():
+        for line in part.wrong(arrows):
             print(f"{part.folder}: {line}", file=sys.stderr)
             failed = True
     for line in unmarked_changes():
