@@ -57,6 +57,7 @@ ARRAYS = {
     "string": pa.array(WORDS),
     "string_view": pa.array(WORDS, pa.string_view()),
     "binary_view": pa.array([b"\0" * 20, None], pa.binary_view()),
+    "string_view cast from short strings": pa.array(["a", None, "bc"]).cast(pa.string_view()),
     "list_view": pa.array([["a"], None, []], pa.list_view(pa.string())),
     "large_list_view": pa.array([[1, 2], None], pa.large_list_view(pa.int64())),
     "fixed lists of no views": pa.array([[], None], pa.list_(pa.string_view(), 0)),

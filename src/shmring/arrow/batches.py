@@ -475,7 +475,8 @@ def _compact(array: Any, tight: bool) -> Any:
     kind = array.type
     if not _is_view(kind):
         return array
-    there = sum(buffer.size for buffer in array.buffers()[2:])
+    # pyarrow's cast of short strings gives None as the buffer of the longer ones.
+    there = sum(buffer.size for buffer in array.buffers()[2:] if buffer is not None)
     if not _pays(0, there, tight) or not _pays(_used_bytes(array), there, tight):
         return array
     return array.cast(
