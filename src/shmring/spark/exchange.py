@@ -284,10 +284,14 @@ class _Exchange:
                 else:
                     self._look()
                 continue
-            stream, _, total, flags, groups = _head.unpack_from(memoryview(lease))
-            if stream == self._stream:
-                rows = struct.unpack_from(f"<{groups}I", memoryview(lease), _head.size)
-                return lease, total, flags, rows
+            try:
+                stream, _, total, flags, groups = _head.unpack_from(memoryview(lease))
+                if stream == self._stream:
+                    rows = struct.unpack_from(f"<{groups}I", memoryview(lease), _head.size)
+                    return lease, total, flags, rows
+            except BaseException:
+                lease.release()
+                raise
             lease.release()
 
     def _decoded(self, lease: Lease, begin: int, side: int) -> pa.RecordBatch:
