@@ -108,6 +108,30 @@ def test_jar_that_another_user_may_have_planted_is_refused(
     assert f"other users may write {path} (owner" in str(caught.value)
 
 
+@pytest.mark.parametrize("fault", ["link", "hard link", "FIFO", "mode"])
+def test_lock_that_is_no_file_of_this_user_alone_is_refused(
+    kept: Path, tmp_path: Path, fault: str
+) -> None:
+    kept.unlink()
+    lock, other = kept.with_name("lock"), tmp_path / "another file"
+    other.write_text("kept")
+    lock.unlink()
+    match fault:
+        case "link":
+            lock.symlink_to(other)
+        case "hard link":
+            lock.hardlink_to(other)
+        case "FIFO":
+            os.mkfifo(lock)
+        case _:
+            lock.touch()
+            lock.chmod(0o666)
+    with pytest.raises(shmring.ShmringError, match="cannot be kept") as caught:
+        jar_path()
+    assert str(lock) in str(caught.value)
+    assert other.read_text() == "kept"
+
+
 @pytest.mark.parametrize(
     ("path", "missing"), [("", "a JDK of Java 17"), ("jdk", "a C compiler")], ids=["java", "cc"]
 )

@@ -29,6 +29,7 @@ from shmring import __version__
 from shmring.arguments import integer, seconds_of, slots_of
 from shmring.errors import ShmringError
 from shmring.extras import need
+from shmring.own_file import open_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -275,7 +276,7 @@ def kept_jar(sources: Path) -> Path:
         for own in (folder.parent, folder):
             own.mkdir(mode=0o700, exist_ok=True)
             _check_own(own)
-        with open(folder / "lock", "w") as lock:
+        with open(folder / "lock", "a", opener=open_own) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits for the first one's jar
             if not jar.exists():
                 print(
