@@ -215,6 +215,17 @@ def supervisor(name):
     return Supervisor("functions:identity", name, workers=1, slots=1024)
 
 
+@pytest.mark.parametrize("kind", [rings.SUPERVISOR, rings.FAILING])
+def test_supervisor_without_workers_is_found(name, kind):
+    with (
+        shmring.create(request_ring_name(name), slots=1024, temporary=True) as ring,
+        ring.producer(f"{kind} 1 code 3.11.2 options"),
+    ):
+        [found] = rings.findings(name, ring.participants())
+    assert found.kind == "sidecar-no-worker"
+    assert f"supervisor {os.getpid()} has no worker" in found.words
+
+
 def test_sidecar_can_be_started_again_after_stop(serve, map_all):
     sidecar = serve("identity")
     sidecar.stop()

@@ -161,7 +161,7 @@ class Staff(NamedTuple):
         alive = [participant for participant in participants if participant["alive"]]
         named = {
             name: [participant for participant in alive if participant["name"].startswith(name)]
-            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED, MOVED)
+            for name in (LOADING, SUPERVISOR, FAILING, CLIENT, RESTARTED, MOVED)
         }
         lately = time.time_ns() - RESTART_SECONDS * 10**9
         total = recent = last = 0
@@ -172,9 +172,9 @@ class Staff(NamedTuple):
                 recent += int(counts[1]) if participant["joined_ns"] > lately else 0
                 last = max(last, participant["joined_ns"])
         workers = [participant for participant in alive if participant["role"] == "consumer"]
-        # A supervisor whose workers end before they serve shows FAILING instead of SUPERVISOR, so
-        # that clients give up; its entry for restarts is still there.
-        supervisors = named[SUPERVISOR] or named[RESTARTED]
+        # A supervisor has both entries while it exchanges one for the other.
+        entries = named[SUPERVISOR] + named[FAILING]
+        supervisors = list({entry["pid"]: entry for entry in entries}.values())
         of = (named[LOADING], supervisors, named[CLIENT], named[MOVED])
         return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
 
