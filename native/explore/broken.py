@@ -102,6 +102,13 @@ BREAKS = [
         "a producer laps two consumers, one of which may die",
     ),
     Break(
+        "an adoption is not marked",
+        "adopt.c",
+        "\tstore_relaxed(&s->lease.adopt_from, from + 1);",
+        "\t;",
+        "leases of the dead in a full orphan: two adopt, one may die",
+    ),
+    Break(
         "the dead hold producers on a branch with drop_oldest",
         "floor.c",
         "if (holds_only && load_acquire",
@@ -286,6 +293,13 @@ BREAKS = [
         "asleep: a producer and a consumer wake each other",
     ),
     Break(
+        "a lease on its way back is marked nowhere",
+        "orphans.c",
+        "\tstore_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);",
+        "",
+        "one hands back to a full orphan, and may die",
+    ),
+    Break(
         "a lease is struck before an orphan records it",
         "nack.c",
         "\torphan_record(r, s,",
@@ -299,6 +313,13 @@ BREAKS = [
         "\t\torphan_record(r, s,",
         "\t\tstore_relaxed(&s->range[k].lo, NONE);\n\t\torphan_record(r, s,",
         "two dead of one branch are recovered by one that may die",
+    ),
+    Break(
+        "ranges are merged beside a lease on its way",
+        "orphans.c",
+        "\tif (before && before != index + 1 && is_moving(r, before - 1))\n\t\treturn;\n",
+        "",
+        "leases of the dead in a full orphan beside one more dead: two adopt, one may die",
     ),
     Break(
         "who takes over an orphan's seat does not give again what it holds",

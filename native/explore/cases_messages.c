@@ -1,4 +1,4 @@
-/* Producers and consumers: laps, shares, leases of the dead, sleep. */
+/* Producers and consumers: laps, shares, holes, sleep. */
 #include "cases.h"
 #include "wake.h"
 
@@ -127,87 +127,6 @@ static void three_waiting(void)
 	(void)make_branch("a", (struct shmring_branch_options){0});
 	push_before(3);
 	seat_actors();
-}
-
-static void no_seat_left(void)
-{
-	uint32_t seat, barred;
-
-	two_waiting();
-	while (seat_try(&handles[BEFORE], ROLE_ATTACHED, "before", 0, &seat, &barred) == SHMRING_OK)
-		;
-}
-
-/* One who died before holds [0, 2); 2 waits. */
-static void orphan_of(struct shmring_branch_options o)
-{
-	(void)make_branch("a", o);
-	push_before(3);
-	take_and_die(2);
-	seat_actors();
-}
-
-static void an_orphan(void)
-{
-	orphan_of((struct shmring_branch_options){0});
-}
-
-static void an_overrun_orphan(void)
-{
-	orphan_of((struct shmring_branch_options){.drop_oldest = true});
-}
-
-static void take_as(int handle, uint32_t messages)
-{
-	struct shmring_lease l;
-	shmring_consumer *m;
-
-	MUST(shmring_join(&handles[handle], "a", NULL, "dead", &m) == SHMRING_OK);
-	MUST(shmring_take(m, messages, messages, &l) == SHMRING_OK);
-	for (uint64_t at = l.first; at < l.end; at++)
-		world.ghost.delivered[0][at] = 1;
-	world.ghost.consumer_died[0] = 1;
-}
-
-/* Two who died hold 0 and 1, and nobody has recovered that. 2 waits. */
-static void two_who_died(void)
-{
-	(void)make_branch("a", (struct shmring_branch_options){0});
-	push_before(3);
-	take_as(THREADS - 1, 1);
-	take_as(THREADS - 2, 1);
-	seat_actors();
-	explore_kill_handle(THREADS - 1);
-	explore_kill_handle(THREADS - 2);
-}
-
-/* An orphan holds [1, 3). Who holds 0 has died since, in a lower seat than the actors'. */
-static void one_who_died_below_an_orphan(void)
-{
-	(void)make_branch("a", (struct shmring_branch_options){0});
-	push_before(3);
-	take_as(THREADS - 1, 1);
-	take_as(THREADS - 2, 2);
-	seat_actors();
-	explore_kill_handle(THREADS - 2);
-	recover(BEFORE);
-	explore_kill_handle(THREADS - 1);
-}
-
-/* An orphan holds [0, 2), all other seats are in use; 2 waits. */
-static void an_orphan_and_no_seat_left(void)
-{
-	uint32_t seat, barred;
-
-	an_orphan();
-	while (seat_try(&handles[BEFORE], ROLE_ATTACHED, "before", 0, &seat, &barred) == SHMRING_OK)
-		;
-}
-
-static void join_and_serve(int me)
-{
-	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.consumer[me]) == SHMRING_OK);
-	consume(me);
 }
 
 /* Dead before: a producer whose claim of two slots is half filled, behind it a
@@ -387,39 +306,6 @@ static const struct exploration cases[] = {
      .before = a_chain,
      .keeps = 2,
      .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(0), .mortal = true}, {SERVES_BRANCH(1)}}},
-    {.name = "leases of the dead: two adopt, one may die",
-     .weak = true,
-     .slots = 4,
-     .before = an_orphan,
-     .keeps = 1,
-     .actor = {{SERVES, .mortal = true}, {SERVES}}},
-    {.name = "leases of the dead while a producer laps; an adopter may die",
-     .slots = 4,
-     .before = an_orphan,
-     .keeps = 1,
-     .actor = {{PUSHES(3, 3)}, {SERVES, .mortal = true}, {SERVES}}},
-    {.name = "two dead of one branch are recovered by one that may die",
-     .weak = true,
-     .slots = 4,
-     .before = two_who_died,
-     .keeps = 1,
-     .actor = {{.body = recover, .mortal = true}, {SERVES}}},
-    {.name = "two dead of one branch are recovered by one that may die, while a producer laps",
-     .slots = 4,
-     .before = two_who_died,
-     .keeps = 1,
-     .actor = {{.body = recover, .mortal = true}, {PUSHES(3, 4), .stays = true}}},
-    {.name = "leases of the dead beside one more dead: two adopt, one may die",
-     .slots = 4,
-     .before = one_who_died_below_an_orphan,
-     .keeps = 1,
-     .actor = {{SERVES, .mortal = true}, {SERVES}}},
-    {.name = "one joins where orphans have all seats, and may die",
-     .weak = true,
-     .slots = 4,
-     .before = an_orphan_and_no_seat_left,
-     .keeps = 1,
-     .actor = {{.body = join_and_serve, .stays = true, .mortal = true}, {SERVES}}},
     {.name = "a hole: two recover, one may die; a producer goes on",
      .weak = true,
      .slots = 4,
@@ -432,29 +318,6 @@ static const struct exploration cases[] = {
      .before = a_hole_of_two_or_three,
      .keeps = 1,
      .actor = {{.body = recover}, {PUSHES(0, 1)}}},
-    {.name = "a consumer hands its leases back",
-     .weak = true,
-     .slots = 2,
-     .before = one_branch,
-     .keeps = 1,
-     .actor = {{PUSHES(0, 1)}, {CONSUMER(take_and_abandon)}, {SERVES}}},
-    {.name = "one hands back to the other, and may die",
-     .weak = true,
-     .slots = 4,
-     .before = two_waiting,
-     .keeps = 1,
-     .actor = {{CONSUMER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
-    {.name = "one hands back where no seat is free, and may die",
-     .weak = true,
-     .slots = 4,
-     .before = no_seat_left,
-     .keeps = 1,
-     .actor = {{CONSUMER(hand_back_without_a_seat), .stays = true, .mortal = true}, {SERVES}}},
-    {.name = "one hands back while a producer laps",
-     .slots = 2,
-     .before = one_branch,
-     .keeps = 1,
-     .actor = {{PUSHES(0, 2)}, {CONSUMER(hand_back_and_consume), .stays = true, .slots = 1}}},
     {.name = "a branch that is overrun",
      .slots = 2,
      .before = a_branch_with_drop_oldest,
@@ -467,10 +330,6 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = a_branch_with_drop_oldest,
      .actor = {{PUSHES(0, 3)}, {SERVES, .mortal = true}}},
-    {.name = "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
-     .slots = 4,
-     .before = an_overrun_orphan,
-     .actor = {{PUSHES(3, 4)}, {SERVES, .mortal = true}}},
     {.name = "a producer leaves while another one recovers",
      .slots = 2,
      .before = one_branch,
@@ -590,11 +449,6 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_asleep), .from = 2, .to = 3},
 	       {.body = wake_who_waits},
 	       {CONSUMER(wake_and_take)}}},
-    {.name = "asleep: a message comes while leases of the dead cannot be adopted",
-     .slots = 4,
-     .before = an_orphan,
-     .keeps = 1,
-     .actor = {{CONSUMER(consume_asleep), .stays = true}, {PUSHES(3, 3)}, {.body = hold_the_admin_lock}}},
 };
 
 const struct cases cases_of_messages = {cases, sizeof cases / sizeof *cases};

@@ -415,21 +415,25 @@ void take_and_abandon(int me)
 	world.consumer[me] = NULL;
 }
 
-/* Hands the first message back, and serves on. */
+/* Hands the last message of its first lease back if the admin lock is free, and serves on. */
 void hand_back_and_consume(int me)
 {
 	shmring_consumer *m = world.consumer[me];
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
 	struct shmring_lease l;
+	int status;
 
 	if (shmring_take(m, exploring->actor[me].slots, SMALL_SLOTS, &l) == SHMRING_OK) {
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
 		ghost()->consumer_died[m->branch_index] = 1; /* from here on it may come again */
-		MUST(shmring_nack(m, l.end - 1, l.end) == SHMRING_OK);
-		if (l.messages > 1) {
+		status = shmring_nack(m, l.end - 1, l.end);
+		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED);
+		if (status == SHMRING_OK) {
 			l.end--;
-			give_back(m, &l, sequences, numbers, l.messages - 1);
+			l.messages--;
 		}
+		if (l.messages)
+			give_back(m, &l, sequences, numbers, l.messages);
 	}
 	serve(me, false);
 }

@@ -1,8 +1,8 @@
 #include "path.h"
 
 /* The cases of one subject, a file each. */
-extern const struct cases litmus_tests, cases_of_messages, cases_of_reading, cases_of_branches, cases_of_ends,
-    cases_of_waiting;
+extern const struct cases litmus_tests, cases_of_messages, cases_of_leases, cases_of_reading, cases_of_branches,
+    cases_of_ends, cases_of_waiting;
 
 #undef malloc
 #undef calloc
@@ -250,8 +250,10 @@ static bool is_wanted(const struct exploration *e, int names, char **wanted)
 
 int main(int argc, char **argv)
 {
-	static const struct cases *const subjects[] = {&litmus_tests,      &cases_of_messages, &cases_of_reading,
-						       &cases_of_branches, &cases_of_ends,     &cases_of_waiting};
+	static const struct cases *const subjects[] = {
+	    &litmus_tests,      &cases_of_messages, &cases_of_leases,  &cases_of_reading,
+	    &cases_of_branches, &cases_of_ends,     &cases_of_waiting,
+	};
 	uint64_t states = 0, n = 0;
 	const char *value;
 	bool list;

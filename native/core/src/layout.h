@@ -27,8 +27,8 @@ enum {
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
-#ifdef SHMRING_EXPLORE /* fewer in the explorer, where each read of a range is a step */
-	LEASES = 8,
+#ifdef SHMRING_EXPLORE /* so few that small cases fill a seat; each read of a range is a step */
+	LEASES = 2,
 #else
 	LEASES = 48, /* separate ranges one consumer can hold */
 #endif
@@ -289,7 +289,9 @@ static_assert(sizeof(struct branch) == 3 * CELL, "branch");
 static_assert(offsetof(struct cursors, branch) == 8 * CELL, "cursors");
 static_assert(sizeof(struct cursors) == 8 * CELL + BRANCHES * 3 * CELL, "cursors");
 static_assert(offsetof(struct seat, range) == 4 * CELL, "seat");
-static_assert(sizeof(struct seat) == 4 * CELL + LEASES * sizeof(struct range), "seat");
+static_assert(sizeof(struct seat) % CELL == 0 &&
+		  sizeof(struct seat) - 4 * CELL - sizeof(struct range[LEASES]) < CELL,
+	      "seat");
 static_assert(sizeof(struct control) == CONTROL_BYTES, "control");
 
 #endif
