@@ -408,7 +408,8 @@ def test_slice_beside_a_dictionary_takes_the_room_of_its_own_rows(name, columns,
         encoder = BatchEncoder(batch.schema)
         assert list(encoder.pieces(expected, ring.slots, ring=name))
         got = sent(ring, [expected], thread)
-    assert pa.Table.from_batches(got) == pa.table(expected)
+    # pa.table(expected) crashes pyarrow 18 to 22, which exports the views of a cast to C.
+    assert pa.Table.from_batches(got) == pa.Table.from_batches([expected])
 
 
 @pytest.mark.parametrize("start", [0, 5000])

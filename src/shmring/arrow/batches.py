@@ -303,6 +303,11 @@ def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> b
     return any(inside(field.type) for field in fields_of(nested))
 
 
+def has_views(schema: pa.Schema) -> bool:
+    """Return whether any type in the schema is a view of strings or bytes."""
+    return _contains(schema, _is_view)
+
+
 def decode_batch(
     message: pa.Buffer, schema: pa.Schema | None, *, ring: str, message_id: int
 ) -> pa.RecordBatch:
