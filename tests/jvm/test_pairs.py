@@ -94,7 +94,7 @@ def test_what_one_language_writes_each_other_reads(
     ("language", "kind"),
     [("c", "bytes"), ("java", "bytes"), ("java", "arrow"), ("", "bytes"), ("", "arrow")],
 )
-def test_a_ring_file_of_layout_1_0_is_read(
+def test_golden_ring_file_is_read(
     command: Command, tmp_path: Path, language: str, kind: str
 ) -> None:
     """tests/golden/ring/make.py wrote it."""

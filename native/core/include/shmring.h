@@ -33,7 +33,7 @@ extern "C" {
 #define SHMRING_API
 #endif
 
-#define SHMRING_VERSION "0.2.0" /* all other version numbers are read from here */
+#define SHMRING_VERSION "0.1.0" /* all other version numbers are read from here */
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_SLOT_FILE_BYTES 332 /* file bytes per slot: 300 of payload and 32 of control data */

@@ -40,7 +40,7 @@ static void give_again(shmring_consumer *consumer, uint64_t lo, uint64_t end, ui
 {
 	*lease = (struct shmring_lease){lo, end, messages, (uint8_t)before};
 	count(&consumer->seat->counters.messages, messages);
-	count(&consumer->seat->later.redelivered, messages);
+	count(&consumer->seat->counters.redelivered, messages);
 }
 
 /* Moves the oldest messages that the dead consumer in seat `from` held into this

@@ -443,5 +443,5 @@ int shmring_release_copied(shmring_consumer *consumer, uint64_t first, uint64_t 
 void shmring_count_synced(shmring_consumer *consumer, uint64_t ns)
 {
 	if (is_owned(consumer->ring))
-		count(&consumer->seat->later.synced_ns, ns);
+		count(&consumer->seat->counters.synced_ns, ns);
 }

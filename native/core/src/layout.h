@@ -17,9 +17,9 @@
 #endif
 
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
+/* CHANGE: a new version of the layout */
 #define LAYOUT_MAJOR 1
-/* CHANGE: a new counter of participants */
-#define LAYOUT_MINOR 2
+#define LAYOUT_MINOR 0 /* a higher number adds fields and changes none */
 
 enum {
 	CELL = 128, /* two cache lines: the prefetcher pulls pairs */
@@ -74,12 +74,12 @@ struct header {
 /* CHANGE: a new option of a ring */
 enum header_option {
 	OPT_SINGLE_PRODUCER = 1,
-	OPT_CHECKSUM = 4,
-	OPT_CLOCK_PRECISE = 8,
-	OPT_CLOCK_OFF = 16,
-	OPT_FENCES = 32, /* full fences: the creator's kernel has no membarrier(2) */
-	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
-	OPT_TEMPORARY = 512, /* garbage when no living process is attached */
+	OPT_CHECKSUM = 2,
+	OPT_CLOCK_PRECISE = 4,
+	OPT_CLOCK_OFF = 8,
+	OPT_FENCES = 16, /* full fences: the creator's kernel has no membarrier(2) */
+	OPT_PREFAULT = 32, /* every handle maps all pages when it attaches */
+	OPT_TEMPORARY = 64, /* garbage when no living process is attached */
 	OPT_ALL = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES |
 	    OPT_PREFAULT | OPT_TEMPORARY,
 };
@@ -143,9 +143,8 @@ struct cursors {
 	} graph;
 	struct cell64 asleep; /* branches with sleeping consumers */
 	struct {
-		_Alignas(CELL) uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
-		uint32_t unused;
-		uint64_t wanted; /* the floor a sleeping producer waits for */
+		_Alignas(CELL) uint64_t wanted; /* the floor a sleeping producer waits for */
+		uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
 	} producers;
 	struct cell64 look; /* time of the last look for the dead, and the sleepers at that time */
 	struct cell32 unlinked; /* the file was unlinked on purpose while it was in use: shmring_unlink() */
@@ -194,6 +193,7 @@ struct range {
 /* `taken` and `take_end` hold other bits besides sequences. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
+/* CHANGE: a new counter of participants */
 struct seat_counters {
 	uint64_t messages;
 	uint64_t bytes;
@@ -203,11 +203,6 @@ struct seat_counters {
 	uint64_t recovered; /* dead seats that this owner cleared away */
 	uint64_t overrun; /* slots lost to drop_oldest */
 	uint64_t dropped; /* messages given up because the ring was full */
-};
-
-/* CHANGE: a new counter of participants */
-/* Counters since layout 1.2; zero if the owner uses an older version. */
-struct seat_later_counters {
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* time in which the consumer, a journal, wrote to disk */
 };
@@ -238,8 +233,6 @@ struct seat {
 	} lease;
 	_Alignas(CELL) struct seat_counters counters;
 	uint32_t waits; /* how the owner waits now: enum seat_wait */
-	uint32_t unused;
-	struct seat_later_counters later;
 	_Alignas(CELL) struct range range[LEASES];
 };
 

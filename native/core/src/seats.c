@@ -176,8 +176,8 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	info->recovered = load_relaxed(&s->counters.recovered);
 	info->overrun = load_relaxed(&s->counters.overrun);
 	info->dropped = load_relaxed(&s->counters.dropped);
-	info->redelivered = load_relaxed(&s->later.redelivered);
-	info->synced_ns = load_relaxed(&s->later.synced_ns);
+	info->redelivered = load_relaxed(&s->counters.redelivered);
+	info->synced_ns = load_relaxed(&s->counters.synced_ns);
 	info->deliveries = 0;
 	info->most_delivered = NONE;
 	for (int k = 0; k < LEASES; k++) {
@@ -238,7 +238,6 @@ static void zero(uint64_t *words, size_t n)
 static void zero_counters(struct seat *s)
 {
 	zero((uint64_t *)&s->counters, sizeof s->counters / sizeof(uint64_t));
-	zero((uint64_t *)&s->later, sizeof s->later / sizeof(uint64_t));
 }
 
 /* Resets the words of a seat. Every store is atomic, because other processes read seats at any time. */

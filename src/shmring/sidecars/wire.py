@@ -77,7 +77,7 @@ HEAD_BYTES = 256
 # The name of a reply ring also has "reply.", a dot, a process id of 7 digits, "-" and 12 digits.
 _MAX_SIDECAR_NAME = 120 - 27
 _MAGIC = b"SMRQ"
-_VERSION = 2
+_VERSION = 1
 
 FLAG_ERROR = 1
 FLAG_LAST = 2

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shmring import Lease, Ring
 
 _MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
-_VERSION = 2
+_VERSION = 1
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 

@@ -322,6 +322,7 @@ def _find_spark() -> _Spark:
         jars = Path(spec.submodule_search_locations[0]) / "jars"
         for catalyst in jars.glob("spark-catalyst_*.jar"):
             return _Spark(jars, catalyst.stem.rpartition("_")[2].partition("-")[2])
+    # CHANGE: a new version of Spark
     raise _missing("pyspark (pip install 'pyspark>=4.1')")
 
 

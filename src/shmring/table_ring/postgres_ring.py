@@ -40,7 +40,7 @@ Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
 # Version of the SQL functions. Increase it with every change of a function's body.
-VERSION = 20
+VERSION = 1
 
 # SQLSTATEs of the functions' errors. FULL_WITHIN: some messages have free slots, others do not.
 # FOREIGN: a slot holds a number that does not belong there.

@@ -29,7 +29,7 @@ from sqlalchemy import exc
 
 from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
-LAYOUT = 3
+LAYOUT = 1
 MESSAGE_BYTES = 300
 # Most slots of a ring: place() multiplies two numbers below `slots`, whose product must stay below
 # 2**63.

@@ -1,4 +1,4 @@
-"""Wrote the ring files beside it, with layout 1.0; run it for a new layout, under new names."""
+"""Writes the ring files beside it, with layout 1.0; run it for a new layout, under new names."""
 
 from __future__ import annotations
 

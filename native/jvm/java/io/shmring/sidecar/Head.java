@@ -28,7 +28,7 @@ record Head(long number, int piece, int flags, int batches, long workedNanos) {
   static final int KIND_REQUEST = 16;
 
   private static final byte[] MAGIC = {'S', 'M', 'R', 'Q'};
-  private static final int VERSION = 2;
+  private static final int VERSION = 1;
   private static final int NUMBER = 32;
   private static final int APPLICATION = 40;
   private static final int APPLICATION_BYTES = 80;

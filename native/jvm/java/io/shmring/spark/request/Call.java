@@ -233,6 +233,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_SCALAR_ARROW_UDF(),
             PythonEvalType.SQL_ARROW_BATCHED_UDF());
 
+    // CHANGE: a new version of Spark
     // Spark 4.1 lacks the two types of iterators, and their names.
     private static final Set<Integer> AGGREGATES =
         Set.of(

@@ -50,7 +50,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class PythonRun implements WorkerClient.Control {
   // An Arrow stream begins with ff ff ff ff.
   private static final int MAGIC = 0x53484d52;
-  private static final int VERSION = 2;
+  private static final int VERSION = 1;
   private static final int STRUCT = 1;
   private static final int GIVES_STRUCT = 2;
   private static final int COGROUPS = 4;
