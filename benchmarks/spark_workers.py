@@ -28,7 +28,7 @@ _SIDES = {
     "over rings, warmWorkers=off": {"functions": "on", "warmWorkers": "off"},
     "over rings": {"functions": "on", "warmWorkers": "on"},
 }
-_UNITS = {"private memory": "MiB", "CPU": "s", "first query": "s"}
+_UNITS = {"private memory": "MiB", "shared memory": "MiB", "CPU": "s", "first query": "s"}
 # Figures of a side by those of Spark's own.
 _TARGETS = {"private memory": 0.6, "CPU": 0.5}
 
@@ -69,6 +69,7 @@ class _Job:
         took = time.monotonic() - started
         values = {
             "private memory": statistics.mean(map(_private, pids)),
+            "shared memory": statistics.mean(map(_rings, pids)),
             "CPU": statistics.mean(map(_cpu, pids)),
             "first query": took,
         }
@@ -80,6 +81,17 @@ class _Job:
 def _private(pid: int) -> float:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / _MIB
+
+
+def _rings(pid: int) -> float:
+    """Return the size of a worker's rings, whose files have all of their pages."""
+    ends: dict[str, int] = {}  # end of each file, by its inode
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        addresses, _, offset, _, inode, *name = line.split()
+        if name and "/shmring.worker." in name[0]:
+            first, last = (int(address, 16) for address in addresses.split("-"))
+            ends[inode] = max(ends.get(inode, 0), int(offset, 16) + last - first)
+    return sum(ends.values()) / (1 << 20)
 
 
 def _cpu(pid: int) -> float:
@@ -96,6 +108,7 @@ def question(settings: Settings) -> Question:
         own = f"{figure}: Spark's own"
         for side in _SIDES:
             limit = _TARGETS.get(figure) if side == "over rings" else None
+            is_alone = limit or side == "Spark's own" or figure == "shared memory"  # Spark's is 0
             rows.append(
                 Row(
                     f"{figure}: {side}",
@@ -103,7 +116,7 @@ def question(settings: Settings) -> Question:
                     partial(job.sample, figure, side),
                     () if limit is None else (Target(limit, own),),
                     lower_is_better=True,
-                    compare=() if limit or side == "Spark's own" else (own,),
+                    compare=() if is_alone else (own,),
                 )
             )
     return Question(

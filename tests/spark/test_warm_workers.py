@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -141,6 +142,42 @@ def test_workers_are_as_sparks_are(spark, set_option, new_workers):
         spark.sparkContext.setLocalProperty("resource.pyspark.memory", None)
     assert warm == own.replace("pyspark.daemon", "shmring.spark.daemon")
     assert str(4000 << 20) in warm
+
+
+def private(pid):
+    """Return the bytes of memory that the process has and no file."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
+def rings_of(pid):
+    return set(re.findall(r"shmring\.worker\.[^\s.]+", Path(f"/proc/{pid}/maps").read_text()))
+
+
+def test_idle_worker_gives_memory_back_and_takes_the_next_task(
+    spark, set_option, new_workers, until
+):
+    """Spark ends a worker only after a minute."""
+
+    def work():
+        freed = [b"x" * (1 << 20) for _ in range(48)]
+        del freed
+        return f"{os.getpid()} {private(os.getpid())} {' '.join(rings_of(os.getpid()))}"
+
+    set_option(FUNCTIONS, "on")
+    executor = spark._jvm.java.lang.ProcessHandle.current().pid()
+    seen = set()
+    for _ in range(2):
+        ((pid, kept, *rings),) = map(str.split, collected(spark, work))
+        assert len(rings) == 1
+        assert seen.isdisjoint(rings)
+        seen.update(rings)
+        until(lambda pid=pid: not rings_of(pid), "the end of the worker's rings")
+        until(lambda: seen.isdisjoint(rings_of(executor)), "the end of the executor's rings")
+        until(
+            lambda pid=pid, kept=kept: private(pid) < int(kept) - (32 << 20),
+            "the end of freed memory",
+        )
 
 
 def _archived(path, name):

@@ -12,6 +12,7 @@ import ctypes
 import gc
 import io
 import os
+import select
 import socket
 import sys
 import time
@@ -32,8 +33,11 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
+_IDLE_MS = 3000  # idle time after which a worker gives memory back
+_LOOK_MS = 1000  # pause between two looks whether the executor has closed the worker's rings
 _PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
 
+_libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
 _imports: warm.Imports | None = None  # imports that the daemon has made for its workers
@@ -49,6 +53,7 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
     nothing refers to it, but if it is part of a cycle it stays until the worker ends.
     """
     global _modules
+    _rest(sock)
     _equip()
     code = _worker(sock, authenticated)
     if len(sys.modules) != _modules:
@@ -116,10 +121,28 @@ def keep_freed_memory() -> None:
     At some sizes of batches glibc gives the end of its heap back after each batch, and the kernel
     clears it again, page by page: then a batch of 3 MB takes three times as long to copy.
     """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # musl has none
-        libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
+    if hasattr(_libc, "mallopt"):  # musl has none
+        _libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        _libc.mallopt(_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
+
+
+def _rest(sock: socket.socket) -> None:
+    """Give the system memory back if no task comes for some seconds.
+
+    Spark ends workers that are idle for a minute. Until then a worker would keep its rings, and
+    memory that its functions have freed.
+    """
+    exchange: Any = sys.modules.get("shmring.spark.exchange")
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    if exchange is None or poll.poll(_IDLE_MS):
+        return
+    while not exchange.rest():
+        if poll.poll(_LOOK_MS):
+            return
+    exchange.pa.default_memory_pool().release_unused()
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
 
 
 def _sweep(rings: str) -> bool:

@@ -95,7 +95,7 @@ class Part:
 
 
 class _Rings:
-    """The rings of this worker, which stay for its next tasks."""
+    """The rings of this worker, which stay for its next tasks until it is idle for a while."""
 
     def __init__(self, paths: str) -> None:
         requests, answers = paths.split("\n")
@@ -111,6 +111,10 @@ class _Rings:
         self.encoder: BatchEncoder | None = None  # for the schema of the last answer
         # Most bytes of a message: half of the ring, so that another message finds room.
         self.most = most_bytes(self.answers.slots) // 2
+
+    def is_used(self) -> bool:
+        """Whether the executor keeps the rings for its next tasks."""
+        return any(each["name"] == "task" for each in self.requests.participants())
 
     def close(self) -> None:
         self.consumer.close()
@@ -132,9 +136,7 @@ class _Exchange:
             socket.read(_announcement.size)
         )
         assert magic == _MAGIC
-        _Exchange._current = self._stream
-        with _Exchange._taking:  # no thread of an earlier task waits for requests after this
-            pass
+        _Exchange._end_earlier_tasks(self._stream)
         if version != _VERSION:
             raise ShmringError(
                 f"the driver's shmring tells Python workers of rings in version {version}, that of "
@@ -175,6 +177,22 @@ class _Exchange:
         self._poll = select.poll()
         # Poll for hang-up only: the socket always has unread bytes, the task's end marker.
         self._poll.register(socket.fileno(), select.POLLRDHUP)
+
+    @classmethod
+    def _end_earlier_tasks(cls, stream: int) -> None:
+        cls._current = stream
+        with cls._taking:  # no thread of an earlier task waits for requests after this
+            pass
+
+    @classmethod
+    def rest(cls) -> bool:
+        """Close rings that the executor has closed; return whether none is left."""
+        rings = cls._kept
+        if rings is not None and not rings.is_used():
+            cls._kept = None
+            cls._end_earlier_tasks(0)
+            rings.close()
+        return cls._kept is None
 
     def _look(self) -> None:
         if self._poll.poll(0):
@@ -431,6 +449,10 @@ class _Exchange:
     def end(self) -> None:
         """Say that there are no more answers."""
         self._push(partial(self._rings.producer.push, self._packed(_END)))
+
+
+# Closes rings that the executor has closed; says whether this worker has none.
+rest = _Exchange.rest
 
 
 def _rows_bytes(count: int) -> int:

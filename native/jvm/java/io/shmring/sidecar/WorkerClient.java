@@ -481,7 +481,7 @@ public final class WorkerClient implements PythonClient {
         "the answers of a Python worker: " + what + "; do driver and executors run the same shmring?");
   }
 
-  /** Drops all requests and answers after the end of the task. */
+  /** Drops all requests and answers after the end of the task, and leaves the rings. */
   @Override
   public void close() {
     piece.ifPresent(Piece::release);
@@ -489,5 +489,6 @@ public final class WorkerClient implements PythonClient {
     waiting.forEach(Request::close);
     waiting.clear();
     unsent.clear();
+    rings.leave();
   }
 }

@@ -10,15 +10,18 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * The two rings of one of Spark's Python workers: one for requests, one for answers. The rings live
- * as long as the worker. The worker removes their names as soon as it has attached to them. If this
- * process is killed before that, its daemon removes the names; if the daemon is killed too, the
- * next daemon on this host does.
+ * as long as the worker, or until no task has used them for some seconds: then this process closes
+ * them, and the idle worker, which looks once a second, closes its side too. The worker removes the
+ * rings' names as soon as it has attached to them. If this process is killed before that, its daemon
+ * removes the names; if the daemon is killed too, the next daemon on this host does.
  */
 public final class WorkerRings implements AutoCloseable {
   private static final String WORKER = "worker";
@@ -27,10 +30,14 @@ public final class WorkerRings implements AutoCloseable {
   private static final AtomicBoolean WARNED = new AtomicBoolean();
   // Messages of the largest size so far that a ring should hold.
   private static final int MESSAGES = 8;
+  // Time without a task after which rings are closed.
+  private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(3);
 
   private final Ring requests;
   private final Ring answers;
   private final long slots; // slots of each ring
+  private final AtomicInteger tasks = new AtomicInteger(); // tasks that use the rings
+  private volatile long leftAt; // System.nanoTime() when a task last left the rings
   final Producer producer;
   final Consumer consumer;
 
@@ -39,7 +46,7 @@ public final class WorkerRings implements AutoCloseable {
     this.answers = answers;
     this.slots = requests.info().slots();
     requests.subscribe(WORKER, BranchOptions.EARLIEST);
-    this.producer = requests.producer("task");
+    this.producer = requests.producer("task"); // exchange.py looks for this name
     this.consumer = answers.consumer("task", BranchOptions.EARLIEST.asExclusive(), "task");
   }
 
@@ -98,6 +105,21 @@ public final class WorkerRings implements AutoCloseable {
   /** Returns whether these rings are as large as new rings for requests of this size would be. */
   public boolean fits(long bytes) {
     return slots >= wished(bytes);
+  }
+
+  /** Keeps the rings open for a task, until its client has left them. */
+  public void enter() {
+    tasks.incrementAndGet();
+  }
+
+  void leave() {
+    leftAt = System.nanoTime();
+    tasks.decrementAndGet();
+  }
+
+  /** Returns whether no task has used the rings for some seconds. */
+  public boolean isIdle() {
+    return tasks.get() == 0 && System.nanoTime() - leftAt > IDLE_NANOS;
   }
 
   /** Returns the paths of both rings, for the worker to attach. */

@@ -123,8 +123,8 @@ final class Clients {
   // --- rings of this executor's Python workers, which Spark uses for task after task ------------
 
   /**
-   * Returns the rings of a worker, new ones if it has none or too small ones; empty if none can be
-   * made.
+   * Returns the rings of a worker for the use of one task: new rings if the worker has none, or too
+   * small ones; empty if none can be made.
    *
    * @param bytes the bytes of a request
    */
@@ -145,6 +145,7 @@ final class Clients {
         }
         RINGS.put(worker, rings);
       }
+      rings.enter();
       return Optional.of(rings);
     }
   }
@@ -159,12 +160,12 @@ final class Clients {
     }
   }
 
-  /** Closes the rings of workers that Spark has closed. */
+  /** Closes the rings of workers that Spark has closed, and rings that no task has used for a while. */
   private static void closeUnusedRings() {
     synchronized (RINGS) {
-      for (PythonWorker worker : List.copyOf(RINGS.keySet())) {
-        if (!worker.channel().isOpen()) {
-          RINGS.remove(worker).close();
+      for (Map.Entry<PythonWorker, WorkerRings> each : List.copyOf(RINGS.entrySet())) {
+        if (!each.getKey().channel().isOpen() || each.getValue().isIdle()) {
+          RINGS.remove(each.getKey()).close();
         }
       }
     }
