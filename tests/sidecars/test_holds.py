@@ -186,6 +186,24 @@ def test_worker_may_die_at_any_step_of_a_move(serve, map_all, slow, marker, name
 
 
 @pytest.mark.kill
+def test_worker_that_took_a_request_over_may_die_when_it_has_answered(
+    serve, map_all, slow, marker, name, until
+):
+    marker.with_suffix(".step").write_text("before close")
+    sidecar = serve("DiesWhileMoving", workers=2, slots=SLOTS)
+    asked = slow()
+    assert map_all(*LAPS) == LAPS
+    (pid,) = moved(name)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: moved(name) and moved(name) != [pid], "its next worker's entry")
+    marker.touch()
+    assert asked.outcome() == [SLOW]
+    until(lambda: not [*parked_rings(name)], "the end of what had moved")
+    assert map_all(*LAPS, connect_timeout=60) == LAPS
+    assert sidecar.restarts == 2
+
+
+@pytest.mark.kill
 def test_workers_killed_at_random_beside_slow_requests_lose_and_double_nothing(
     serve, client, marker, name, thread
 ):

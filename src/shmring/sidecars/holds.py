@@ -78,10 +78,12 @@ class _Parked:
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
             ends.callback(inbox.abandon)  # the sidecar's ring delivers the request again
             try:
-                lease = inbox.lease(timeout=_ADOPTION)
+                lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:
+                lease = None
+            if lease is None or len(lease) == 0:  # nothing, or the mark behind the request
                 if not any(branch["orphans"] for branch in ring.branches()):
-                    ring.unlink()  # its worker died before it had copied the request
+                    ring.unlink()  # its worker died before it had copied, or after it answered
                 return None
             if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):
                 ends.pop_all()
