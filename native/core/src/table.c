@@ -43,11 +43,12 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 }
 
 /* Returns false for a row inside an open claim. Rows of a batch have their numbers before the batch's
- * first row publishes all of them. */
+ * first row publishes all of them. The number that the caller has seen brings the claim's intent with it. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
-		uint64_t lo = load_acquire(&r->seats[i].intent.lo);
+		/* Relaxed: the caller's fence orders the end of a claim before the caller's answer. */
+		uint64_t lo = load_relaxed(&r->seats[i].intent.lo);
 
 		if (lo != NONE && lo <= sequence && sequence - lo < load_acquire(&r->seats[i].intent.n) &&
 		    !is_published(r, lo))
