@@ -395,14 +395,15 @@ abstract class FlatCells implements RootWriter.Cells {
 
     /**
      * Throws if a column has too many bytes for a batch, whose offsets are ints. Only huge rows can
-     * reach the limit, because the option batchBytes keeps batches far below it.
+     * reach the limit, because batchBytes and maxBytesPerBatch keep batches far below it.
      */
     private void checkSize(long bytes) {
       if (bytes > MOST_BYTES) {
         throw new RingException(
             Status.TOO_LARGE,
-            "column \"%s\" has %,d bytes in one batch, which can hold %,d; lower"
-                + " .option(\"batchBytes\", ...)",
+            "column \"%s\" has %,d bytes in one batch, which can hold %,d; take fewer rows a batch:"
+                + " lower .option(\"batchBytes\", ...) of a write, or"
+                + " spark.sql.execution.arrow.maxRecordsPerBatch of a function",
             vector.getName(), bytes, MOST_BYTES);
       }
     }

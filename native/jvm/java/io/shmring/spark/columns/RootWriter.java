@@ -269,7 +269,10 @@ public final class RootWriter {
       return 0;
     }
 
-    /** Returns the bytes of `rows` rows in the vector's buffers, as Spark counts them. */
+    /**
+     * Returns the bytes of `rows` rows in the vector's buffers, as Spark counts them: as an int,
+     * which overflows if a single row adds nearly 2 GiB.
+     */
     long bytes(int rows);
 
     /** Completes the vector's values; the caller sets their number afterwards. */
