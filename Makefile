@@ -93,7 +93,7 @@ $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 .PHONY: test
 test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's included
 	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa
-	$(BIN)/pytest $(DIVIDED)
+	$(BIN)/pytest $(DIVIDED) --durations 10
 
 .PHONY: test-long
 test-long: $(VENV)/installed $(VENV)/spark.jsa postgresql ## what `make test` leaves out: clusters, two hosts, speculation, a /dev/shm of 64 MB, many kills, seeds and variants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import inspect
 import json
@@ -104,16 +105,28 @@ def compare(name: str, way: Callable[[str], Any], *, live: bool) -> None:
     live : let Spark run it, too, where it is recorded that Spark comes to the same
     """
     recording = "SHMRING_RECORD" in os.environ
-    recorded = json.loads(RECORDED.read_text())
-    of_version = recorded.setdefault(pyspark.__version__, {})
     over_rings = way("on")
-    if not (live or recording) and of_version.get(name) == _digest(over_rings):
+    if not (live or recording) and _recorded().get(name) == _digest(over_rings):
         return
     own = way("off")
     assert over_rings == own
     if recording:
-        of_version[name] = _digest(own)
-        RECORDED.write_text(json.dumps(recorded, sort_keys=True) + "\n")
+        _record(name, _digest(own))
+
+
+def _recorded() -> dict[str, str]:
+    return json.loads(RECORDED.read_text()).get(pyspark.__version__, {})
+
+
+def _record(name: str, digest: str) -> None:
+    """Write what Spark itself comes to; other workers of the run may write at the same time."""
+    with RECORDED.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        recorded = json.load(file)
+        recorded.setdefault(pyspark.__version__, {})[name] = digest
+        file.seek(0)
+        file.write(json.dumps(recorded, sort_keys=True) + "\n")
+        file.truncate()
 
 
 def _digest(outcomes: Any) -> str:
@@ -179,7 +192,7 @@ def for_each(cases: Cases, newer: str = "", rare: Iterable[str] = ()) -> Any:
     rare : how those begin that `make test` leaves to `make test-long` with a Spark whose own
         results are recorded: variants of others
     """
-    is_recorded = pyspark.__version__ in json.loads(RECORDED.read_text())
+    is_recorded = bool(_recorded())
 
     def marks(name: str, live: bool) -> Iterator[Any]:
         if live or (is_recorded and name.startswith(tuple(rare))):

@@ -24,6 +24,12 @@ def set_option(spark):
         spark.conf.unset(option) if value is None else spark.conf.set(option, value)
 
 
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["", "live"])
+def live(request):
+    """Whether Spark runs a case itself although its own results are recorded."""
+    return request.param
+
+
 @pytest.fixture
 def start_job(spark, name, thread):
     """Collects a frame beside the test; what it gives cancels that job, and waits for its end."""

@@ -17,6 +17,7 @@ from programs import python
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.pandas.conversion import PandasConversionMixin
 from unchanged import ADAPTIVE, WHOLE_STAGE, said
+from unchanged import compare as compare_ways
 
 from shmring.spark import driver
 
@@ -29,7 +30,10 @@ SELF_DESTRUCT = "spark.sql.execution.arrow.pyspark.selfDestruct.enabled"
 STRUCTS = "spark.sql.execution.pandas.structHandlingMode"
 SOME = 6  # number of random frames in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_FRAMES", "200"))
-SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
+SEEDS = [
+    *((seed, False) for seed in range(SOME)),
+    *(pytest.param(seed, True, marks=pytest.mark.long) for seed in range(LONG)),
+]
 
 
 @pytest.fixture
@@ -70,12 +74,25 @@ def comes_to(frame: DataFrame) -> list[Any]:
     return seen
 
 
-def compare(frame: DataFrame, set_option: Callable[[str, Any], None]) -> None:
-    """Both ways come to the same."""
-    set_option(SWITCH, "off")
-    own = comes_to(frame)
-    set_option(SWITCH, "on")
-    assert comes_to(frame) == own
+Compare = Callable[..., None]
+
+
+@pytest.fixture
+def compare(set_option: Callable[[str, Any], None], live: bool) -> Compare:
+    """Compares a frame's results through memory with those of Spark's own way.
+
+    Spark's results are recorded by name.
+    """
+
+    def compare(frame: DataFrame, name: str) -> None:
+        def way(switch: str) -> list[Any]:
+            set_option(SWITCH, switch)
+            return comes_to(frame)
+
+        compare_ways(f"collected {name}", way, live=live)
+        set_option(SWITCH, "on")  # Spark's own way came last, if it was asked
+
+    return compare
 
 
 def typed(spark: Any, rows: int, nulls: str = "some", partitions: int = 2) -> DataFrame:
@@ -91,24 +108,24 @@ def numbers(spark: Any, rows: int, partitions: int = 2) -> DataFrame:
 
 Case = Callable[[Any], DataFrame]
 IN_FILES: dict[str, Case] = {
-    "every type": lambda spark: typed(spark, 6000),
-    "every type without nulls": lambda spark: typed(spark, 6000, "none"),
-    "flat rows": lambda spark: numbers(spark, 60_000),
+    "every type": lambda spark: typed(spark, 2400),
+    "every type without nulls": lambda spark: typed(spark, 2400, "none"),
+    "flat rows": lambda spark: numbers(spark, 20_000),
     "two columns of one name": lambda spark: numbers(spark, 20_000).selectExpr(
         "id a", "id b", "id a", "third"
     ),
-    "sorted": lambda spark: numbers(spark, 40_000).orderBy(functions.desc("third")),
+    "sorted": lambda spark: numbers(spark, 20_000).orderBy(functions.desc("third")),
     "grouped": lambda spark: (
-        numbers(spark, 40_000).groupBy("id").agg({"third": "sum", "seven": "max"})
+        numbers(spark, 30_000).groupBy("id").agg({"third": "sum", "seven": "max"})
     ),
-    "joined": lambda spark: numbers(spark, 30_000).join(numbers(spark, 30_000), "id"),
-    "cached": lambda spark: numbers(spark, 30_000).cache(),
-    "a limit": lambda spark: numbers(spark, 90_000).limit(20_000),
+    "joined": lambda spark: numbers(spark, 20_000).join(numbers(spark, 20_000), "id"),
+    "cached": lambda spark: numbers(spark, 20_000).cache(),
+    "a limit": lambda spark: numbers(spark, 30_000).limit(20_000),
     "a union": lambda spark: numbers(spark, 20_000).union(numbers(spark, 20_000)),
     "of Python": lambda spark: numbers(spark, 20_000).mapInArrow(
         lambda some: some, "id long, third double, seven long, less long, rest long"
     ),
-    "only the second partition": lambda spark: numbers(spark, 40_000).where("id >= 20000"),
+    "only the second partition": lambda spark: numbers(spark, 20_000).where("id >= 10000"),
     "more columns than code is generated for": lambda spark: spark.range(
         2000, numPartitions=2
     ).selectExpr(*(f"id + {i} c{i}" for i in range(130))),
@@ -139,17 +156,15 @@ ELSEWHERE: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", IN_FILES)
-def test_result_in_files_is_the_same(spark, set_option, used, case):
-    compare(IN_FILES[case](spark), set_option)
+def test_result_in_files_is_the_same(spark, compare, used, case):
+    compare(IN_FILES[case](spark), case)
     assert len(used) == 2
     assert all(used)
 
 
 @pytest.mark.parametrize("case", ELSEWHERE)
-def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(
-    spark, set_option, used, case
-):
-    compare(ELSEWHERE[case](spark), set_option)
+def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(spark, compare, used, case):
+    compare(ELSEWHERE[case](spark), case)
     assert not any(used)
 
 
@@ -168,15 +183,15 @@ def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(
     ],
     ids=str,
 )
-def test_result_is_the_same_with_options(spark, set_option, options):
+def test_result_is_the_same_with_options(spark, set_option, compare, options):
     for option, value in options.items():
         set_option(option, value)
-    compare(typed(spark, 6000), set_option)
-    compare(numbers(spark, 30_000).groupBy("rest").agg({"third": "sum"}), set_option)
+    compare(typed(spark, 2400), f"every type with {options}")
+    compare(numbers(spark, 20_000).groupBy("rest").agg({"third": "sum"}), f"sums with {options}")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_frames_are_the_same(spark, set_option, tmp_path, seed):
+@pytest.mark.parametrize(("seed", "live"), SEEDS)
+def test_random_frames_are_the_same(spark, set_option, compare, tmp_path, seed):
     rng = random.Random(seed)
     set_option(ROWS, rng.choice([1, 50, 3000, 10_000, 0]))
     for option in (LARGE, SELF_DESTRUCT, WHOLE_STAGE, ADAPTIVE):
@@ -197,7 +212,7 @@ def test_random_frames_are_the_same(spark, set_option, tmp_path, seed):
     ]
     for change in rng.sample(changes, rng.randint(0, 2)):
         frame = change(frame)
-    compare(frame if frame.schema[0].name != "id" else frame.orderBy("id"), set_option)
+    compare(frame.orderBy("id"), f"frame {seed}")
 
 
 # --- other callers, and other times -------------------------------------------------------------
@@ -313,7 +328,7 @@ def test_what_a_failed_attempt_has_written_is_given_back(spark, set_option, used
 
 
 def test_file_that_cannot_be_written_leaves_batches_to_the_results(
-    spark, set_option, used, monkeypatch
+    spark, compare, used, monkeypatch
 ):
     name = driver._Files.__str__
 
@@ -323,22 +338,22 @@ def test_file_that_cannot_be_written_leaves_batches_to_the_results(
         return name(files)
 
     monkeypatch.setattr(driver._Files, "__str__", sealed)
-    compare(IN_FILES["every type"](spark), set_option)
+    compare(IN_FILES["every type"](spark), "every type")
     assert used == [{}, {}]
 
 
 @pytest.mark.parametrize("change", [("/proc/", "/proc/1"), ("", "d")], ids=["process", "token"])
-def test_files_of_other_processes_are_left_alone(spark, set_option, used, monkeypatch, change):
+def test_files_of_other_processes_are_left_alone(spark, compare, used, monkeypatch, change):
     name = driver._Files.__str__
     old, new = change
     monkeypatch.setattr(driver._Files, "__str__", lambda files: name(files).replace(old, new, 1))
-    compare(IN_FILES["every type"](spark), set_option)
+    compare(IN_FILES["every type"](spark), "every type")
     assert used == [{}, {}]
 
 
-def test_files_on_disk_take_what_memory_does_not(spark, set_option, used, monkeypatch):
+def test_files_on_disk_take_what_memory_does_not(spark, set_option, compare, used, monkeypatch):
     monkeypatch.setattr(driver, "_free_memory", lambda: 100_000)
-    compare(IN_FILES["every type"](spark), set_option)
+    compare(IN_FILES["every type"](spark), "every type")
     assert all(len(some) == 1 for some in used)
     set_option(MOST_BYTES, "0")
     larger = numbers(spark, 2_000_000)  # 80 MB: results of 64 MB never fail for lack of memory

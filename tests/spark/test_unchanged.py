@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mapped
 import pandas as pd
@@ -20,7 +22,7 @@ import pytest
 from direct import FUNCTIONS, ROWS, metrics_of, plan_of
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, Window, functions
-from unchanged import ADAPTIVE, LARGE, arrays, arrays_iterator, outcome, series
+from unchanged import ADAPTIVE, LARGE, arrays, arrays_iterator, compare, outcome, series
 
 import shmring
 from shmring.sidecars.batches import Unchanged
@@ -431,16 +433,34 @@ def _kinds_that_tell(frame: DataFrame) -> list[DataFrame]:
     ]
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
-def test_settings_that_change_after_a_query_was_planned_and_run(spark, set_option, adaptive):
+CHANGES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "rows": (ROWS, (7, 11, 20)),
+    "zone": ("spark.sql.session.timeZone", ("UTC", "Asia/Tokyo", "America/Lima")),
+    "large": (LARGE, (False, True, False)),
+    "small": (LARGE, (True, False, True)),
+}
+COMMON = (("rows", True), ("large", True), ("zone", False), ("small", False))
+
+
+@pytest.mark.parametrize(
+    ("change", "adaptive"),
+    [
+        pytest.param(*each, marks=[] if each in COMMON else pytest.mark.long)
+        for each in itertools.product(CHANGES, (True, False))
+    ],
+)
+def test_settings_that_change_after_a_query_was_planned_and_run(
+    spark, set_option, change, adaptive, live
+):
     """Spark's nodes read some when they are made, and tasks others: a plan keeps what was read."""
     frame = spark.range(60, numPartitions=2).selectExpr(
         *("id", "id % 3 k", "timestamp_seconds(id * 9999) at"),
         *("string(id) text", "binary(repeat('b', int(id))) bytes"),
     )
     set_option(ADAPTIVE, adaptive)
+    setting, values = CHANGES[change]
 
-    def runs(switch, setting, values):
+    def runs(switch):
         set_option(FUNCTIONS, switch)
         set_option(setting, values[0])
         queries = _kinds_that_tell(frame)
@@ -450,13 +470,7 @@ def test_settings_that_change_after_a_query_was_planned_and_run(spark, set_optio
             found += [sorted(outcome(query)) for query in queries]
         return found
 
-    for setting, values in (
-        (ROWS, (7, 11, 20)),
-        ("spark.sql.session.timeZone", ("UTC", "Asia/Tokyo", "America/Lima")),
-        (LARGE, (False, True, False)),
-        (LARGE, (True, False, True)),
-    ):
-        assert runs("on", setting, values) == runs("off", setting, values)
+    compare(f"after a change of {change}, adaptive {adaptive}", runs, live=live)
 
 
 def test_batch_has_as_many_rows_as_sparks_own(spark, set_option):

@@ -26,6 +26,7 @@ from unchanged import (
     WHOLE_STAGE,
     arrays,
     arrays_iterator,
+    compare,
     outcome,
     series,
     series_iterator,
@@ -34,7 +35,10 @@ from unchanged import (
 
 SOME = 7  # in the quick tests
 LONG = int(os.environ.get("SHMRING_RANDOM_QUERIES", "300"))
-SEEDS = [*range(SOME), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(SOME, LONG))]
+SEEDS = [
+    *((seed, False) for seed in range(SOME)),
+    *(pytest.param(seed, True, marks=pytest.mark.long) for seed in range(LONG)),
+]
 COLUMNS = ["id", "a", "b", "c"]
 OPTIONS: dict[str, list[Any]] = {
     ROWS: [1, 7, 40, 10_000, 0],
@@ -273,22 +277,23 @@ def _natives(frame: DataFrame, rng: random.Random) -> DataFrame:
 STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _windows, _natives)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_query(spark, set_option, seed):
+@pytest.mark.parametrize(("seed", "live"), SEEDS)
+def test_query(spark, set_option, seed, live):
     rng = random.Random(seed)
     for option, choices in OPTIONS.items():
         set_option(option, rng.choice(choices))
     kind = rng.choice(list(TYPES))
     number = rng.randrange(1 << 30)
-    ways: list[list[str]] = []
-    for switch in ("off", "on"):
+
+    def way(switch: str) -> list[str]:
         set_option(FUNCTIONS, switch)
         steps = random.Random(number)
         frame = STEPS[seed % 7](_frame(spark, steps, kind), steps)
         for _ in range(steps.randrange(3)):
             frame = steps.choice(STEPS)(frame, steps)
-        ways.append(sorted(outcome(frame)))
-    assert ways[1] == ways[0]
+        return sorted(outcome(frame))
+
+    compare(f"random {seed}", way, live=live)
 
 
 def _many(frame: DataFrame) -> dict[str, Callable[[], DataFrame]]:
@@ -320,7 +325,7 @@ def _many(frame: DataFrame) -> dict[str, Callable[[], DataFrame]]:
 
 
 @pytest.mark.parametrize("query", ["frames", "cogroups", "aggregates", "partitions", "windows"])
-def test_many_groups_of_all_sizes(spark, set_option, query):
+def test_many_groups_of_all_sizes(spark, set_option, query, live):
     """Groups of one row, and one of more rows than a batch has; nulls in some groups, or all."""
     set_option(ROWS, 150)
     rows = spark.range(1500, numPartitions=2).selectExpr(
@@ -331,12 +336,14 @@ def test_many_groups_of_all_sizes(spark, set_option, query):
         "if(id % 40 = 3, null, id / 4D) v",
         "if(id % 5 = 0, null, concat('t', id)) t",
     )
-    ways: list[list[str]] = []
-    for switch in ("off", "on"):
+
+    def way(switch: str) -> list[str]:
         set_option(FUNCTIONS, switch)
-        ways.append(sorted(outcome(_many(rows)[query]())))
-    assert ways[1] == ways[0]
-    assert len(ways[0]) > 700
+        found = sorted(outcome(_many(rows)[query]()))
+        assert len(found) > 700
+        return found
+
+    compare(f"many groups {query}", way, live=live)
 
 
 @pytest.mark.parametrize("switch", ["on", "off"])

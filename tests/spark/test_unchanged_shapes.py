@@ -184,7 +184,14 @@ def exchange_that_is_used_twice(s):
     return once.join(once.withColumnRenamed("z", "other"), "id").orderBy("id")
 
 
-@for_each(CASES)
+# Variants: windows sort below them, rows are coalesced after any shuffle, other cases have limits.
+RARE = (
+    *("pandas_above_coalesced", "pandas_above_sort", "pandas_above_limit"),
+    "arrow_above_coalesced",
+)
+
+
+@for_each(CASES, rare=RARE)
 def test_same_above(spark, set_option, tmp_path, name, live):
     compare(f"above {name}", way_of(spark, set_option, tmp_path, *CASES[name]), live=live)
 

@@ -22,7 +22,7 @@ PROGRAM = """
     import pyarrow as pa, pyarrow.compute as pc
     from pyspark.sql import SparkSession, Window, functions
     from shmring.spark import configure
-    from unchanged import arrays, arrays_iterator, outcome, series, values
+    from unchanged import arrays, arrays_iterator, compare, outcome, series, values
 
     options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     options |= {"spark.sql.execution.arrow.maxRecordsPerBatch": "30"}
@@ -51,45 +51,48 @@ PROGRAM = """
         few = frame.where("id < 9").groupBy("k")
         sums = series("long", lambda x: int(x.sum()), int)
         firsts = arrays("long", lambda x: x[0], pa.Scalar)
+        same = arrays_iterator("long", lambda parts: parts)
         window = Window.partitionBy("k").orderBy("id").rowsBetween(-2, 0)
         twice = functions.udtf(Twice, returnType="n long", useArrow=True)
         lengths = functions.arrow_udtf(Lengths, returnType="n long")
         return {
-            "map": frame.mapInArrow(lambda batches: batches, frame.schema),
-            "nothing": frame.where("id < 0").mapInArrow(counts, "n long"),
-            "early": frame.mapInPandas(lambda frames: [next(iter(frames))], frame.schema),
-            "error": frame.mapInArrow(raises, frame.schema),
-            "udf": frame.select("*", values("long", lambda x: x + 1)("id")),
-            "iterator": frame.select("id", arrays_iterator("long", lambda parts: parts)("id")),
-            "udtf": frame.lateralJoin(twice(functions.col("id").outer())),
-            "table": lengths(frame.asTable()),
-            "pandas": groups.applyInPandas(lambda g: g, frame.schema),
-            "arrow": groups.applyInArrow(lambda g: g, frame.schema),
-            "cogroup": groups.cogroup(few).applyInArrow(
+            "map": lambda: frame.mapInArrow(lambda batches: batches, frame.schema),
+            "nothing": lambda: frame.where("id < 0").mapInArrow(counts, "n long"),
+            "early": lambda: frame.mapInPandas(lambda frames: [next(iter(frames))], frame.schema),
+            "error": lambda: frame.mapInArrow(raises, frame.schema),
+            "udf": lambda: frame.select("*", values("long", lambda x: x + 1)("id")),
+            "iterator": lambda: frame.select("id", same("id")),
+            "udtf": lambda: frame.lateralJoin(twice(functions.col("id").outer())),
+            "table": lambda: lengths(frame.asTable()),
+            "pandas": lambda: groups.applyInPandas(lambda g: g, frame.schema),
+            "arrow": lambda: groups.applyInArrow(lambda g: g, frame.schema),
+            "cogroup": lambda: groups.cogroup(few).applyInArrow(
                 lambda left, right: pa.table({"n": [len(left) * 100 + len(right)]}), "n long"
             ),
-            "aggregate": groups.agg(sums("id")),
-            "window": frame.select("id", sums("id").over(window)),
-            "partition": frame.select("id", firsts("id").over(Window.partitionBy("k"))),
+            "aggregate": lambda: groups.agg(sums("id")),
+            "window": lambda: frame.select("id", sums("id").over(window)),
+            "partition": lambda: frame.select("id", firsts("id").over(Window.partitionBy("k"))),
         }
 
-    def run(switch, names):
-        spark.conf.set("spark.shmring.functions", switch)
-        queries = kinds()
-        on = switch == "on"
-        return {name: sorted(outcome(queries[name], over_rings=on)) for name in names}
+    def differs(name, live):
+        def way(switch):
+            spark.conf.set("spark.shmring.functions", switch)
+            return sorted(outcome(kinds()[name](), over_rings=switch == "on"))
 
-    own = run("off", kinds())
+        try:
+            compare(f"without rings {name}", way, live=live)
+        except AssertionError as error:
+            print(name, error, file=sys.stderr, flush=True)
+            return True
+        return False
+
     print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
     for line in sys.stdin:
-        refusal, _, names = line.partition(":")
+        refusal, live, names = line.split(":")
         with open(os.environ["SHMRING_TEST_REFUSED"], "w") as file:
             file.write(refusal)
-        got = run("on", names.split() or own)
-        print([name for name in got if got[name] != own[name]], flush=True)
-        for name in got:
-            if got[name] != own[name]:
-                print(name, got[name], own[name], file=sys.stderr, flush=True)
+        names = names.split() or kinds()
+        print([name for name in names if differs(name, live == "True")], flush=True)
 
     def waits(batches):
         for batch in batches:
@@ -144,11 +147,11 @@ def refuses(log: Path) -> Iterator[Refuses]:
         jvm = said.readline().strip()
         assert jvm, log.read_text()[-5000:]
 
-        def run(program: str, error: str, path: str, *names: str) -> str:
+        def run(program: str, error: str, path: str, *names: str, live: bool = False) -> str:
             hits = refused.with_name("refused.hits")
             hits.unlink(missing_ok=True)
             refusal = f"{program} {getattr(errno, error)} {path}"
-            print(f"{refusal}: {' '.join(names)}", file=process.stdin, flush=True)
+            print(f"{refusal}:{live}:{' '.join(names)}", file=process.stdin, flush=True)
             line = said.readline()
             assert hits.exists()
             return line
@@ -165,9 +168,9 @@ def refuses(log: Path) -> Iterator[Refuses]:
 @pytest.mark.parametrize(
     "error", ["ENOENT", "EROFS", "EACCES", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC"]
 )
-def test_functions_go_over_sockets_where_no_rings_can_be_made(refuses, log, error):
+def test_functions_go_over_sockets_where_no_rings_can_be_made(refuses, log, error, live):
     names = () if error == "ENOENT" else ("map", "udf", "aggregate")
-    assert refuses("java", error, "/", *names) == "[]\n"
+    assert refuses("java", error, "/", *names, live=live) == "[]\n"
     assert log.read_text().count("go over Spark's own sockets") == 1
 
 
