@@ -66,7 +66,7 @@ abstract class FlatCells implements RootWriter.Cells {
   public final void copy(ColumnarBatch batch, int from, int count, int at) {
     ColumnVector source = batch.column(column);
     boolean some = source.hasNull();
-    if (!isCopiedAtOnce(source, some)) {
+    if (!isCopiedByColumn(source)) {
       RootWriter.Cells.super.copy(batch, from, count, at);
       return;
     }
@@ -155,12 +155,8 @@ abstract class FlatCells implements RootWriter.Cells {
 
   abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
-  /**
-   * Returns whether the values of a source column can be copied all at once.
-   *
-   * @param nulls whether some of the values may be null
-   */
-  abstract boolean isCopiedAtOnce(ColumnVector source, boolean nulls);
+  /** Returns whether the values of a source column can be copied without a look at their rows. */
+  abstract boolean isCopiedByColumn(ColumnVector source);
 
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
@@ -221,8 +217,8 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
-    boolean isCopiedAtOnce(ColumnVector source, boolean nulls) {
-      return source instanceof FlatColumn || !nulls && !isEncoded(source);
+    boolean isCopiedByColumn(ColumnVector source) {
+      return true;
     }
 
     @Override
@@ -232,8 +228,29 @@ abstract class FlatCells implements RootWriter.Cells {
       if (source instanceof FlatColumn flat) {
         Platform.copyMemory(
             null, flat.values() + (long) from * vector.getTypeWidth(), null, start, length);
+      } else if (nulls || isEncoded(source)) {
+        copyEach(source, from, count, at, nulls);
       } else {
         copyAll(source, from, count, start, length);
+      }
+    }
+
+    private void copyEach(ColumnVector source, int from, int count, int at, boolean nulls) {
+      for (int i = 0; i < count; i++) {
+        if (!nulls || !source.isNullAt(from + i)) {
+          copyOne(source, from + i, at + i);
+        }
+      }
+    }
+
+    private void copyOne(ColumnVector source, int place, int at) {
+      switch (type) {
+        case TINYINT -> Platform.putByte(null, values + at, source.getByte(place));
+        case SMALLINT -> Platform.putShort(null, values + 2L * at, source.getShort(place));
+        case INT, DATEDAY -> Platform.putInt(null, values + 4L * at, source.getInt(place));
+        case FLOAT4 -> Platform.putFloat(null, values + 4L * at, source.getFloat(place));
+        case FLOAT8 -> Platform.putDouble(null, values + 8L * at, source.getDouble(place));
+        default -> Platform.putLong(null, values + 8L * at, source.getLong(place));
       }
     }
 
@@ -328,7 +345,7 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     @Override
-    boolean isCopiedAtOnce(ColumnVector source, boolean nulls) {
+    boolean isCopiedByColumn(ColumnVector source) {
       return source instanceof FlatColumn
           || source instanceof WritableColumnVector && !isEncoded(source);
     }
