@@ -139,7 +139,11 @@ def metrics_of(frame: DataFrame, name: str = "Sidecar") -> dict[str, int]:
 
 def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
     """The metrics of this sidecar's nodes, as Spark's SQL tab shows them for the last query."""
-    spark: Any = frame.sparkSession
+    return [each for node, each in nodes_shown(frame.sparkSession) if node == f"Sidecar {name}"]
+
+
+def nodes_shown(spark: Any) -> list[tuple[str, dict[str, str]]]:
+    """The nodes of the last query, and their metrics, as Spark's SQL tab shows them."""
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
     # Wait for the listener bus: metrics come to Spark's store a little later.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
@@ -147,9 +151,11 @@ def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
     query = list(convert(store.executionsList()))[-1].executionId()
     values: dict[int, str] = dict(convert(store.executionMetrics(query)))
     return [
-        {each.name(): values.get(each.accumulatorId(), "") for each in convert(node.metrics())}
+        (
+            node.name(),
+            {each.name(): values.get(each.accumulatorId(), "") for each in convert(node.metrics())},
+        )
         for node in convert(store.planGraph(query).allNodes())
-        if node.name() == f"Sidecar {name}"
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from direct import ROWS, TYPES, columns_of
+from direct import FLAT, ROWS, TYPES, columns_of, nodes_shown
 from programs import python
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.pandas.conversion import PandasConversionMixin
@@ -166,6 +166,47 @@ def test_result_in_files_is_the_same(spark, compare, used, case):
 def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(spark, compare, used, case):
     compare(ELSEWHERE[case](spark), case)
     assert not any(used)
+
+
+@pytest.mark.parametrize("nulls", ["some", "none"])
+def test_result_of_dictionaries_is_the_same(spark, compare, tmp_path, used, nulls):
+    path = str(tmp_path / "file")
+    spark.range(9000, numPartitions=2).selectExpr(*columns_of(FLAT, nulls)).write.parquet(path)
+    compare(spark.read.parquet(path), f"dictionaries, {nulls} null")
+    assert all(used)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("live", [True])
+@pytest.mark.parametrize("shape", ["partitions", "columns"])
+def test_result_of_thousands_is_the_same(spark, compare, used, shape):
+    many = [f"id + {i} c{i}" for i in range(2000)]
+    of_columns = spark.range(3000, numPartitions=2).selectExpr(*many)
+    compare(numbers(spark, 10**6, 10_000) if shape == "partitions" else of_columns, shape)
+    assert all(used)
+
+
+@pytest.mark.parametrize("case", ["rows made", "grouped", "from a file"])
+def test_nodes_show_the_metrics_that_spark_shows(spark, set_option, tmp_path, case):
+    frame = numbers(spark, 30_000)
+    if case == "grouped":
+        frame = frame.groupBy("rest").count()
+    elif case == "from a file":
+        frame.write.parquet(str(tmp_path / "file"))
+        frame = spark.read.parquet(str(tmp_path / "file"))
+
+    def shown():
+        frame.select("*").toArrow()  # a plan of its own: a shuffle is not run again
+        return [
+            (node, {name: "number" not in name or value for name, value in metrics.items()})
+            for node, metrics in nodes_shown(spark)
+        ]
+
+    set_option(SWITCH, "off")
+    own = shown()
+    set_option(SWITCH, "on")
+    assert shown() == own
+    assert all(metrics["duration"] for _, metrics in nodes_shown(spark) if "duration" in metrics)
 
 
 @pytest.mark.parametrize(
@@ -342,11 +383,11 @@ def test_file_that_cannot_be_written_leaves_batches_to_the_results(
     assert used == [{}, {}]
 
 
-@pytest.mark.parametrize("change", [("/proc/", "/proc/1"), ("", "d")], ids=["process", "token"])
+@pytest.mark.parametrize("change", [("/proc/", "/proc/1"), ("memfd:", "memfd:a")], ids=str)
 def test_files_of_other_processes_are_left_alone(spark, compare, used, monkeypatch, change):
     name = driver._Files.__str__
     old, new = change
-    monkeypatch.setattr(driver._Files, "__str__", lambda files: name(files).replace(old, new, 1))
+    monkeypatch.setattr(driver._Files, "__str__", lambda files: name(files).replace(old, new))
     compare(IN_FILES["every type"](spark), "every type")
     assert used == [{}, {}]
 
@@ -377,28 +418,62 @@ def test_memory_goes_with_what_refers_to_it(spark):
     assert not files()
 
 
-AFTER = """
-    import os, signal, sys
-    import pyspark
+ENDS = """
+    import os, signal, sys, threading, time
+    from pyspark import TaskContext
     from pyspark.sql import SparkSession
     from shmring.spark import configure
 
-    builder = SparkSession.builder.master("local[2]").config("spark.local.dir", sys.argv[1])
-    builder = builder.config("spark.driver.maxResultSize", "8m")
-    spark = configure(builder, functions=False).getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    for switch in ("off", "on"):
-        spark.conf.set("spark.shmring.driver", switch)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2,3]").config("spark.local.dir", sys.argv[1])
+    builder = builder.config("spark.driver.maxResultSize", "8m").config("spark.ui.enabled", False)
+
+    def outcome(frame):
         try:
-            spark.range(0, 2_000_000, 1, 2).toArrow()
-        except Exception as error:
+            return frame.toArrow().num_rows
+        except BaseException as error:
             causes = str(error).partition("Driver stacktrace")[0].splitlines()
-            causes = [line for line in causes if not line.startswith("\\t")]
-            print(type(error).__name__, causes)
+            return type(error).__name__, [line for line in causes if not line.startswith("\\t")]
+
+    def once(batches):
+        for k, batch in enumerate(batches):
+            yield batch
+            if k == 5 and TaskContext.get().attemptNumber() == 0:
+                raise ValueError("once")
+
+    def left():
+        paths = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+        return [path for path in paths if os.path.islink(path) and "shmring" in os.readlink(path)]
+
+    def ends_by(act):
+        def run():
+            while not spark.sparkContext.statusTracker().getActiveJobsIds():
+                time.sleep(0.01)
+            act()
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            return outcome(spark.range(10**15, numPartitions=2).where("id % 1000000007 = 5"))
+        finally:
+            thread.join()
+
+    for switch in ("off", "on"):
+        spark = configure(builder, functions=False).getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        spark.conf.set("spark.shmring.driver", switch)
+        print(outcome(spark.range(0, 2_000_000, 1, 2)), end=" ")
+        rows = spark.range(0, 400_000, 1, 4).mapInArrow(once, "id long").toArrow()
+        print(rows["id"].to_pylist() == [*range(400_000)], end=" ")
+        print(spark.newSession().range(100_000).toArrow().num_rows, end=" ")
+        print(ends_by(lambda: os.kill(os.getpid(), signal.SIGINT)), end=" ")
+        table = spark.range(0, 900_000, 1, 2).toArrow()
+        print(ends_by(spark.stop), left())
+    print(sum(table["id"].to_pylist()))
+    spark = configure(builder, functions=False).getOrCreate()
     table = spark.range(0, 900_000, 1, 2).toArrow()
-    jvm = spark.sparkContext._gateway.proc.pid
-    os.kill(jvm, signal.SIGKILL)
-    spark.sparkContext._gateway.proc.wait()
+    jvm = spark.sparkContext._gateway.proc
+    jvm.kill()
+    jvm.wait()
     child = os.fork()
     if child == 0:
         del table
@@ -409,12 +484,29 @@ AFTER = """
 """
 
 
-def test_frame_outlives_the_jvm_and_a_fork_and_nothing_is_left(tmp_path):
+def test_sessions_end_as_sparks_own_and_a_frame_outlives_them(tmp_path):
+    """Also the JVM and a fork; a task's second attempt counts, and nothing is left."""
     before = {*os.listdir("/dev/shm")}
-    done = python(AFTER, tmp_path)
-    own, ours, total = done.stdout.splitlines()
+    done = python(ENDS, tmp_path)
+    own, ours, *totals = done.stdout.splitlines()
     assert "spark.driver.maxResultSize (8.0 MiB)" in own
+    assert " True 100000 (" in own
     assert re.sub(r"\d+", "#", own) == re.sub(r"\d+", "#", ours)
-    assert total == str(sum(range(900_000)))
+    assert totals == [str(sum(range(900_000)))] * 2
     assert not [name for name in {*os.listdir("/dev/shm")} - before if "result" in name]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "result" in path.name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", ["64m", "4k"])
+def test_dev_shm_may_be_small(in_small_shm, size):
+    program = """
+        from pyspark.sql import SparkSession
+        from shmring.spark import configure
+
+        spark = configure(SparkSession.builder.master("local[2]"), functions=False).getOrCreate()
+        table = spark.range(0, 10**7, 1, 2).toArrow()
+        maps = open("/proc/self/maps").read()
+        print(table["id"].to_pylist() == [*range(10**7)], "shmring-result" in maps)
+    """
+    assert in_small_shm(size, program) == "True True\n"

@@ -23,13 +23,12 @@ from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyspark.sql.pandas.conversion as conversion
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _OURS = b"S"  # an Arrow stream begins with ff
-_count, _part = struct.Struct(">i"), struct.Struct(">iqqii")
+_count, _head = struct.Struct(">i"), struct.Struct(">qiiqqiii")
 
 # CHANGE: a new version of Spark
 # Digests of versions of Spark's code that the code here was compared with. True if Spark's reader
@@ -85,24 +84,26 @@ class _Files:
     """The files of one result while it is collected: memory files, and one file on Spark's disk."""
 
     def __init__(self, folder: str | None) -> None:
-        self._token = secrets.token_hex(16)
         # Offsets and lengths of the parts that were read, by file.
         self._used: dict[int, list[tuple[int, int]]] = {}
         self._memory: list[int] = []
         self._disk: list[int] = []
+        name = f"shmring-result-{secrets.token_hex(16)}"  # no other file's
         with suppress(OSError):  # too many open files; tasks then keep their batches
             for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
                 flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-                self._memory.append(os.memfd_create("shmring-result", flags))
+                self._memory.append(os.memfd_create(name, flags))
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
                 self._disk.append(os.dup(file.fileno()))
-        for number in (*self._memory, *self._disk):
-            os.write(number, self._token.encode())
 
     def __str__(self) -> str:
         """Return the files as a text that DriverFiles.of reads in Java."""
-        disk, memory = (",".join(map(str, some or [-1])) for some in (self._disk, self._memory))
-        return f"{self._token} /proc/{os.getpid()}/fd {_free_memory()} {disk} {memory}"
+        links = f"/proc/{os.getpid()}/fd"
+        files = [
+            [f"{number} {os.readlink(f'{links}/{number}')}" for number in some] or ["-1 "]
+            for some in (self._disk, self._memory)
+        ]
+        return "\0".join([links, str(_free_memory()), *files[0], *files[1]])
 
     def read(self, number: int, place: int, length: int, *, is_freed: bool) -> Any:
         """Return a part of a file as a buffer.
@@ -115,7 +116,9 @@ class _Files:
 
         self._used.setdefault(number, []).append((place, length))
         if length <= _COPIED:
-            return pa.py_buffer(os.pread(number, length, place))
+            copied = os.pread(number, length, place)
+            self._free(number, place, length)
+            return pa.py_buffer(copied)
         ended = functools.partial(self._free, number, place, length) if is_freed else None
         mapping = _Mapping(number, place, length, ended)
         return pa.foreign_buffer(mapping.address, length, mapping)
@@ -171,66 +174,49 @@ class _Reader:
             yield from _spark.ArrowCollectSerializer().load_stream(stream)
             return
         stream.read(1)
-        order: list[int] = []
+        count = 0
         for batch in self._batches(stream):
-            order.append(len(order))
             yield batch
-            del batch
+            count += 1
         if self._gives_order:
-            yield order
+            yield [*range(count)]
 
     def _batches(self, stream: Any) -> Iterator[Any]:
         import pyarrow as pa
 
-        held: list[Any] = list(pa.ipc.open_stream(stream))
+        held = dict(enumerate(pa.ipc.open_stream(stream)))
         (count,) = _count.unpack(stream.read(_count.size))
-        for number, place, length, first, others in [
-            *_part.iter_unpack(stream.read(count * _part.size))
+        for *_, file, place, length, before, first, end in [
+            *_head.iter_unpack(stream.read(count * _head.size))
         ]:
+            for number in range(first, first + before):
+                yield held.pop(number)
             if length:
-                part = self._files.read(number, place, length, is_freed=self._is_copied)
+                part = self._files.read(file, place, length, is_freed=self._is_copied)
                 yield from pa.ipc.open_stream(part)
                 del part
-            for at in range(first, first + others):
-                batch, held[at] = held[at], None
-                yield batch
-                del batch
+            for number in range(first + before, end):
+                yield held.pop(number)
         self._files.finish()
 
 
 class _JavaFrame:
     """The JVM's DataFrame with the other method to collect it."""
 
-    def __init__(self, frame: Any, serve: Callable[[Any, str], Any], files: _Files) -> None:
+    def __init__(self, frame: Any, collect: Callable[[], Any]) -> None:
         self._frame = frame
-        self._serve = serve
-        self._files = files
+        self.collectAsArrowToPython = collect
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frame, name)
 
-    def collectAsArrowToPython(self) -> Any:
-        return self._serve(self._frame, str(self._files))
 
-
-# DriverCollect.serve of each JVM; None if the JVM has no jar of shmring.
-_servers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-
+@functools.lru_cache(maxsize=1)  # a look-up takes as long as a call
 def _server(jvm: Any) -> Any:
-    """Return DriverCollect.serve, looked up once: a look-up takes as long as a call."""
-    if jvm not in _servers:
-        _servers[jvm] = None
-        with suppress(_protocol.Py4JError):
-            _servers[jvm] = _gateway.JavaClass(_CLASS, jvm._gateway_client).serve
-    return _servers[jvm]
-
-
-def _copied(frame: Any) -> Any:
-    """Return a shallow copy; copy.copy() does not know the arguments of Spark's class."""
-    copied: Any = object.__new__(frame.__class__)
-    copied.__dict__.update(frame.__dict__)
-    return copied
+    """Return DriverCollect.serve; None if the JVM has no jar of shmring."""
+    with suppress(_protocol.Py4JError):
+        return _gateway.JavaClass(_CLASS, jvm._gateway_client).serve
+    return None
 
 
 def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., list[Any]]:
@@ -244,8 +230,10 @@ def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., lis
             return sparks(original, split_batches, *arguments, **named)
         files = _Files(getattr(original._sc, "_temp_dir", None))
         try:
-            frame = _copied(original)
-            frame._jdf = _JavaFrame(original._jdf, serve, files)
+            # Not copy.copy(), which does not know the arguments of Spark's class.
+            frame: Any = object.__new__(original.__class__)
+            collect = functools.partial(serve, original._jdf, str(files))
+            frame.__dict__.update(vars(original), _jdf=_JavaFrame(original._jdf, collect))
             reader = functools.partial(
                 _Reader, files, is_copied=split_batches, gives_order=gives_order
             )

@@ -4,7 +4,6 @@ import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.job.DriverFiles;
 import io.shmring.spark.request.CollectTask;
-import io.shmring.spark.request.CollectTask.Head;
 import io.shmring.spark.request.CollectTask.Source;
 import io.shmring.spark.sidecar.RowsToArrowExec;
 import java.io.ByteArrayOutputStream;
@@ -12,7 +11,9 @@ import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.Serializable;
+import java.nio.ByteBuffer;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -22,6 +23,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.PythonRDD$;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.InputAdapter;
@@ -32,9 +34,11 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.arrow.ArrowBatchStreamWriter;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.Utils;
 import scala.Function0;
@@ -76,13 +80,9 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /**
-   * A task's part of the result.
-   *
-   * @param first number in the stream of the part's first batch there; batches in the stream follow
-   *     the batches in the file
-   */
-  private record Part(Head head, int first, int count) {}
+  /** The stage that {@link #generated} has made of a stage. */
+  private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
+      new TreeNodeTag<>("io.shmring.generated");
 
   private final QueryExecution query;
   private final StructType schema;
@@ -92,7 +92,7 @@ public final class DriverCollect {
   private final DriverFiles files;
 
   // The fields below are written by one thread, which reports the results of tasks to this object.
-  private final Map<Integer, Part> parts = new TreeMap<>(); // each task's part, by partition
+  private final Map<Integer, byte[]> parts = new TreeMap<>(); // each task's head, by partition
   private int batches; // number of batches in the stream
   private long bytes;
   private Optional<String> refusal = Optional.empty();
@@ -180,12 +180,8 @@ public final class DriverCollect {
     } finally { // written after a failure too: Python reads to the end, then asks for the error
       stream.end();
       out.writeInt(done ? parts.size() : 0);
-      for (Part part : done ? parts.values() : Arrays.<Part>asList()) {
-        out.writeInt(part.head().file());
-        out.writeLong(part.head().place());
-        out.writeLong(part.head().length());
-        out.writeInt(part.first());
-        out.writeInt(part.count());
+      for (byte[] part : done ? parts.values() : List.<byte[]>of()) {
+        out.write(part);
       }
     }
   }
@@ -200,39 +196,53 @@ public final class DriverCollect {
         settings.arrowUseLargeVarTypes());
   }
 
+  /** Runs the plan without its last nodes, if tasks do the work of these; their metrics count. */
   private BoxedUnit run(SparkPlan plan, ArrowBatchStreamWriter stream) {
-    Optional<SparkPlan> columns = columnsOf(plan);
-    if (columns.isPresent()) {
-      run(columns.get().executeColumnar(), Source.ofColumns(), stream);
+    Optional<WholeStageCodegenExec> stage =
+        plan instanceof WholeStageCodegenExec last ? Optional.of(last) : Optional.empty();
+    SparkPlan top = stage.map(WholeStageCodegenExec::child).orElse(plan);
+    Optional<ColumnarToRowExec> rows =
+        top instanceof ColumnarToRowExec last ? Optional.of(last) : Optional.empty();
+    SparkPlan below = rows.map(ColumnarToRowExec::child).orElse(top);
+    SparkPlan columns = below instanceof InputAdapter adapter ? adapter.child() : below;
+    List<SQLMetric> time = metric(stage, "pipelineTime");
+    if (columns.supportsColumnar() && BatchSizes.areKnown(columns.schema())) {
+      Source<ColumnarBatch> source =
+          Source.ofColumns(metric(rows, "numInputBatches"), metric(rows, "numOutputRows"));
+      run(columns.executeColumnar(), source, time, stream);
+    } else if (stage.isPresent() && RowsToArrowExec.takes(top)) {
+      run(generated(stage.get()).execute(), Source.ofStage(), time, stream);
     } else {
-      run(generated(plan).execute(), Source.ofStage(), stream);
+      run(plan.execute(), Source.ofStage(), List.of(), stream);
     }
     return BoxedUnit.UNIT;
   }
 
+  private static List<SQLMetric> metric(Optional<? extends SparkPlan> node, String name) {
+    return node.map(each -> each.longMetric(name)).stream().toList();
+  }
+
   /**
-   * Returns the node that gives columns, if the plan only makes rows of its columns; else empty.
+   * Returns the stage with generated code that writes batches instead of rows. The code is made
+   * once for each stage, because Spark makes its own once.
    */
-  private static Optional<SparkPlan> columnsOf(SparkPlan plan) {
-    SparkPlan top = plan instanceof WholeStageCodegenExec stage ? stage.child() : plan;
-    if (top instanceof ColumnarToRowExec rows) {
-      top = rows.child() instanceof InputAdapter adapter ? adapter.child() : rows.child();
+  private static SparkPlan generated(WholeStageCodegenExec stage) {
+    synchronized (stage) { // several threads may collect one frame
+      return stage
+          .getTagValue(GENERATED)
+          .filter(made -> made.child().children().head() == stage.child()) // tags go to copies, too
+          .getOrElse(
+              () -> {
+                RowsToArrowExec end = new RowsToArrowExec(stage.child());
+                WholeStageCodegenExec made = new WholeStageCodegenExec(end, stage.codegenStageId());
+                stage.setTagValue(GENERATED, made);
+                return made;
+              });
     }
-    boolean gives = top.supportsColumnar() && BatchSizes.areKnown(top.schema());
-    return gives ? Optional.of(top) : Optional.empty();
   }
 
-  /**
-   * Returns the stage with generated code that writes batches instead of rows, if possible; else
-   * the plan.
-   */
-  private static SparkPlan generated(SparkPlan plan) {
-    return plan instanceof WholeStageCodegenExec stage && RowsToArrowExec.takes(stage.child())
-        ? new WholeStageCodegenExec(new RowsToArrowExec(stage.child()), stage.codegenStageId())
-        : plan;
-  }
-
-  private <T> void run(RDD<T> rdd, Source<T> source, ArrowBatchStreamWriter stream) {
+  private <T> void run(
+      RDD<T> rdd, Source<T> source, List<SQLMetric> time, ArrowBatchStreamWriter stream) {
     ByteArrayOutputStream head = new ByteArrayOutputStream();
     streamTo(head);
     long inline = Math.min(MOST_INLINE, MOST_INLINE_OF_ALL / Math.max(1, rdd.getNumPartitions()));
@@ -242,7 +252,7 @@ public final class DriverCollect {
     try {
       context.runJob(
           rdd,
-          function(task),
+          function(task, time),
           (partition, result) -> {
             take((Integer) partition, result, stream);
             return BoxedUnit.UNIT;
@@ -255,14 +265,18 @@ public final class DriverCollect {
     }
   }
 
-  private static <T> Function2<TaskContext, Iterator<T>, byte[][]> function(CollectTask<T> task) {
+  private static <T> Function2<TaskContext, Iterator<T>, byte[][]> function(
+      CollectTask<T> task, List<SQLMetric> time) {
     return (Function2<TaskContext, Iterator<T>, byte[][]> & Serializable)
         (context, child) -> {
+          long begin = System.nanoTime();
           try {
-            return task.collect(context, CollectionConverters.asJava(child));
+            return task.collect(context, child);
           } catch (IOException error) {
             Platform.throwException(error);
             throw new AssertionError(error); // unreachable: the line above throws
+          } finally {
+            time.forEach(each -> each.add((System.nanoTime() - begin) / 1_000_000));
           }
         };
   }
@@ -272,9 +286,12 @@ public final class DriverCollect {
    * one that succeeds.
    */
   private void take(int partition, byte[][] result, ArrowBatchStreamWriter stream) {
-    Head head = Head.of(result);
-    bytes += head.bytes();
-    parts.put(partition, new Part(head, batches, result.length - 1));
+    ByteBuffer head = ByteBuffer.wrap(result[0]);
+    bytes += head.getLong();
+    int stage = head.getInt();
+    head.position(head.limit() - CollectTask.DRIVERS_BYTES);
+    head.putInt(batches).putInt(batches + result.length - 1);
+    parts.put(partition, result[0]);
     if (refusal.isEmpty() && bytes > files.mostBytes()) {
       refusal =
           Optional.of(
@@ -285,7 +302,7 @@ public final class DriverCollect {
                   Utils.bytesToString(bytes),
                   limit,
                   Utils.bytesToString(files.mostBytes())));
-      context.cancelStage(head.stage(), refusal.get());
+      context.cancelStage(stage, refusal.get());
     }
     if (refusal.isEmpty()) {
       batches += result.length - 1;

@@ -12,10 +12,8 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
-import java.nio.channels.WritableByteChannel;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
@@ -27,21 +25,24 @@ import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Collects a task's rows for the driver's Python, as the batches that Spark's own task would send.
- * A few batches stay in the task's result, as in Spark. If there are more, all are written into one
- * of the driver's files, as an Arrow stream. If a write fails, later batches are in the result
- * again.
+ * The first batches stay in the task's result, as in Spark. Once they are too large together,
+ * further ones are written into one of the driver's files, as an Arrow stream. If a write fails,
+ * later batches are in the result again.
  *
  * @param <T> rows, or batches of columns
  * @param columns names and types of the rows' columns
  * @param schema schema of the batches, as an IPC message
  * @param batchRows rows of a batch; 0 or less for all rows
- * @param inlineBytes most bytes of batches that stay in the task's result
+ * @param inlineBytes most bytes of the first batches in the task's result
  */
 public record CollectTask<T>(
     Source<T> source,
@@ -51,6 +52,11 @@ public record CollectTask<T>(
     DriverFiles files,
     long inlineBytes)
     implements Serializable {
+  /** Bytes of two ints at the end of a head, which the driver fills in. */
+  public static final int DRIVERS_BYTES = 2 * Integer.BYTES;
+
+  private static final int HEAD_BYTES = 3 * Long.BYTES + 3 * Integer.BYTES + DRIVERS_BYTES;
+
   /** Turns the child's iterator into an input of batches. */
   @FunctionalInterface
   public interface Source<T> extends Serializable {
@@ -61,42 +67,37 @@ public record CollectTask<T>(
      * RowsToArrowExec.
      */
     static Source<InternalRow> ofStage() {
-      return (child, columns) -> Batches.Input.ofStage(child, () -> OfRows.unsafe(columns));
+      return (child, columns) ->
+          Batches.Input.ofStage(
+              CollectionConverters.asJava(child), () -> OfRows.unsafe(columns));
     }
 
-    /** Returns a source of batches of columns, which do not become rows. */
-    static Source<ColumnarBatch> ofColumns() {
-      return (child, columns) -> Batches.Input.ofColumns(child);
+    /**
+     * Returns a source of batches of columns, which do not become rows.
+     *
+     * @param batches metrics that count the batches
+     * @param rows metrics that count the rows
+     */
+    static Source<ColumnarBatch> ofColumns(List<SQLMetric> batches, List<SQLMetric> rows) {
+      return (child, columns) ->
+          Batches.Input.ofColumns(
+              CollectionConverters.asJava(
+                  child.map(
+                      batch -> {
+                        batches.forEach(each -> each.add(1));
+                        rows.forEach(each -> each.add(batch.numRows()));
+                        return batch;
+                      })));
     }
   }
 
   /**
-   * Describes what a task has collected: its size, and the part of a file that comes before the
-   * batches in the task's result.
-   *
-   * @param bytes bytes of all batches
-   * @param stage stage to cancel if the bytes are too many
-   * @param file number of the file
-   * @param place offset of the part in the file
-   * @param length bytes of the part; 0 if there is none
+   * Returns arrays of bytes, as any serializer that Spark may have for results takes them. The first
+   * array is a head, the others are the batches in the result. The head has, big-endian: the bytes
+   * of all batches (long); the stage to cancel if they are too many (int); the number of the file
+   * (int); offset and length of the part of the file, 0 if there is none (longs); the number of
+   * batches in the result that come before the part (int); and what the driver fills in.
    */
-  public record Head(long bytes, int stage, int file, long place, long length) {
-    private static final int BYTES = 3 * Long.BYTES + 2 * Integer.BYTES;
-
-    /** Reads the first array of a task's result; the others are its batches. */
-    public static Head of(byte[][] result) {
-      ByteBuffer head = ByteBuffer.wrap(result[0]);
-      return new Head(
-          head.getLong(), head.getInt(), head.getInt(), head.getLong(), head.getLong());
-    }
-
-    private byte[] encoded() {
-      ByteBuffer head = ByteBuffer.allocate(BYTES).putLong(bytes).putInt(stage).putInt(file);
-      return head.putLong(place).putLong(length).array();
-    }
-  }
-
-  /** Returns arrays of bytes, as any serializer that Spark may have for results takes them. */
   public byte[][] collect(TaskContext context, Iterator<T> child) throws IOException {
     ReadChannel message = new ReadChannel(Channels.newChannel(new ByteArrayInputStream(schema)));
     int most = batchRows > 0 ? Math.min(batchRows, RootWriter.MOST_ROWS) : RootWriter.MOST_ROWS;
@@ -106,7 +107,7 @@ public record CollectTask<T>(
         Part part = new Part(context)) {
       Batches.Input input = source.of(child, columns);
       input.writeTo(pool::ahead, most);
-      while (!part.isTooLarge() && input.hasNext()) {
+      while (part.bytes <= files.mostBytes() && input.hasNext()) { // else the job fails
         context.killTaskIfInterrupted();
         Vectors vectors = pool.next();
         input.fill(vectors.writer(), most);
@@ -122,7 +123,7 @@ public record CollectTask<T>(
   }
 
   private interface Step {
-    void writeTo(WritableByteChannel channel) throws IOException;
+    void writeTo(WriteChannel channel) throws IOException;
   }
 
   /** The batches of one attempt. */
@@ -131,6 +132,7 @@ public record CollectTask<T>(
     private final List<byte[]> inResult = new ArrayList<>();
     private Optional<FileChannel> file = Optional.empty(); // the file, while it is written to
     private boolean tried; // whether the file was to be opened
+    private int before; // number of batches in the result that come before those in the file
     private long bytes; // bytes of all batches
     private long begin; // offset of the stream in the file
     private long end; // end of the last whole batch in the file
@@ -139,13 +141,7 @@ public record CollectTask<T>(
       this.context = context;
     }
 
-    /** Whether the result's limit is passed, so that the job fails. */
-    boolean isTooLarge() {
-      return bytes > files.mostBytes();
-    }
-
     void add(ArrowRecordBatch batch) throws IOException {
-      Step step = channel -> MessageSerializer.serialize(new WriteChannel(channel), batch);
       long more = batch.computeBodyLength();
       if (bytes + more > files.mostBytes()) {
         bytes += more; // counted, not written: the part is past its limit
@@ -154,38 +150,35 @@ public record CollectTask<T>(
       if (bytes + more > inlineBytes && !tried) {
         begin();
       }
-      if (file.isEmpty() || !isWritten(step)) {
+      Step step = channel -> MessageSerializer.serialize(channel, batch);
+      if (!isWritten(step)) {
         ByteArrayOutputStream message = new ByteArrayOutputStream();
-        step.writeTo(Channels.newChannel(message));
+        step.writeTo(new WriteChannel(Channels.newChannel(message)));
         inResult.add(message.toByteArray());
         bytes += message.size();
       }
     }
 
-    /** Begins a stream in the file, with the batches that were to stay in the result. */
+    /** Begins a stream in the file. */
     private void begin() throws IOException {
       tried = true;
+      before = inResult.size();
       file = files.open(context, schema.length);
       if (file.isPresent()) {
         begin = file.get().position();
         end = begin;
-        inResult.add(0, schema);
-        boolean moved =
-            isWritten(
-                channel -> {
-                  for (byte[] message : inResult) {
-                    new WriteChannel(channel).write(message);
-                  }
-                });
-        inResult.subList(0, moved ? inResult.size() : 1).clear();
+        isWritten(channel -> channel.write(schema));
       }
     }
 
     private boolean isWritten(Step step) throws IOException {
+      if (file.isEmpty()) {
+        return false;
+      }
       try {
-        step.writeTo(file.get());
+        step.writeTo(new WriteChannel(file.get()));
+        bytes += file.get().position() - end;
         end = file.get().position();
-        bytes = end - begin; // all batches are in the file
         return true;
       } catch (ClosedByInterruptException killed) {
         throw killed;
@@ -196,8 +189,9 @@ public record CollectTask<T>(
     }
 
     byte[][] result() {
-      Head head = new Head(bytes, context.stageId(), files.number(context), begin, end - begin);
-      inResult.add(0, head.encoded());
+      ByteBuffer head = ByteBuffer.allocate(HEAD_BYTES).putLong(bytes).putInt(context.stageId());
+      head.putInt(files.number(context)).putLong(begin).putLong(end - begin).putInt(before);
+      inResult.add(0, head.array());
       return inResult.toArray(byte[][]::new);
     }
 
