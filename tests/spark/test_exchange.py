@@ -45,7 +45,8 @@ def begin(name, monkeypatch):
     here, there = socket.socketpair()
 
     def task(stream):
-        there.sendall(struct.pack(">4sIqII", exchange._MAGIC, 2, stream, 0, len(paths)) + paths)
+        head = (exchange._MAGIC, exchange._VERSION, stream, 0, len(paths))
+        there.sendall(exchange._announcement.pack(*head) + paths)
         return _Exchange(worker)
 
     with here, there, here.makefile("rb") as worker, requests, answers:
