@@ -389,6 +389,12 @@ def _learned(head: bytes) -> Known | None:
     return known(schema, {KIND_ARROW_STREAM: head})
 
 
+def from_struct(array: Any) -> pa.RecordBatch:
+    """Return the fields of a struct array as a batch."""
+    # Slice again: pyarrow 22 and earlier give whole columns if the array is a slice from row 0.
+    return pa.RecordBatch.from_struct_array(array).slice(0, len(array))
+
+
 def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the record batches of any Arrow data."""
     if isinstance(data, pa.RecordBatch):
@@ -403,7 +409,7 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
             array = _pa.array(data)  # pa.record_batch() does not accept a slice of a struct
             if not pa.types.is_struct(array.type) or array.null_count:
                 raise pa.ArrowInvalid(f"{array.type}, with {array.null_count} nulls")
-            batch = pa.RecordBatch.from_struct_array(array)
+            batch = from_struct(array)
             return batch.schema, iter((batch,))
     except pa.ArrowInvalid as error:  # the stream is a single column, not a batch
         raise TypeError(f"{type(data).__name__} is no record batch or table: {error}") from error

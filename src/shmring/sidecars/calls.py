@@ -19,6 +19,7 @@ from typing import Any, Self, cast
 
 import pyarrow as pa
 
+from shmring.arrow.batches import from_struct
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.batches import combined, with_rows
 
@@ -53,7 +54,7 @@ def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
     if sides == _ONE:
         return (request.replace_schema_metadata(metadata or None),)
     columns = cast("list[Any]", cast("Any", request).columns)
-    batches = (pa.RecordBatch.from_struct_array(column.flatten()) for column in columns)
+    batches = (from_struct(column.flatten()) for column in columns)
     return tuple(batch.replace_schema_metadata(metadata or None) for batch in batches)
 
 

@@ -28,7 +28,14 @@ import pyspark.sql.pandas.serializers as serializers
 
 import shmring
 from shmring.arguments import KIND_ARROW_STREAM
-from shmring.arrow.batches import BatchEncoder, Known, decode_batch, learned, most_bytes
+from shmring.arrow.batches import (
+    BatchEncoder,
+    Known,
+    decode_batch,
+    from_struct,
+    learned,
+    most_bytes,
+)
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
 from shmring.spark.tracebacks import leave_out_of_errors
@@ -388,8 +395,7 @@ class _Exchange:
         column = batch.column(0)
         if pa.types.is_null(column.type):  # Spark's column for no columns and no rows
             return None
-        # Slice again: pyarrow 22 and earlier give the whole columns of a sliced struct.
-        return _pa.RecordBatch.from_struct_array(column).slice(0, batch.num_rows)
+        return from_struct(column)
 
     def _answer(self, batch: Any) -> None:
         batch = self._unwrapped(batch)
