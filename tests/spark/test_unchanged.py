@@ -345,14 +345,45 @@ def test_functions_go_over_sockets_where_the_executors_python_lacks_shmring(
     assert same.count() == 3503
 
 
-def test_a_daemon_of_the_users_own_is_used(spark, frame):
+@pytest.fixture
+def set_conf(spark):
+    """Sets an option of the running context, which no session can set."""
     conf = spark.sparkContext._jsc.sc().conf()
-    conf.set("spark.python.daemon.module", "the.users")
-    try:
-        (reason,) = _reasons(frame.mapInArrow(mapped.counts, "n long"))
-    finally:
-        conf.remove("spark.python.daemon.module")
+    names: list[str] = []
+
+    def set_to(option, value):
+        names.append(option)
+        conf.set(option, value)
+
+    yield set_to
+    for name in names:
+        conf.remove(name)
+
+
+def test_a_daemon_of_the_users_own_is_used(frame, set_conf):
+    def tells(batches):
+        for batch in batches:
+            yield pa.record_batch({"said": [os.environ.get("USERS_DAEMON")] * len(batch)})
+
+    query = frame.mapInArrow(tells, "said string")
+    set_conf("spark.python.daemon.module", "pyspark.daemon")
+    (reason,) = _reasons(query)
     assert reason.startswith("spark.python.daemon.module is set")
+    set_conf("spark.shmring.daemon", "users_daemon")
+    composed = frame.mapInArrow(tells, "said string")
+    assert "over rings" in plan_of(composed)
+    assert {row.said for row in composed.collect()} == {"has begun"}
+
+
+def test_a_worker_module_that_sparks_daemon_does_not_run_leaves_functions_over_rings(
+    frame, set_conf
+):
+    set_conf("spark.python.worker.module", "the.users")
+    assert _reasons(frame.mapInArrow(mapped.counts, "n long")) == []
+    set_conf("spark.python.worker.module", "pyspark.users")
+    assert _reasons(frame.mapInArrow(mapped.counts, "n long")) == [
+        "spark.python.worker.module is set"
+    ]
 
 
 def _reasons(frame) -> list[str]:

@@ -159,7 +159,13 @@ def _sweep(rings: str) -> bool:
 
 pyspark.daemon.worker = _equipped_worker
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the daemon, until the executor ends.
+
+    A daemon module of one's own does its work and then calls this: see ``spark.shmring.daemon``.
+    """
+    global _imports, _received
     keep_freed_memory()  # the daemon's forks, its workers, inherit the setting
     if (replaced := warm.received()) is not None:
         descriptor, _received = replaced
@@ -173,3 +179,7 @@ if __name__ == "__main__":
         begun = time.monotonic()
         while not _sweep(f"worker.{parent}-") and time.monotonic() - begun < _PATIENCE:
             time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()

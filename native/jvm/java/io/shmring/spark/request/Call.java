@@ -203,6 +203,9 @@ public sealed interface Call extends Serializable {
     /** Python module of the daemon whose workers can use rings. */
     public static final String DAEMON = "shmring.spark.daemon";
 
+    /** Setting: the module that is run in place of DAEMON; it does more, and calls DAEMON's main. */
+    public static final String DAEMON_SETTING = "spark.shmring.daemon";
+
     // CHANGE: a new kind of Python function
     private static final Set<Integer> MAPS =
         Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());

@@ -20,6 +20,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
@@ -268,11 +269,17 @@ final class PythonRun implements WorkerClient.Control {
 
     /**
      * Returns the module of the daemon that starts the worker: shmring's if rings are used, else
-     * Spark's. Scala gives this private value of the class a public method, so named in 4.1 to 4.3.
+     * Spark's, or the user's in place of either. Scala gives this private value of the class a
+     * public method, so named in 4.1 to 4.3.
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
-      return usesRings ? Call.PythonCall.DAEMON : SPARKS_DAEMON;
+      SparkConf conf = SparkEnv.get().conf();
+      if (usesRings) {
+        return conf.get(Call.PythonCall.DAEMON_SETTING, Call.PythonCall.DAEMON);
+      }
+      String module = conf.get("spark.python.daemon.module", SPARKS_DAEMON);
+      return module.equals(Call.PythonCall.DAEMON) ? SPARKS_DAEMON : module;
     }
 
     /** Returns false: no thread has to write batches to the socket. Called since Spark 4.3. */

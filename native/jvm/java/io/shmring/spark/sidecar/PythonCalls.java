@@ -35,6 +35,8 @@ final class PythonCalls {
   /** Setting: "on" sends batches of Python functions over rings; any other value does not. */
   static final String SWITCH = "spark.shmring.functions";
 
+  private static final String SPARKS_WORKER = "pyspark.worker";
+
   // Setting of Spark, since 4.3.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
@@ -79,13 +81,17 @@ final class PythonCalls {
   /** Returns why no function of this session can go over rings; empty if functions can. */
   static Optional<String> objection() {
     SparkConf conf = SparkEnv.get().conf();
-    if (!conf.get("spark.python.daemon.module", PythonCall.DAEMON).equals(PythonCall.DAEMON)) {
-      return Optional.of("spark.python.daemon.module is set, and not to " + PythonCall.DAEMON);
+    String daemon = conf.get("spark.python.daemon.module", PythonCall.DAEMON);
+    if (!daemon.equals(PythonCall.DAEMON) && !conf.contains(PythonCall.DAEMON_SETTING)) {
+      return Optional.of(
+          "spark.python.daemon.module is set, and %s names no module that has its workers and rings"
+              .formatted(PythonCall.DAEMON_SETTING));
     }
     if (!conf.getBoolean("spark.python.use.daemon", true)) {
       return Optional.of("spark.python.use.daemon is false");
     }
-    if (conf.contains("spark.python.worker.module")) {
+    String worker = conf.get("spark.python.worker.module", SPARKS_WORKER);
+    if (worker.startsWith("pyspark") && !worker.equals(SPARKS_WORKER)) { // daemons ignore others
       return Optional.of("spark.python.worker.module is set");
     }
     return Optional.empty();
