@@ -11,7 +11,7 @@ from programs import ended
 pytestmark = pytest.mark.slow
 # `make wheel-check` runs the first two; the others start Sparks.
 LONG = ("README.md", "docs/start/spark.md", "docs/guides/model-server.md")
-LONG += ("docs/guides/streaming.md",)
+LONG += ("docs/guides/streaming.md", "docs/guides/dataframe.md")
 
 
 def pages() -> list[Path]:
