@@ -65,7 +65,8 @@ $(VENV)/bench $(VENV)/docs $(VENV)/lint: $(VENV)/%: pyproject.toml $(CONSTRAINTS
 		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['$*'])")
 	@touch $@
 
-RELEASE_TOOLS := ziglang auditwheel abi3audit wheel build scikit-build-core hatch-fancy-pypi-readme cmake ninja
+RELEASE_TOOLS := ziglang auditwheel abi3audit wheel build scikit-build-core hatch-fancy-pypi-readme cmake ninja \
+	cyclonedx-bom
 $(VENV)/release: $(CONSTRAINTS) $(VENV)/bin/python
 	@$(PIP) $(RELEASE_TOOLS)
 	@touch $@
@@ -110,7 +111,7 @@ quick:
 
 # CHANGE: a new version of Spark
 .PHONY: versions
-versions: ## the Spark tests with Spark 4.1 to 4.3, and Java 21 if it is here; three quarters of an hour: SPARK='4.1 4.3'
+versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas, beside Comet, Iceberg and Delta; an hour: SPARK='4.1 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills
@@ -146,6 +147,11 @@ out/javadoc/java/index.html: $(VENV)/installed $(JAVA_API)
 docs: $(VENV)/docs out/javadoc/java/index.html ## the documentation as a site, in out/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees docs out/docs || \
 		{ rm -rf out/doctrees; exit 1; }  # a page that is not read again would not be warned of again
+
+.PHONY: site
+site: docs ## the pages of this version beside those of others, with a switch: copy the published site to out/site before
+	@$(PYTHON) scripts/site.py out/docs \
+		"$$($(BIN)/python -c 'import shmring; print(shmring.__version__)')" out/site
 
 .PHONY: docs-open
 docs-open: docs ## build the documentation and serve it: PORT=8000
@@ -187,7 +193,7 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer and UBSan, those wi
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the layers, openings of comments; that breaks fit the core
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the layers, openings of comments, workflows; that breaks fit the core
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -195,7 +201,14 @@ lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), c
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 	@$(PYTHON) scripts/arrows.py --check
 	@$(PYTHON) scripts/comments.py
+	@$(MAKE) --no-print-directory workflows
 	@PYTHONPATH=native $(PYTHON) -m explore.broken && PYTHONPATH=native $(PYTHON) -m killpoints.broken
+
+.PHONY: workflows
+workflows: $(VENV)/lint ## the forge's workflows: their form, and what zizmor knows to be unsafe; the hooks of commits
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/zizmor --offline --quiet --no-progress .github
+	@$(BIN)/pre-commit validate-config
 
 .PHONY: arrows
 arrows: ## who uses whom, layer by layer, read from the code
@@ -253,6 +266,14 @@ aarch64: $(BIN)/cmake ## the core's C tests on aarch64, under qemu-user
 .PHONY: wheels
 wheels: $(VENV)/release docs ## wheels, sdist and Maven artifact for x86-64 and aarch64, in dist/
 	@$(BIN)/python scripts/wheels.py dist build/release
+
+.PHONY: sbom
+sbom: $(VENV)/release ## after `make wheels`: the wheel's bill of materials, dist/shmring.cdx.json
+	@rm -rf build/sbom
+	@$(PYTHON) -m venv --without-pip build/sbom
+	@$(BIN)/pip --python build/sbom/bin/python install --quiet --no-compile -c $(CONSTRAINTS) dist/*_$$(uname -m).whl
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--output-format JSON --output-file dist/shmring.cdx.json build/sbom/bin/python
 
 .PHONY: wheel-check
 wheel-check: $(VENV)/release docs ## make this machine's wheel, run README from it where there is no compiler and no JDK
