@@ -84,8 +84,8 @@ final class PythonCalls {
     String daemon = conf.get("spark.python.daemon.module", PythonCall.DAEMON);
     if (!daemon.equals(PythonCall.DAEMON) && !conf.contains(PythonCall.DAEMON_SETTING)) {
       return Optional.of(
-          "spark.python.daemon.module is set, and %s names no module that has its workers and rings"
-              .formatted(PythonCall.DAEMON_SETTING));
+          "spark.python.daemon.module is set: set %s, too, to a module that calls %s.main()"
+              .formatted(PythonCall.DAEMON_SETTING, PythonCall.DAEMON));
     }
     if (!conf.getBoolean("spark.python.use.daemon", true)) {
       return Optional.of("spark.python.use.daemon is false");
