@@ -1,6 +1,7 @@
 """Sphinx's configuration: `make docs` builds docs/ into out/docs, offline."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import shmring
@@ -27,7 +28,7 @@ extensions = [
     "pictures",
     "public_names",
 ]
-exclude_patterns = ["_ext", "_pictures"]
+exclude_patterns = ["_ext", "_pictures", "_templates"]
 root_doc = "index"
 default_role = "code"
 smartquotes = False  # they make dashes of the `--` of an option: copied lines fail
@@ -48,6 +49,12 @@ nitpick_ignore_regex = [
     (r"py:(class|obj|data|exc)", r".*"),
     (r"c:identifier", r".*"),
 ]
+
+# Each version has a folder of its own: scripts/site.py.
+urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"]
+html_baseurl = f"{urls['Documentation']}/{release}/"
+templates_path = ["_templates"]
+html_js_files = [("versions.js", {"defer": "defer"})]
 
 html_theme = "furo"
 html_title = f"shmring {release}"
