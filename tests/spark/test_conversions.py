@@ -31,6 +31,7 @@ from pyspark.util import PythonEvalType
 from shmring.spark import conversions
 from shmring.spark.conversions import CONVERSIONS, Conversion
 from shmring.spark.exchange import TaskData
+from shmring.spark.tracebacks import leave_out_of_errors
 
 pytestmark = pytest.mark.spark_version(since="4.3")
 
@@ -238,3 +239,23 @@ def test_answers_of_other_dtypes_are_converted_alone():
     answers, left = _run(FRAMES, (function, LONG, places([], [0]), {}), _batches(*zip(range(1, 7))))
     assert [batch.num_rows for batch in answers] == [2, 1, 3]
     assert not left
+
+
+def test_errors_show_no_frame_of_any_method_of_a_conversion():
+    """Spark takes a frame outside of its files for the user's, and drops the error's cause."""
+    of_package = {"__name__": "shmring.spark.some"}
+    code = """
+class Base:
+    def usual(self): ...
+class Own(Base):
+    def method(self): ...
+    @classmethod
+    def of_class(cls): ...
+    @staticmethod
+    def static(): ...
+"""
+    exec(code, of_package)
+    own = of_package["Own"]
+    leave_out_of_errors(own)
+    for method in (own.usual, own.method, own.of_class, own.static):
+        assert method.__code__.co_filename == worker.__file__, method

@@ -14,12 +14,14 @@ def leave_out_of_errors(*functions: Any) -> None:
     Spark leaves out the frames of its own files.
     """
     for each in functions:
-        if not str(getattr(each, "__module__", "")).startswith("shmring.spark."):
+        function = getattr(each, "__func__", each)  # the function of a class or static method
+        if not str(getattr(function, "__module__", "")).startswith("shmring.spark."):
             continue  # a name that the module imports from elsewhere
-        if isinstance(each, FunctionType):
-            each.__code__ = _seeming_sparks(each.__code__)
-        elif isinstance(each, type):
-            leave_out_of_errors(*vars(each).values())
+        if isinstance(function, FunctionType):
+            function.__code__ = _seeming_sparks(function.__code__)
+        elif isinstance(function, type):
+            for base in function.__mro__:
+                leave_out_of_errors(*vars(base).values())
 
 
 def _seeming_sparks(code: CodeType) -> CodeType:
