@@ -162,14 +162,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _sort(items)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Divide files between workers; most runs of a single file do without pytest-xdist."""
-    from dividing import FewSparks
-
-    return FewSparks(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Call a test that is a coroutine by its fixture `run`, of event_loops."""
     test = pyfuncitem.function
