@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import shutil
 import signal
@@ -14,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 from direct import FUNCTIONS
 from pyspark import SparkFiles
@@ -311,3 +313,64 @@ sys.meta_path.insert(0, Finder())
         assert daemon.threads() == 1
         daemon.process.stdin.close()
         assert says in daemon.process.stderr.read().decode()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_archive_takes_bytecode_of_an_installed_module_with_the_same_source(tmp_path, same):
+    sources = {"pack/__init__.py": "", "pack/module.py": "def where():\n    return 'source'\n"}
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        for name, source in sources.items():
+            archive.writestr(name, source)
+            installed = tmp_path / name
+            installed.parent.mkdir(exist_ok=True)
+            installed.write_text(source)
+    bytecode = Path(py_compile.compile(str(installed), doraise=True))
+    bytecode.write_bytes(bytecode.read_bytes().replace(b"source", b"stored"))
+    if not same:
+        stat = installed.stat()
+        installed.write_text(sources["pack/module.py"].replace("source", "others"))
+        os.utime(installed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    told = subprocess.run(
+        [sys.executable, "-c", USES_ARCHIVE],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path / 'archive.zip'}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file = f"{tmp_path}/archive.zip/pack/module.py"
+    assert told.stdout.split() == ["stored" if same else "source", file, file, "0"]
+
+
+USES_ARCHIVE = """
+import sys
+from shmring.spark import archives
+hooks = list(sys.path_hooks)
+with archives.installed_bytecode():
+    from pack import module
+left = [each for each in sys.path_importer_cache.values() if isinstance(each, archives._Archive)]
+print(module.where(), module.where.__code__.co_filename, module.__file__, len(left))
+assert sys.path_hooks == hooks
+"""
+
+
+def test_daemon_compiles_no_module_of_sparks_archive_that_is_installed():
+    archive = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    told = subprocess.run(
+        [sys.executable, "-c", COMPILES],
+        env=os.environ | {"PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == [f"{archive}/pyspark/__init__.py", "0"]
+
+
+COMPILES = """
+import sys
+compiled = []
+sys.addaudithook(lambda event, given: compiled.append(given[1]) if event == "compile" else None)
+import shmring.spark.daemon
+import pyspark
+files = [f"{pyspark.__path__[0]}/{name}.py" for name in ("__init__", "util", "serializers")]
+print(pyspark.__file__, sum(compiled.count(file) for file in files))
+"""

@@ -22,11 +22,12 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
-import pyspark.daemon
-import pyspark.util
-
 import shmring
-from shmring.spark import warm
+from shmring.spark import archives, warm
+
+with archives.installed_bytecode():
+    import pyspark.daemon
+    import pyspark.util
 
 # Parameters of malloc.h, and the greatest value to which glibc itself raises M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -171,7 +172,8 @@ def main() -> None:
         descriptor, _received = replaced
         _replace_worker(descriptor)
     parent = os.getppid()
-    _imports = warm.import_early()
+    with archives.installed_bytecode():
+        _imports = warm.import_early()
     _sweep("worker.")  # executors may have been killed with their daemons
     try:
         pyspark.daemon.manager()
