@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.java, pytest.mark.spark]
 
 SWITCH = "spark.shmring.driver"
 MOST_BYTES = "spark.shmring.driver.maxBytes"
+ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 SELF_DESTRUCT = "spark.sql.execution.arrow.pyspark.selfDestruct.enabled"
 STRUCTS = "spark.sql.execution.pandas.structHandlingMode"
@@ -37,8 +38,9 @@ SEEDS = [
 
 
 @pytest.fixture
-def used(monkeypatch):
+def used(monkeypatch, set_option):
     """The parts of files that each collect has read; there is no entry for Spark's own way."""
+    set_option(ARROW, True)  # Spark 4.1 leaves Arrow off for toPandas()
     collects: list[dict[int, list[tuple[int, int]]]] = []
     finish = driver._Files.finish
 
@@ -220,7 +222,7 @@ def test_nodes_show_the_metrics_that_spark_shows(spark, set_option, tmp_path, ca
         {ADAPTIVE: False},
         {STRUCTS: "row"},
         {"spark.sql.session.timeZone": "America/New_York"},
-        {"spark.sql.execution.arrow.pyspark.enabled": False},
+        {ARROW: False},
     ],
     ids=str,
 )
@@ -260,7 +262,8 @@ def test_random_frames_are_the_same(spark, set_option, compare, tmp_path, seed):
 
 
 @pytest.mark.filterwarnings("ignore:`to_pandas` loads all data")
-def test_pandas_on_spark_and_foreach_batch_come_through_memory(spark, tmp_path, used):
+def test_pandas_on_spark_and_foreach_batch_come_through_memory(spark, tmp_path, used, monkeypatch):
+    monkeypatch.setenv("PYARROW_IGNORE_TIMEZONE", "1")  # else Spark 4.1 warns
     frame = numbers(spark, 20_000)
     assert frame.pandas_api().to_pandas()["seven"].sum() == sum(range(20_000)) * 7
     assert used.pop()
