@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,6 +180,29 @@ def test_idle_worker_gives_memory_back_and_takes_the_next_task(
             lambda pid=pid, kept=kept: private(pid) < int(kept) - (32 << 20),
             "the end of freed memory",
         )
+
+
+def _processes_of(name):
+    """Return the processes whose environment `new_workers` has set for this test."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if f"SHMRING_TEST={name}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.add(int(folder.name))
+    return found
+
+
+def test_worker_starts_while_the_first_task_makes_its_first_batch(
+    spark, set_option, new_workers, name
+):
+    set_option(FUNCTIONS, "on")
+    rows = spark.range(1, numPartitions=1).selectExpr("string(raise_error('no batch')) text")
+    with pytest.raises(Exception, match="no batch"):
+        rows.mapInArrow(lambda batches: batches, "text string").collect()
+    started = _processes_of(name)
+    assert len(started) == 2  # the daemon and its worker
+    assert int(*collected(spark, lambda: str(os.getpid()))) in started
+    assert _processes_of(name) == started
 
 
 def _archived(path, name):

@@ -18,6 +18,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -53,6 +54,8 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Signature.AnswerHandler handler;
   private Optional<Client> client = Optional.empty();
   private Batches batches;
+  // The start of a Python worker in another thread; the task does not end before it.
+  private CompletableFuture<Void> prepared = CompletableFuture.completedFuture(null);
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the answer
   private Optional<RowColumns> ofRows = Optional.empty(); // set if rows had to wait
@@ -130,6 +133,9 @@ public final class AnsweredBatches implements AutoCloseable {
   /** Takes the next piece of the answers, and keeps as many requests under way as allowed. */
   private void advance() throws InterruptedException {
     if (batches == null) {
+      if (call instanceof PythonCall python) {
+        prepared = new PythonRun(python, context, 0, true).prepare();
+      }
       batches =
           new Batches(
               input.get(),
@@ -231,6 +237,7 @@ public final class AnsweredBatches implements AutoCloseable {
    */
   private PythonClient python(long bytes) {
     PythonCall python = (PythonCall) call;
+    prepared.join();
     Consumer<Schema> check = schema -> refuse(handler.objection(schema));
     PythonRun run = new PythonRun(python, context, bytes, true);
     Optional<WorkerRings> rings = run.begin();
@@ -357,6 +364,7 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     released = true;
+    prepared.join();
     leaveAnswer();
     client.ifPresent(this::giveBack);
     if (batches != null) {

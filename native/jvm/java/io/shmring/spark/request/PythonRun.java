@@ -10,8 +10,10 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -61,6 +63,8 @@ final class PythonRun implements WorkerClient.Control {
           + " there, or set spark.shmring.functions to off";
   // Paths of this host's Pythons that lack shmring.
   private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
+  // Pythons, and environments, for which this process has asked Spark for a worker.
+  private static final Set<List<Object>> STARTED = ConcurrentHashMap.newKeySet();
   private static final Logger LOG = LoggerFactory.getLogger(PythonRun.class);
   private static final String SPARKS_DAEMON = "pyspark.daemon";
   private static final String CANNOT_ATTACH = "a worker cannot attach to its rings"; // exchange.py
@@ -103,6 +107,29 @@ final class PythonRun implements WorkerClient.Control {
   /** Returns the number of the task's stream, which is in the head of each of its messages. */
   long stream() {
     return stream;
+  }
+
+  /**
+   * Lets Spark start a worker in another thread if this process has none yet in the function's
+   * environment: the start of their daemon takes a second, in which the task makes its first batch.
+   * The worker then waits in Spark's pool.
+   *
+   * @return the end of the start; the environment is not to be used before
+   */
+  CompletableFuture<Void> prepare() {
+    Runner starter = new Starter();
+    if (LACKING.contains(starter.python())
+        || !STARTED.add(List.of(starter.python(), starter.variables()))) {
+      return CompletableFuture.completedFuture(null);
+    }
+    usesRings = true;
+    return CompletableFuture.runAsync(
+            () ->
+                starter.compute(
+                    CollectionConverters.asScala(Collections.emptyIterator()),
+                    context.partitionId(),
+                    context))
+        .exceptionally(error -> null); // the task meets it again when it asks for a worker
   }
 
   /**
@@ -205,7 +232,7 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * Extends the base of Spark's runners, the same in 4.1 to 4.3, by what its Arrow runner sends.
    */
-  private final class Runner extends BasePythonUDFRunner {
+  private class Runner extends BasePythonUDFRunner {
     Runner() {
       super(
           call.functions(),
@@ -235,16 +262,22 @@ final class PythonRun implements WorkerClient.Control {
       CompletableFuture.delayedExecutor(patience, TimeUnit.MILLISECONDS).execute(this::destroy);
     }
 
+    Map<String, String> variables() {
+      return Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
+    }
+
+    String module() {
+      return SparkEnv.get().conf().get("spark.python.worker.module", "pyspark.worker");
+    }
+
     private void destroy() {
-      SparkEnv env = SparkEnv.get();
-      String module = env.conf().get("spark.python.worker.module", "pyspark.worker");
-      Map<String, String> variables = Map$.MODULE$.from(CollectionConverters.asScala(envVars()));
-      env.destroyPythonWorker(
-          pythonExec(),
-          module,
-          org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
-          variables,
-          worker);
+      SparkEnv.get()
+          .destroyPythonWorker(
+              pythonExec(),
+              module(),
+              org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
+              variables(),
+              worker);
     }
 
     /** Warns of a worker whose socket is silent for the session's idle timeout, or ends it. */
@@ -428,6 +461,25 @@ final class PythonRun implements WorkerClient.Control {
         }
         return false; // the paths are the only input on the socket
       }
+    }
+  }
+
+  /** Starts a worker, or finds one, and gives it to Spark's pool at once. */
+  private final class Starter extends Runner {
+    @Override
+    public Announcement newWriter(
+        SparkEnv env,
+        PythonWorker worker,
+        Iterator<byte[]> input,
+        int partition,
+        TaskContext context) {
+      env.releasePythonWorker(
+          pythonExec(),
+          module(),
+          org$apache$spark$api$python$BasePythonRunner$$daemonModule(),
+          variables(),
+          worker);
+      throw new CancellationException("the worker waits for its task");
     }
   }
 
