@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import shmring
+from shmring.errors import ShmringError
 from shmring.sidecars.wire import request_ring_name
 from shmring.spark import configure, jar_path
 
@@ -199,6 +200,20 @@ def test_python_of_a_local_session_is_the_drivers_unless_one_is_named(
     assert configured(local, sidecars=sidecars)[python] == sys.executable
     assert configured({**local, python: "p"}, sidecars=sidecars)[python] == "p"
     assert python not in configured({**local, "spark.pyspark.python": "p"}, sidecars=sidecars)
+
+
+def test_session_of_a_connect_server_gets_the_switch_and_words(
+    configured, module, capsys, monkeypatch
+):
+    remote = {"spark.remote": "sc://there"}
+    assert configured(remote) == remote  # the server's setting, or that of the session
+    assert "Spark Connect server" in capsys.readouterr().err
+    assert configured(remote, functions=False) == {**remote, SWITCH: "off"}
+    assert configured(remote, functions=True) == {**remote, SWITCH: "on"}
+    with pytest.raises(ShmringError, match=r"--jars .*spark\.shmring\.sidecar\.NAME\.function"):
+        configured(remote, sidecars={"a": "configured_scorer:score"})
+    monkeypatch.setenv("SPARK_REMOTE", "sc://there")
+    assert configured() == {}
 
 
 DRIVER = """

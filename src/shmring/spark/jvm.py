@@ -38,6 +38,12 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
 _FUNCTIONS = "spark.shmring.functions"
 _DRIVER = "spark.shmring.driver"
+_WORDS = {True: "on", False: "off"}
+_OF_A_SERVER = (
+    "this session is one of a Spark Connect server, which has the jar and the sidecars: start the "
+    "server with --jars (the path is that of shmring.spark.jar_path()), "
+    "--conf spark.shmring.functions=on"
+)
 
 
 def jar_path() -> str:
@@ -94,6 +100,9 @@ def configure(
     spark-submit or spark-defaults.conf. For sidecars with different options, call this once for
     each.
 
+    A session of a Spark Connect server has the server's jar and sidecars. Here this only sets
+    ``spark.shmring.functions``, and says on standard error how the server is started.
+
     Parameters
     ----------
     sidecars : "module:function" or "module:Class", by the name that :func:`through` uses
@@ -114,7 +123,8 @@ def configure(
     Raises
     ------
     ValueError : a sidecar's function has no valid name, or its module is not found here
-    ShmringError : there is no jar, and it cannot be made
+    ShmringError : there is no jar, and it cannot be made; or the session is one of a Spark Connect
+        server, and has options that only the server can have
     MissingExtra : pyspark is not installed
     """
     need("pyspark", "a Spark session", "spark")
@@ -133,9 +143,6 @@ def configure(
     for switch, value in {"shared": shared, "pin": pin, "functions": functions}.items():
         if not isinstance(value, bool) and (value is not None or switch != "functions"):
             raise TypeError(f"{switch} must be True or False, not {value!r}")
-    given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
-    is_drivers_python = _leaves_python_to_driver(given)
-    wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
     options: dict[str, object] = {
         "workers": workers,
         "slots": slots,
@@ -148,6 +155,14 @@ def configure(
         options["shared"] = "true"
     if pin:
         options["pin"] = "true"
+    if _is_of_a_server(builder):
+        if sidecars or options:
+            raise ShmringError(f"{_OF_A_SERVER} and spark.shmring.sidecar.NAME.function")
+        print(f"shmring: {_OF_A_SERVER}", file=sys.stderr)
+        return builder if functions is None else builder.config(_FUNCTIONS, _WORDS[functions])
+    given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
+    is_drivers_python = _leaves_python_to_driver(given)
+    wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
     if sidecars:
         wanted["spark.plugins"] = _listed(given.get("spark.plugins", ""), _PLUGIN)
         files = filter(None, map(_file_of, sidecars.values()))
@@ -161,7 +176,7 @@ def configure(
     elif options:
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
     for switch, choice in {_FUNCTIONS: functions, _DRIVER: driver}.items():
-        wanted[switch] = {True: "on", False: "off", None: given.get(switch, "on")}[choice]
+        wanted[switch] = given.get(switch, "on") if choice is None else _WORDS[choice]
     import_module("shmring.spark.driver").equip()  # also a session that turns the switch on later
     if wanted[_FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
@@ -169,6 +184,13 @@ def configure(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _is_of_a_server(builder: Any) -> bool:
+    """Whether the builder connects to a Spark Connect server that another process has started."""
+    options = getattr(builder, "_options", {})
+    remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
+    return hasattr(builder, "_channel_builder") or remote.startswith("sc://")
 
 
 def _settings_outside() -> dict[str, str]:
