@@ -111,7 +111,7 @@ quick:
 
 # CHANGE: a new version of Spark
 .PHONY: versions
-versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas, beside Comet, Iceberg and Delta; an hour: SPARK='4.1 4.3'
+versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas; an hour: SPARK='4.1 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills

