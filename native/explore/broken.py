@@ -382,7 +382,7 @@ BREAKS = [
         "\tstore_relaxed(&consumer->interrupted, on);\n"
         "\tlight_barrier(consumer->ring->asymmetric);\n"
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
-        "\t\twake(consumer->branch, INT_MAX); /* other consumers of the branch sleep again */",
+        "\t\twake(consumer->branch, INT_MAX); /* other consumers on this futex sleep again */",
         "\tif (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))\n"
         "\t\twake(consumer->branch, INT_MAX);\n\tstore_relaxed(&consumer->interrupted, on);",
         "asleep: a consumer that waits is interrupted while a message comes",

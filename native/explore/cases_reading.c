@@ -1,7 +1,9 @@
-/* Reading what is not taken: ahead on a branch of one's own, and the table; writing ahead of a claim. */
+/* Cases of reading and writing ahead: a consumer reads messages before it takes them, a reader of the
+ * table or of a seat holds nothing, and a producer writes slots before it claims them. */
 #include "cases.h"
 
-/* All numbers, as far as there is room, behind a claim of one slot. */
+/* Publishes all numbers. The producer claims one slot, fills the free slots after it too, and publishes
+ * them together. */
 static void produce_ahead(int me)
 {
 	const struct actor *a = &exploring->actor[me];
@@ -20,7 +22,7 @@ static void produce_ahead(int me)
 	}
 }
 
-/* Reads everything that it might take, and takes then. */
+/* Reads all messages that the consumer could take, before it takes any. */
 static void consume_read(int me)
 {
 	shmring_consumer *m = world.consumer[me];
@@ -41,8 +43,8 @@ static void consume_read(int me)
 	}
 }
 
-/* A scan may meet the entry of a message that overwrites: what belongs to two laps
- * must not look damaged. */
+/* Publishes a message of two slots. A consumer that scans the two short messages in these slots may
+ * read entries of two laps, and must not report them as damage. */
 static void produce_a_long_one(int me)
 {
 	(void)claim_slots(me, 2);
@@ -77,8 +79,9 @@ static void consume_any_length(int me)
 	}
 }
 
-/* The table has no right to a slot, and looks at the entry twice: what it reads must
- * belong together. A message has as many bytes as its sequence says. */
+/* Returns the length of the message at a sequence: all messages differ in length, so that
+ * read_table() notices a row made of two messages. A producer may overwrite a slot while it is read,
+ * because a reader of the table holds no slot. */
 static uint32_t length_of(uint64_t sequence)
 {
 	return 1 + (uint32_t)sequence;
@@ -111,7 +114,7 @@ static void read_table(int me)
 	}
 }
 
-/* The rows of a run come all at once. */
+/* Checks that the messages of a run become visible together: if row 1 is filled, row 0 is filled, too. */
 static void read_table_backwards(int me)
 {
 	bool later = row_at(me, 1).filled;
@@ -119,13 +122,14 @@ static void read_table_backwards(int me)
 	MUST(row_at(me, 0).filled || !later);
 }
 
-/* Looks behind the first row of a claim that a dead producer left half done. */
+/* Checks that the second row of a dead producer's half-filled claim never shows a message. */
 static void read_the_second_row(int me)
 {
 	MUST(!row_at(me, 1).filled);
 }
 
-/* A seat has one owner after the other. Each has a number, which stands in all that others read of it. */
+/* Each owner of the seat has a number, and stores it as its role, branch, name and claim. A reader of the
+ * seat must see one number in all of them, although owners follow each other. */
 enum { A_THIRD_ROLE = ROLE_CONSUMER + 1 };
 
 static uint32_t sit_down(int me, uint32_t number)

@@ -36,15 +36,16 @@
  * that keeps away finds several messages, unless the producer waits for its answer or sends
  * seldom. The number of messages that its branch takes until its next wait shows which case it is. */
 enum {
-	FEW = 3, /* fewer messages: keeping away did not pay. A consumer that a producer waits for gets one */
+	FEW = 3, /* least number of messages between two waits for which keeping away pays; a consumer that a
+		    producer waits for takes 1 */
 	MANY = 32, /* messages that are enough to share the cost of a look: no need to keep away longer */
-	LEAST_NS = 250, /* shortest time to keep away */
+	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring */
 	MOST_NS = 2000, /* longest time, and the first tried: it brings FEW messages at 1.5 M messages/s, the
 			   rate while eight branches all poll */
 	MOST_OF_SEVERAL_NS = 4000, /* longest time with several branches: eight get 9 M messages/s on 16 cores,
 				      and 6 M with MOST_NS */
 	WAITS = 16, /* waits before the next try to keep away; doubled after each try that did not pay */
-	MOST_FAILURES = 10, /* doublings of WAITS at most */
+	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled */
 };
 
 /* Returns MANY, or a sixteenth of a small ring: a consumer must not keep away for so long that
@@ -231,7 +232,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (w->consumer && how->look == SHMRING_LOOK_SPIN)
 		keep_away(w->consumer);
 	if (ready(w, w->slots) || (how->look == SHMRING_LOOK_SPIN && !how->sleeps && spin_clockless(w))) {
-		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* this wait brought something */
+		/* A success ends a series of waits in vain: the next wait may spin before it sleeps. */
+		if (load_relaxed(&w->memory->took_ns) == IN_VAIN)
 			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
 		return SHMRING_OK;
 	}
@@ -278,7 +280,7 @@ void shmring_consumer_interrupt(shmring_consumer *consumer, bool on)
 	store_relaxed(&consumer->interrupted, on);
 	light_barrier(consumer->ring->asymmetric);
 	if (on && is_owned(consumer->ring) && load_relaxed(&consumer->waiting))
-		wake(consumer->branch, INT_MAX); /* other consumers of the branch sleep again */
+		wake(consumer->branch, INT_MAX); /* other consumers on this futex sleep again */
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

@@ -32,8 +32,9 @@ static void wake_one(shmring *r, uint64_t mask)
 		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
 }
 
-/* Wakes branches that follow the producers; other branches wait for releases. Acquire:
- * a sleeper that fell asleep after a change of the graph makes the change visible. */
+/* Wakes branches that follow the producers; other branches wait for releases. The acquire load of
+ * `asleep` pairs with announce_sleep(): if a consumer fell asleep after a change of the graph, the
+ * load of `roots` sees that change. */
 void wake_roots(shmring *r)
 {
 	uint64_t asleep = load_acquire(&r->cursors->asleep.v) & load_relaxed(&r->cursors->graph.roots);
@@ -72,11 +73,15 @@ void wake_producers(shmring *r)
 
 	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
 	seen = load_relaxed(word);
-	/* Adding one to an odd word clears the bit and counts the wake-up. `wanted` is
-	 * cleared first: a sleeper lowers it after setting the bit, so that either the lowered value
-	 * stays or this CAS fails, and then the sleeper is woken, too. A CAS that fails
-	 * releases nothing and may have seen an old value. So adding zero releases the cleared `wanted`
-	 * to the sleeper that sets the bit next, and sees the bit of a sleeper that set it before. */
+	/* Bit 0 of the word says that producers sleep; the other bits count wake-ups. Adding one to an
+	 * odd word clears bit 0 and counts a wake-up.
+	 *
+	 * A sleeper sets bit 0 first, and then lowers `wanted`. The waker clears `wanted` first, and then
+	 * bit 0. So if the waker overwrites a sleeper's `wanted`, the sleeper has set bit 0 already, and a
+	 * CAS wakes the sleeper: this CAS, the next CAS of this loop, or another waker's CAS.
+	 *
+	 * A failed CAS releases nothing, and may have read an old word. Adding zero repairs both: it
+	 * releases the cleared `wanted` to the next sleeper that sets bit 0, and it reads the newest word. */
 	while (seen & 1) {
 		store_relaxed(&r->cursors->producers.wanted, NONE);
 		if (cas32_seq_cst(word, &seen, seen + 1)) {
@@ -87,8 +92,9 @@ void wake_producers(shmring *r)
 	}
 }
 
-/* Wakes producers if the branch no longer holds the slots that they wait for: its hold and its position (`taken`)
- * are beyond them; the position does not count if only holds gate. */
+/* Wakes producers if a consumer's hold, raised to `low`, and the branch's position (`taken`) have both reached
+ * `wanted`, the floor that sleeping producers need. The position is not compared if the branch gates by holds
+ * only. */
 void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 {
 	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);

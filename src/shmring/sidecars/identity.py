@@ -1,8 +1,9 @@
-"""Identity of a sidecar: supervisors share a name only if they serve the same.
+"""Identity of a sidecar: supervisors share a name only if their identities are equal.
 
-Each supervisor has an entry in the request ring. The name of the entry says whether the supervisor
-has workers, its number, and its identity: supervisors that join later have larger numbers. A
-supervisor that replaces others adds an entry with the largest number that is replaced.
+An identity says which code, Python version and options a supervisor's workers have. Each supervisor
+has an entry in the request ring. The name of the entry says whether the supervisor has workers, its
+number, and its identity: supervisors that join later have larger numbers. A supervisor that
+replaces others adds a second entry, with the largest number among the supervisors to replace.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from shmring.errors import Contended, SidecarMismatch
 from shmring.names import REQUESTS
 from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR
 
-_PATIENCE = 2.0  # seconds that a join waits for another one of the same sidecar
+_PATIENCE = 2.0  # seconds that a supervisor waits while another supervisor joins
 _PAUSE = 0.01
-_DIGEST_BYTES = 8  # with them the entry's name fits into the 55 bytes that the ring keeps
+_DIGEST_BYTES = 8  # short enough for the entry's name, of which the ring keeps 55 bytes
 
 
 def _digest(*parts: bytes) -> str:
@@ -82,7 +83,7 @@ class Identity(NamedTuple):
 
 
 class _Supervisor(NamedTuple):
-    """A living supervisor, by its entry in the request ring."""
+    """Describes a living supervisor: the contents of its entry in the request ring."""
 
     pid: int
     number: int
@@ -182,7 +183,7 @@ class Entry:
         return None
 
     def leave(self) -> None:
-        """Close the entry; nothing happens if it is closed."""
+        """Close the entry, unless it is already closed."""
         for producer in (self._replaces, self._producer):
             if producer is not None:
                 producer.close()

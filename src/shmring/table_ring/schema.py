@@ -191,8 +191,9 @@ class Tables:
 
     def fill(self, connection: sa.Connection, layout: Layout, free_message: str) -> None:
         """Insert the slots, all of them free."""
-        # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
-        # at full width, so that no page is fuller than it will be with messages.
+        # Insert the rows in slot order: consecutive messages of a scattered ring then lie on
+        # different pages. Insert each row at full width: a page then never gets more rows than it
+        # has room for when all slots hold messages.
         numbers = sa.text(
             "WITH RECURSIVE numbers(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL"
             f" SELECT n + 1 FROM numbers WHERE n + 1 < {layout.slots})"
@@ -231,11 +232,14 @@ class Tables:
             )
 
     def exist(self, connection: sa.Connection) -> bool:
-        """Return whether the ring exists: its one-row table is created with the other tables."""
+        """Return whether the ring exists.
+
+        Looking for one table is enough, because all tables are created in one transaction.
+        """
         return sa.inspect(connection).has_table(self.ring.name)
 
     def read(self, connection: sa.Connection) -> Layout:
-        """Return how the ring was made, or raise if no ring can have been made so."""
+        """Return the ring's layout; raise if the stored layout is missing, unknown or damaged."""
         query = sa.select(sa.text("*")).select_from(self.ring).limit(0)
         self._check_columns(self.ring, connection.execute(query).keys())
         # Read the layout's version first: it decides which other columns there are.

@@ -26,8 +26,8 @@ import org.apache.spark.sql.util.ArrowUtils;
 
 // CHANGE: a new type between Spark and Arrow
 /**
- * Checks that a sidecar's answers have the columns that Spark's function was declared with: Spark
- * would read the memory of a column of another type as if it had the declared one.
+ * Checks that a sidecar's answers have the columns that Spark's function was declared with. Without
+ * this check, Spark would read a column of another type as if the column had the declared type.
  */
 public final class ResultSchema {
   private static final int DECIMAL_BITS = 128;
@@ -141,7 +141,10 @@ public final class ResultSchema {
     return field.toString().substring((field.getName() + ": ").length());
   }
 
-  /** Assigns an answer's columns to the declared ones, as Spark's method of that kind does. */
+  /**
+   * Ways to assign an answer's columns to the declared columns. Spark's mapInArrow assigns columns
+   * by place; its applyInArrow assigns them by name, or by place if Spark's configuration says so.
+   */
   public enum ColumnMapping {
     BY_PLACE,
     BY_NAME,
@@ -161,7 +164,8 @@ public final class ResultSchema {
     }
 
     /**
-     * Whether each column is at its place; an unknown name is fine, another column's name is not.
+     * Returns whether the columns are in the declared order: no declared name may stand at another
+     * column's place. Names that were not declared may stand anywhere.
      */
     private static boolean areInPlace(List<String> got, List<String> wanted) {
       return got.size() == wanted.size()
@@ -206,7 +210,8 @@ public final class ResultSchema {
     }
 
     /**
-     * Whether there may be a forbidden null; it may also be inside a null value, where it is
+     * Returns false if the null counts alone rule out a forbidden null. If true, lacks() has to
+     * look at each row, because a counted null may lie inside a null value, where nulls are
      * allowed.
      */
     private static boolean mayLack(FieldVector vector, Field declared) {

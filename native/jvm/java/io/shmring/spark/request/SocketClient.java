@@ -48,22 +48,24 @@ final class SocketClient implements PythonClient {
 
   private final PythonCall call;
   private final PythonRun run;
-  private final byte[] schema; // schema of a stream without batches
+  private final byte[] schema; // schema to send if the task has no batches
   private final BooleanSupplier sendsNext;
   private final Counters counters;
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
   private final ArrayDeque<Request> unsent = new ArrayDeque<>();
-  private final ArrayDeque<Request> unanswered = new ArrayDeque<>(); // each has one answer
+  private final ArrayDeque<Request> unanswered = new ArrayDeque<>(); // oldest first
   private Optional<ArrowStreamReader> answers = Optional.empty();
   private boolean isOpen; // whether a stream is being written
   private boolean isAnswered; // whether the oldest request was answered
   private boolean over;
 
   /**
-   * @param schema the IPC message of the first frame's schema
-   * @param sendsNext calls {@link #send} with the task's next batch; returns false if there is none
-   * @param check called with the schema of the answers
+   * @param schema schema of the first side's batches, as an IPC message
+   * @param sendsNext callback that calls {@link #send} with the task's next batch, or returns false
+   *     if there is none
+   * @param check callback that raises an error if the task cannot take answers with the given
+   *     schema
    */
   SocketClient(
       PythonCall call,
@@ -93,7 +95,10 @@ final class SocketClient implements PythonClient {
     counters.add("requestBytes", batch.length());
   }
 
-  /** Returns false: Spark asks for batches itself. */
+  /**
+   * Returns false, so that the caller sends no batch ahead: Spark asks for each batch when the
+   * worker can take it.
+   */
   @Override
   public boolean wantsMore(int most) {
     return false;
@@ -181,7 +186,7 @@ final class SocketClient implements PythonClient {
       List<ArrowFieldNode> nodes = new ArrayList<>(batch.getNodes());
       nodes.add(0, new ArrowFieldNode(batch.getLength(), 0));
       List<ArrowBuf> buffers = new ArrayList<>(batch.getBuffers());
-      buffers.add(0, allocator.getEmpty()); // no struct is null
+      buffers.add(0, allocator.getEmpty()); // no validity bitmap, because no struct is null
       return new ArrowRecordBatch(
           batch.getLength(),
           nodes,

@@ -71,7 +71,7 @@ final class RingJob implements AutoCloseable {
         options, schema, RingPlace.here(ring), folder.toString());
   }
 
-  /** Returns whether all staged messages can become readable at once. */
+  /** Returns whether the ring has enough slots to publish all staged messages by one store. */
   boolean fitsAtOnce(List<StagedFile> files) {
     long slots = 0;
     for (StagedFile file : files) {
