@@ -12,8 +12,9 @@ import pyspark.worker as worker
 from pyspark.util import PythonEvalType
 
 from shmring.spark import exchange
-from shmring.spark.conversions import CONVERSIONS, free_variables
+from shmring.spark.conversions import CONVERSIONS
 from shmring.spark.exchange import Request
+from shmring.spark.sparks_code import free_variables
 
 ROWS = PythonEvalType.SQL_ARROW_BATCHED_UDF
 MAPS = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF

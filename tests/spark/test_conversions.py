@@ -28,7 +28,7 @@ from joined import (
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
-from shmring.spark import conversions
+from shmring.spark import conversions, sparks_code
 from shmring.spark.conversions import CONVERSIONS, Conversion
 from shmring.spark.exchange import TaskData
 from shmring.spark.tracebacks import leave_out_of_errors
@@ -120,7 +120,7 @@ def test_digest_changes_with_each_source(read, converted):
 
 def test_source_is_the_one_that_python_finds(read):
     code = read(_same).__code__
-    assert conversions._source(code, vars(worker)).rstrip() == inspect.getsource(code).rstrip()
+    assert sparks_code._source(code, vars(worker)).rstrip() == inspect.getsource(code).rstrip()
 
 
 # --- functions of groups --------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import functools
-import hashlib
-import inspect
 import os
 import secrets
 import struct
@@ -25,6 +23,8 @@ from types import FunctionType
 from typing import Any
 
 import pyspark.sql.pandas.conversion as conversion
+
+from shmring.spark import sparks_code
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _OURS = b"S"  # an Arrow stream begins with ff
@@ -237,8 +237,7 @@ def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., lis
             reader = functools.partial(
                 _Reader, files, is_copied=split_batches, gives_order=gives_order
             )
-            scope = {**sparks.__globals__, "ArrowCollectSerializer": reader}
-            run = FunctionType(sparks.__code__, scope, sparks.__name__, sparks.__defaults__)
+            run = sparks_code.copied(sparks, {"ArrowCollectSerializer": reader})
             return run(frame, split_batches, *arguments, **named)
         finally:
             files.close()
@@ -259,6 +258,4 @@ def equip() -> None:
 @functools.cache
 def digest() -> str:
     """Return the digest of Spark's code that :func:`equip` replaces or relies on."""
-    code = (_own, _spark.ArrowCollectSerializer, _spark._load_from_socket)
-    text = "".join(map(inspect.getsource, code))
-    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:16]
+    return sparks_code.digest(_own, _spark.ArrowCollectSerializer, _spark._load_from_socket)

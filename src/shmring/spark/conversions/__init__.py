@@ -21,17 +21,11 @@ Tests keep Spark's function beside each conversion, as its oracle.
 
 from __future__ import annotations
 
-import hashlib
-import linecache
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache, reduce
+from functools import cache, reduce, wraps
 from importlib import import_module
-from inspect import unwrap
-from itertools import takewhile
 from types import CodeType
 from typing import Any, NamedTuple, cast
 
@@ -39,6 +33,7 @@ import pyspark
 import pyspark.worker as worker
 from pyspark.util import PythonEvalType
 
+from shmring.spark import sparks_code
 from shmring.spark.tracebacks import leave_out_of_errors
 
 Function = Callable[[int, Iterator[Any]], Iterator[Any]]
@@ -76,13 +71,15 @@ _ROWS = (
     "pyspark.sql.conversion:ArrowTableToRowsConversion._create_converter",
     "pyspark.sql.conversion:ArrowTableToRowsConversion._to_pylist",
 )
-# Functions that convert by pandas, as before Spark 4.2.
-_LEFT_ALONE = {"b6119f1902db059b": "4.2", "5020f843c0ed10a9": "4.3"}
 CONVERSIONS: Mapping[int, Conversion] = {
+    # Two functions for each Spark: the second one converts by pandas, and is left alone.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
         "rows:plain",
         _ROWS,
-        {"ba382a8f736d8b63": "4.2", "9490b2274ac81e4d": "4.3", **_LEFT_ALONE},
+        {
+            **dict.fromkeys(("ba382a8f736d8b63", "b6119f1902db059b"), "4.2"),
+            **dict.fromkeys(("9490b2274ac81e4d", "5020f843c0ed10a9"), "4.3"),
+        },
     ),
     PythonEvalType.SQL_MAP_PANDAS_ITER_UDF: Conversion(
         "batches:by_blocks", _PANDAS, {"035ac9e9fa474147": "4.3"}
@@ -117,6 +114,7 @@ def equip() -> None:
 
 
 def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(read)
     def read_and_replace(pickler: Any, info: Any, kind: int, settings: Any, others: Any) -> Any:
         function, *rest = read(pickler, info, kind, settings, others)
         if kind in CONVERSIONS and settings.get(SWITCH, "on") == "on":
@@ -131,7 +129,7 @@ def _replaced(kind: int, function: Any) -> Any:
         return function
     module, _, name = CONVERSIONS[kind].replacement.partition(":")
     replacement: Replacement = getattr(_imported(f"{__name__}.{module}"), name)
-    return replacement(function, free_variables(function)) or function
+    return replacement(function, sparks_code.free_variables(function)) or function
 
 
 @cache
@@ -165,30 +163,10 @@ def _pandas_version() -> str:
     return import_module("pandas").__version__
 
 
-def free_variables(function: Any) -> dict[str, Any]:
-    """Return the variables around a function that have a value, by their names."""
-    found: dict[str, Any] = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # no kind sets all of them
-            found[name] = cell.cell_contents
-    return found
-
-
 def digest(code: CodeType, relies_on: Sequence[str]) -> str:
-    """Return the digest of a worker's function and of the functions in `relies_on`, unspaced."""
-    sources = [_source(code, vars(worker))]
+    """Return the digest of a worker's function and of the functions in `relies_on`."""
+    named: list[Any] = []
     for path in relies_on:
         module, _, names = path.partition(":")
-        function = unwrap(reduce(getattr, names.split("."), cast(Any, import_module(module))))
-        sources.append(_source(function.__code__, function.__globals__))
-    return hashlib.sha256("".join("".join(sources).split()).encode()).hexdigest()[:16]
-
-
-def _source(code: CodeType, scope: Mapping[str, Any]) -> str:
-    """Return a function's lines; inspect.getsource parses them, which takes a millisecond each."""
-    lines = linecache.getlines(code.co_filename, dict(scope))[code.co_firstlineno - 1 :]
-    margin = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
-    inner = re.compile(rf"\s*$|\s{{{margin + 1}}}")
-    head = list(takewhile(lambda line: not inner.match(line), lines))  # decorators, and "def"
-    body = takewhile(lambda line: inner.match(line) or line.lstrip()[:1] == ")", lines[len(head) :])
-    return "".join((*head, *body))
+        named.append(reduce(getattr, names.split("."), cast(Any, import_module(module))))
+    return sparks_code.digest(code, *named, scope=vars(worker))

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from shmring.spark.conversions.frames import made_of
 from shmring.spark.conversions.rows import NONE, in_numpy
+from shmring.spark.sparks_code import copied
 
 # Names that stubs leave out.
 _pa: Any = pa
@@ -46,13 +47,8 @@ _OBJECTS: dict[type, set[type]] = {
 
 def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionType:
     """Let Spark's function convert by the classes below."""
-    names = {
-        **sparks.__globals__,
-        "ArrowBatchTransformer": _ToPandas(),
-        "PandasToArrowConversion": _ToArrow,
-    }
-    return FunctionType(
-        sparks.__code__, names, sparks.__name__, sparks.__defaults__, sparks.__closure__
+    return copied(
+        sparks, {"ArrowBatchTransformer": _ToPandas(), "PandasToArrowConversion": _ToArrow}
     )
 
 
