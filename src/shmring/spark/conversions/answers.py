@@ -1,17 +1,15 @@
 """Collects the answers of many groups, and lets Spark convert them at once.
 
 Answers wait only if the conversion of each value is independent of the other values. Spark converts
-any other answer alone, after the answers that wait. If the conversion of several answers raises an
-error, Spark converts them one by one, so that the error names the right group.
+any other answer alone, after the answers that wait.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby
 from typing import Any
@@ -24,11 +22,9 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.worker import verify_pandas_result
 
 from shmring.spark.conversions.frames import INTEGERS
+from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
 _pa: Any = pa  # its stubs lack much
-
-_MOST_VALUES = 1 << 16  # values of all answers that wait: half a megabyte
-_PATIENCE = 0.05  # seconds that an answer waits
 
 # The dtypes of columns that may wait, by the type that they are declared with.
 _KINDS: dict[type, str] = {
@@ -45,10 +41,11 @@ _VALUES = {
 _IMMUTABLE = {bytes, type(None)}
 
 
-class _Answers:
+class _Answers(Waiting):
     """Answers that wait: for each group its chunks, one for each column of the batch."""
 
     def __init__(self, fields: Sequence[types.StructField], settings: Any) -> None:
+        super().__init__()
         self._columns = [types.StructType([field]) for field in fields]
         self._convert: Callable[..., Any] = partial(
             PandasToArrowConversion.convert,
@@ -58,32 +55,13 @@ class _Answers:
             assign_cols_by_name=settings.assign_cols_by_name,
             int_to_decimal_coercion_enabled=settings.int_to_decimal_coercion_enabled,
         )
-        self._held: list[Sequence[Any]] = []
-        self._values = 0  # number of values in the answers that wait
-        self._since = 0.0  # time at which the oldest of these answers came
 
-    @property
-    def are_waiting(self) -> bool:
-        """Whether answers wait."""
-        return bool(self._held)
+    def _together(self, answers: list[Sequence[Any]]) -> list[Any]:
+        # Forbid the cast that Spark tries after an error: it changes other answers, too.
+        return [self._batch(answers, arrow_cast=False)]
 
-    def _add(self, answer: Sequence[Any], values: int) -> list[Any]:
-        now = time.monotonic()
-        if not self._held:
-            self._since = now
-        self._held.append(answer)
-        self._values += values
-        is_full = self._values > _MOST_VALUES or now - self._since > _PATIENCE
-        return self.flush() if is_full else []
-
-    def flush(self) -> list[Any]:
-        """Return the batches of all answers that wait."""
-        held, self._held, self._values = self._held, [], 0
-        if len(held) > 1:
-            with suppress(Exception):  # one of the answers is at fault
-                # Forbid the cast that Spark tries after an error: it changes other answers, too.
-                return [self._batch(held, arrow_cast=False)]
-        return [self._batch([answer], arrow_cast=True) for answer in held]
+    def _alone(self, answer: Sequence[Any]) -> list[Any]:
+        return [self._batch([answer], arrow_cast=True)]
 
     def _batch(self, answers: list[Sequence[Any]], arrow_cast: bool) -> Any:
         """Let Spark convert the columns of some answers."""
@@ -102,13 +80,13 @@ class _Answers:
         ]
         return arrays[0] if len(arrays) == 1 else _pa.concat_arrays(arrays)
 
+    @abstractmethod
     def _storage(self, chunk: Any) -> Any:
         """Return a key of how pandas stores the values of a chunk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _series(self, column: types.StructType, chunks: list[Any]) -> Any:
         """Make a series of chunks that are stored in the same way."""
-        raise NotImplementedError
 
 
 class FrameAnswers(_Answers):
@@ -131,7 +109,7 @@ class FrameAnswers(_Answers):
 
     def add(self, result: Any) -> list[Any]:
         """Take an answer; return the batches that go now."""
-        if type(result) is pd.DataFrame and result.size < _MOST_VALUES:
+        if type(result) is pd.DataFrame and result.size < MOST_VALUES:
             order = self._order(result.columns)
             if order is not None:
                 get = result._mgr.iget_values
@@ -142,7 +120,7 @@ class FrameAnswers(_Answers):
                 ):
                     self._layout = layout
                     copies = [np.array(getattr(array, "_ndarray", array)) for array in arrays]
-                    return self._add(copies, result.size)
+                    return self.hold(copies, result.size)
         flushed = self.flush()
         self._verify(result)
         return [*flushed, self._convert([result], self._schema, arrow_cast=True)]
@@ -200,8 +178,8 @@ class ValueAnswers(_Answers):
         kinds = [set(map(type, values)) for values, _ in answer]
         if self._are_known and all(len(each) == 1 and each <= _VALUES for each in kinds):
             values, times = answer[0]
-            return self._add(answer, len(answer) * len(values) * times)
-        return [*self.flush(), self._batch([answer], arrow_cast=True)]
+            return self.hold(answer, len(answer) * len(values) * times)
+        return [*self.flush(), *self._alone(answer)]
 
     def _storage(self, chunk: tuple[list[Any], int]) -> Any:
         return chunk[0][0].__class__

@@ -7,6 +7,7 @@ alone, or in several batches, and each one that cannot be converted together wit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ from shmring.spark.conversions.frames import (
 from shmring.spark.exchange import Part, Request, TaskData
 
 
-class _Groups:
+class _Groups(ABC):
     """Runs a function over groups, or cogroups; subclasses know what it is called with."""
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
@@ -40,28 +41,22 @@ class _Groups:
 
     def _run(self, partition: int, data: TaskData) -> Iterator[Any]:
         answers = self._answers
-        while True:
-            if answers.are_waiting and not data.is_ready():
-                yield from answers.flush()
-            group = data.group()
-            if group is None:
-                break
-            given = self._given(group)
-            if given is None:
-                yield from answers.flush()
-                yield from self._sparks(partition, iter([self._batches(group)]))
-                continue
-            answer: Any = None
-            error = None
-            try:
-                answer = self._compute(*given)
-            except Exception as raised:
-                error = raised
-            if error is not None:
-                yield from answers.flush()  # an error of an earlier answer comes first
-                raise error
-            yield from answers.add(answer)
-        yield from answers.flush()
+        error: Exception | None = None
+        try:
+            while (group := data.group()) is not None:
+                given = self._given(group)
+                if given is not None:
+                    yield from answers.add(self._compute(*given))
+                else:
+                    yield from answers.flush()
+                    yield from self._sparks(partition, iter([self._batches(group)]))
+                if not data.is_ready():
+                    yield from answers.flush()
+        except Exception as raised:
+            error = raised
+        yield from answers.flush()  # an error of an earlier answer comes first
+        if error is not None:
+            raise error
 
     def _given(self, group: list[list[Part]]) -> Any:
         """Return the function's arguments; None if Spark's own function has to make them."""
@@ -88,35 +83,45 @@ class _Groups:
         """Return the group as Spark's function takes it."""
         return [part.batch for part in group[0]]
 
+    @abstractmethod
     def _begin(self) -> FrameAnswers | ValueAnswers:
-        raise NotImplementedError
+        """Read what Spark's function knows of the call."""
 
+    @abstractmethod
     def _convert(self, side: int, request: Request) -> JoinedRows:
-        raise NotImplementedError
+        """Convert the rows of a request."""
 
+    @abstractmethod
     def _arguments(self, *sides: tuple[Any, int]) -> Any:
-        raise NotImplementedError
+        """Return a group's arguments, made of the converted rows and the group's index."""
 
+    @abstractmethod
     def _compute(self, *given: Any) -> Any:
-        raise NotImplementedError
+        """Call the user's functions."""
 
 
 class Frames(_Groups):
     """Conversion of applyInPandas."""
 
+    _name, _sides = "grouped_udf", ("",)  # the function's name, and prefixes of names, in Spark
+
     def _begin(self) -> FrameAnswers:
         of = self._of
-        self._function, self._has_key = of["grouped_udf"], of["num_udf_args"] != 1
+        self._function = of[self._name]
+        self._has_key = of["num_udf_args"] != len(self._sides)
         return FrameAnswers(of["return_type"], of["output_schema"], self._settings)
 
     def _convert(self, side: int, request: Request) -> JoinedFrames:
-        places = self._of["value_offsets"], self._of["key_offsets"]
+        name = self._sides[side]
+        places = self._of[f"{name}value_offsets"], self._of[f"{name}key_offsets"]
         return JoinedFrames(*places, request.batch, request.rows, self._settings)
 
     def _arguments(self, *sides: tuple[JoinedFrames, int]) -> Any:
-        rows, group = sides[0]
-        frame = rows.frame(group)
-        return (rows.key(group), frame) if self._has_key else (frame,)
+        frames = [rows.frame(group) for rows, group in sides]
+        if not self._has_key:
+            return frames
+        rows, group = sides[0] if not frames[0].empty else sides[-1]
+        return (rows.key(group), *frames)
 
     def _compute(self, *given: Any) -> Any:
         return self._function(*given)
@@ -125,22 +130,7 @@ class Frames(_Groups):
 class CogroupedFrames(Frames):
     """Conversion of applyInPandas of cogroups."""
 
-    def _begin(self) -> FrameAnswers:
-        of = self._of
-        self._function, self._has_key = of["cogrouped_udf"], of["num_udf_args"] != 2
-        return FrameAnswers(of["return_type"], of["output_schema"], self._settings)
-
-    def _convert(self, side: int, request: Request) -> JoinedFrames:
-        name = ("left", "right")[side]
-        places = self._of[f"{name}_value_offsets"], self._of[f"{name}_key_offsets"]
-        return JoinedFrames(*places, request.batch, request.rows, self._settings)
-
-    def _arguments(self, *sides: tuple[JoinedFrames, int]) -> Any:
-        frames = [rows.frame(group) for rows, group in sides]
-        if not self._has_key:
-            return frames
-        rows, group = sides[0] if not frames[0].empty else sides[1]
-        return (rows.key(group), *frames)
+    _name, _sides = "cogrouped_udf", ("left_", "right_")
 
     def _batches(self, group: list[list[Part]]) -> Any:
         left, right = group
