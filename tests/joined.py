@@ -17,6 +17,7 @@ from shmring.spark.exchange import Request
 from shmring.spark.sparks_code import free_variables
 
 ROWS = PythonEvalType.SQL_ARROW_BATCHED_UDF
+TABLES = PythonEvalType.SQL_ARROW_TABLE_UDF
 MAPS = PythonEvalType.SQL_MAP_PANDAS_ITER_UDF
 SCALARS = PythonEvalType.SQL_SCALAR_PANDAS_UDF
 SCALAR_ITERATORS = PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF
@@ -42,6 +43,22 @@ def read(kind, udfs, settings, given=None):
     conf = worker.RunnerConf(settings)
     others = worker.EvalConf({"input_type": given.json()} if given is not None else {})
     return worker.read_udfs(worker.pickleSer, infos, kind, conf, others)[0]
+
+
+def read_table(handler, returned, args, named, settings, given):
+    """Read a UDTF as a worker does."""
+    info = types.SimpleNamespace(
+        pickled_analyze_result=None,
+        handler=cloudpickle.dumps(handler),
+        return_type=returned.json(),
+        partition_child_indexes=[],
+        args=args,
+        kwargs=named,
+        name="table",
+    )
+    conf = worker.RunnerConf(settings)
+    others = worker.EvalConf({"input_type": given.json()})
+    return worker.read_udtf(worker.pickleSer, info, TABLES, conf, others)[0]
 
 
 def convert(kind, function):

@@ -21,6 +21,7 @@ from joined import (
     ROWS,
     SCALAR_ITERATORS,
     SCALARS,
+    TABLES,
     WINDOWS,
     Exchange,
     places,
@@ -29,7 +30,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from pyspark.util import PythonEvalType
 
 from shmring.spark import conversions, sparks_code
-from shmring.spark.conversions import CONVERSIONS, Conversion
+from shmring.spark.conversions import CONVERSIONS, Conversion, waiting
 from shmring.spark.exchange import TaskData
 from shmring.spark.tracebacks import leave_out_of_errors
 
@@ -141,9 +142,19 @@ UDFS = {
 UNBOUNDED = {"window_bound_types": "unbounded"}
 
 
+class _Table:
+    def eval(self, v):
+        yield (v,)
+
+
 @pytest.mark.parametrize("kind", CONVERSIONS)
 def test_conversion_knows_the_spark_that_is_installed(kind):
-    code = joined.read(kind, [{**UDFS, **BATCHES}[kind]], UNBOUNDED, LONG).__code__
+    function = (
+        joined.read_table(_Table, LONG, [0], {}, {}, LONG)
+        if kind == TABLES
+        else joined.read(kind, [{**UDFS, **BATCHES}[kind]], UNBOUNDED, LONG)
+    )
+    code = function.__code__
     conversion = CONVERSIONS[kind]
     assert pyspark.__version__.startswith(
         conversion.digests[conversions.digest(code, conversion.relies_on)]
@@ -188,6 +199,13 @@ def _run(kind, udf, frames, **settings):
     return answers, len(left)
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """Lets answers wait for as long as the test takes."""
+    monkeypatch.setattr(waiting, "_PATIENCE", float("inf"))
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", UDFS)
 def test_groups_are_converted_together_and_so_are_answers(kind):
     answers, left = _run(kind, UDFS[kind], _batches([1, 2], [3], [4, 5, 6], [7]))
@@ -231,6 +249,7 @@ def test_groups_that_cannot_be_joined_are_left_to_spark(batches, settings):
     assert outcome in ([len(batches)] * 2, "OutOfBoundsDatetime", "ArrowInvalid")
 
 
+@pytest.mark.usefixtures("patient")
 def test_answers_of_other_dtypes_are_converted_alone():
     def function(frame):
         kinds = {1: "int64", 2: "int64", 3: "Int64", 4: "int64", 5: "float64", 6: "float64"}

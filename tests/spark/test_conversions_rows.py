@@ -1,4 +1,4 @@
-"""Random rows, plain functions and settings: the conversion against Spark's own function.
+"""Random rows, plain functions, UDTFs and settings: conversions against Spark's own functions.
 
 There is no JVM: both get the same batches. ``SHMRING_RANDOM_GROUPS`` sets the number of cases in
 `make test-long`; the default is 3000.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import datetime
 import decimal
+import itertools
 import os
 import random
 import time
@@ -18,9 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyspark.sql.types as sql
 import pytest
-from joined import ROWS
+from joined import ROWS, TABLES
 from pyspark.ml.linalg import Vectors, VectorUDT
+from pyspark.sql.functions import SkipRestOfInputTableException
 from pyspark.sql.pandas.types import to_arrow_type
+
+from shmring.spark.conversions import waiting
+from shmring.spark.exchange import Joined, TaskData
 
 pytestmark = pytest.mark.spark_version(since="4.3")
 
@@ -164,8 +169,8 @@ def _outcome(batches):
     return repr(told) if error is None else "", error, list(joined.called)
 
 
-def compare(rng, settings, zone):
-    """Call functions with random batches both ways."""
+def _given(rng, zone):
+    """Make batches, and the type of their rows."""
     kinds = rng.choices(KINDS, k=rng.randrange(4))
     given = sql.StructType()
     for place, (kind, _) in enumerate(kinds):
@@ -179,6 +184,13 @@ def compare(rng, settings, zone):
             batches.append(pa.record_batch(columns, names=names))
         else:
             batches.append(pa.record_batch([pa.nulls(rows)], names=["x"]).select([]))
+    return given, batches
+
+
+def compare(rng, settings, zone):
+    """Call functions with random batches both ways."""
+    given, batches = _given(rng, zone)
+    kinds = given.fields
     udfs = []
     for _ in range(rng.randrange(1, 4)):
         function, returned = (_seen, sql.StringType()) if rng.random() < 0.5 else _returning(rng)
@@ -188,6 +200,121 @@ def compare(rng, settings, zone):
     sparks = joined.read(ROWS, udfs, settings, given)
     ours = joined.convert(ROWS, joined.read(ROWS, udfs, settings, given))
     assert _outcome(ours(0, iter(batches))) == _outcome(sparks(0, iter(batches)))
+
+
+# --- UDTFs ----------------------------------------------------------------------------------------
+
+ODD = [
+    *("none", "empty", "later", "dicts", "rows", "lists", "longer", "bare", "same", "changes"),
+    *("raises", "breaks", "skips", "number"),
+]
+
+
+def _table(rng):
+    """Return a UDTF whose answers are of one kind for the most part, and the type of its rows."""
+    returned = sql.StructType()
+    common, rare = [], []
+    for place in range(rng.randrange(1, 4)):
+        kind = rng.choice(RETURNED)
+        returned.add(f"c{place}", kind, rng.random() < 0.9 or kind == sql.NullType())
+        for values in (common, rare):
+            fitting = [each for each in rng.sample(RESULTS, 12) if _fits(each, kind)]
+            values.append(rng.choice(fitting or [None]))
+    if rng.random() < 0.2:
+        rare[-1] = rng.choice(RESULTS)
+    odd, share, seed = rng.sample(ODD, 2), rng.choice([0, 0.05, 0.3]), rng.randrange(1 << 30)
+    ends = rng.choice([None, "list", *odd])
+
+    class Table:
+        def __init__(self):
+            self.calls = 0
+            self.kept = [*common]
+
+        def eval(self, *given, **named):
+            joined.called.append(repr((given, named)))
+            self.calls += 1
+            local = random.Random(seed + self.calls)
+            return self.rows(local, local.choice(odd) if local.random() < share else "list")
+
+        def rows(self, local, way):
+            values = rare if local.random() < share else common
+            rows = [tuple(values)] * local.choice([0, 1, 1, 3])
+            if way == "raises":
+                raise ValueError("of a call")
+            if way == "skips":
+                raise SkipRestOfInputTableException("enough")
+            if way == "changes":
+                self.kept[0] = local.choice(RESULTS)
+            names = [f"c{place}" for place in range(len(values))]
+            return {
+                "none": lambda: None,
+                "empty": lambda: iter(()),
+                "number": lambda: 7,
+                "later": lambda: (row for row in rows),
+                "dicts": lambda: [dict(zip(names, row, strict=True)) for row in rows],
+                "rows": lambda: [sql.Row(*names)(*row) for row in rows],
+                "lists": lambda: [list(row) for row in rows],
+                "longer": lambda: [(*row, 1) for row in rows],
+                "bare": lambda: [row[0] for row in rows],
+                "same": lambda: [self.kept] * 2,
+                "changes": lambda: [(self.kept,) * len(values)],
+                "breaks": lambda: (row if row else 1 // 0 for row in [*rows, ()]),
+            }.get(way, lambda: rows)()
+
+        def cleanup(self):
+            joined.called.append("cleanup")
+
+    if ends is not None:
+        Table.terminate = lambda self: self.rows(random.Random(seed), ends)
+    return Table, returned
+
+
+def _single(answers):
+    """Yield the batch of each answer."""
+    for answer in answers:
+        if isinstance(answer, Joined):
+            ends = [*itertools.accumulate(answer.rows)]
+            assert ends[-1] == answer.batch.num_rows
+            for end, rows in zip(ends, answer.rows, strict=True):
+                yield answer.batch.slice(end - rows, rows)
+        else:
+            yield answer
+
+
+def compare_tables(rng, settings, zone):
+    """Call a UDTF with the values of random batches both ways."""
+    given, batches = _given(rng, zone)
+    handler, returned = _table(rng)
+    taken = rng.choices(range(len(given)), k=rng.randrange(4)) if len(given) else []
+    named = {"k": rng.randrange(len(given))} if len(given) and rng.random() < 0.2 else {}
+    table = handler, returned, taken, named, settings, given
+    rows, error, called = _outcome(joined.read_table(*table)(0, iter(batches)))
+    ours = joined.convert(TABLES, joined.read_table(*table))
+    found = _outcome(_single(ours(0, TaskData(None, iter(batches)))))
+    assert found[:2] == (rows, error)
+    if error is None:
+        assert found[2] == called
+    else:  # a method may run for later rows before an error of an earlier row's answer
+        assert found[2][: len(called) - 1] == called[:-1]
+        assert found[2][-1] == called[-1] == "cleanup"
+
+
+def test_answers_to_many_rows_are_converted_at_once(monkeypatch):
+    monkeypatch.setattr(waiting, "_PATIENCE", float("inf"))
+
+    class Table:
+        def eval(self, value):
+            yield from [(value, str(value))] * (value % 3)
+
+    given, returned = (sql.StructType().add("v", sql.LongType()) for _ in range(2))
+    function = joined.read_table(Table, returned.add("s", sql.StringType()), [0], {}, {}, given)
+    batches = [pa.record_batch({"v": [*range(start, start + 1000)]}) for start in (0, 1000)]
+    ours = joined.convert(TABLES, function)
+    answers = [*ours(0, TaskData(None, iter(batches)))]
+    assert {type(answer) for answer in answers} == {Joined}
+    assert [len(answer.rows) for answer in answers] == [1000, 1000]
+    # Without rings, Spark's own function answers.
+    assert len([*joined.convert(TABLES, function)(0, iter(batches))]) == 2000
 
 
 @pytest.fixture
@@ -216,7 +343,8 @@ def test_values_and_answers_are_sparks(first, clock):
         rng = random.Random(seed)
         clock(rng.choice(["UTC", "America/New_York", "Asia/Kolkata"]))
         zone = rng.choice(["UTC", "America/New_York", "Asia/Kolkata"])
-        compare(rng, rng.choice(SETTINGS), zone)
+        way = compare_tables if seed % 3 == 2 else compare
+        way(rng, rng.choice(SETTINGS), zone)
 
 
 @pytest.mark.parametrize("setting", [{LEGACY: "true"}, {THREADS: "2"}], ids=["pandas", "threads"])
@@ -225,3 +353,11 @@ def test_other_ways_to_call_functions_stay_sparks(setting):
     given = sql.StructType().add("v", sql.LongType())
     assert joined.convert(ROWS, joined.read(ROWS, udfs, {}, given)) is not None
     assert joined.convert(ROWS, joined.read(ROWS, udfs, setting, given)) is None
+
+
+def test_udtf_that_converts_by_pandas_stays_sparks():
+    setting = {"spark.sql.legacy.execution.pythonUDTF.pandas.conversion.enabled": "true"}
+    given = sql.StructType().add("v", sql.LongType())
+    handler, _ = _table(random.Random(0))
+    table = joined.read_table(handler, given, [0], {}, setting, given)
+    assert joined.convert(TABLES, table) is None

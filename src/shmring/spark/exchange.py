@@ -101,6 +101,19 @@ class Part:
         return len(self.request.rows) > 1
 
 
+@dataclass
+class Joined:
+    """Several answers as one batch."""
+
+    batch: Any
+    rows: Sequence[int]  # number of rows of each answer
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of each answer."""
+        return self.batch.schema
+
+
 class _Rings:
     """The rings of this worker, which stay for its next tasks until it is idle for a while."""
 
@@ -346,6 +359,10 @@ class _Exchange:
             self._answer(batch)
             return
         with self._sending:
+            if isinstance(batch, Joined):
+                self._send_held()
+                self._answer_joined(batch)
+                return
             held = self._held
             size = batch.get_total_buffer_size()
             if held and (
@@ -369,24 +386,22 @@ class _Exchange:
 
     def _send_held(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
-        if len(held) < 2 or not self._answer_together(held):
+        joined = _joined(held) if len(held) > 1 else None
+        if joined is not None:
+            self._answer_joined(joined)
+        else:
             for batch in held:
                 self._answer(batch)
         self._sent_at = time.monotonic()
 
-    def _answer_together(self, batches: list[Any]) -> bool:
-        """Send several batches as one message; return False if their columns cannot be joined."""
-        first = batches[0]
-        try:
-            columns = [
-                _pa.concat_arrays([batch.column(i) for batch in batches])
-                for i in range(first.num_columns)
-            ]
-        except pa.ArrowException:
-            return False
-        whole = self._unwrapped(_pa.RecordBatch.from_arrays(columns, schema=first.schema))
-        rows = [batch.num_rows for batch in batches]
-        return whole is not None and self._push_batch(whole, _BATCH, rows) is not None
+    def _answer_joined(self, joined: Joined) -> None:
+        """Send several answers as one message, or one by one if they are too large."""
+        whole = self._unwrapped(joined.batch)
+        if whole is None or self._push_batch(whole, _BATCH, joined.rows) is None:
+            begin = 0
+            for rows in joined.rows:
+                self._answer(joined.batch.slice(begin, rows))
+                begin += rows
 
     def _unwrapped(self, batch: Any) -> Any:
         """Return the columns inside a batch's only column; None if there are no columns."""
@@ -459,6 +474,20 @@ class _Exchange:
 
 # Closes rings that the executor has closed; says whether this worker has none.
 rest = _Exchange.rest
+
+
+def _joined(batches: list[Any]) -> Joined | None:
+    """Join batches of the same schema; return None if their columns cannot be joined."""
+    first = batches[0]
+    try:
+        columns = [
+            _pa.concat_arrays([batch.column(i) for batch in batches])
+            for i in range(first.num_columns)
+        ]
+    except pa.ArrowException:
+        return None
+    whole = _pa.RecordBatch.from_arrays(columns, schema=first.schema)
+    return Joined(whole, [batch.num_rows for batch in batches])
 
 
 def _rows_bytes(count: int) -> int:

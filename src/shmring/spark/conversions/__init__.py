@@ -71,6 +71,13 @@ _ROWS = (
     "pyspark.sql.conversion:ArrowTableToRowsConversion._create_converter",
     "pyspark.sql.conversion:ArrowTableToRowsConversion._to_pylist",
 )
+_TABLES = (
+    "pyspark.worker:read_udtf",
+    "pyspark.worker:verify_arrow_result",
+    "pyspark.sql.conversion:ArrowBatchTransformer.wrap_struct",
+    "pyspark.sql.conversion:LocalDataToArrowConversion.convert",
+    "pyspark.sql.conversion:LocalDataToArrowConversion._create_converter",
+)
 CONVERSIONS: Mapping[int, Conversion] = {
     # Two functions for each Spark: the second one converts by pandas, and is left alone.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
@@ -80,6 +87,11 @@ CONVERSIONS: Mapping[int, Conversion] = {
             **dict.fromkeys(("ba382a8f736d8b63", "b6119f1902db059b"), "4.2"),
             **dict.fromkeys(("9490b2274ac81e4d", "5020f843c0ed10a9"), "4.3"),
         },
+    ),
+    PythonEvalType.SQL_ARROW_TABLE_UDF: Conversion(
+        "tables:of_values",
+        _TABLES,
+        dict.fromkeys(("fbf1921c8cebc362", "586d4303560a405b"), "4.3"),
     ),
     PythonEvalType.SQL_MAP_PANDAS_ITER_UDF: Conversion(
         "batches:by_blocks", _PANDAS, {"035ac9e9fa474147": "4.3"}
