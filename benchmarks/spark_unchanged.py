@@ -51,6 +51,7 @@ CASES = {
     "pandas_udf over 11 rows of partitions of 100": (FEW // 2, 1.35),
     "udf of a double beside 10 numbers": (NUMBERS, 2.5),
     "udf of a text alone": (NUMBERS, 1.7),
+    "udtf of a double": (SMALL, 2.0),
     "tasks of 1,000 rows": (SMALL, 1.0),
     "a new function each time": (NEW, 1.0),
 }
@@ -121,6 +122,7 @@ class Job:
             return few.mapInArrow(same, few.schema)
 
         by_pandas = functions.pandas_udf(adding(pd.Series), "double")("quantity", "price")
+        twice = functions.udtf(_Twice, returnType="z double", useArrow=True)
         by_arrow = functions.arrow_udf(adding(pa.Array), "double")("quantity", "price")
 
         return {
@@ -137,6 +139,11 @@ class Job:
             ),
             "udf of a text alone": lambda: numbers.select(
                 functions.udf(_upper, "string")(functions.expr("concat('name', orderkey % 1000)"))
+            ),
+            "udtf of a double": lambda: (
+                numbers.where(f"orderkey < {SMALL // self.part}")
+                .select("price")
+                .lateralJoin(twice(functions.col("price").outer()))
             ),
             **self._of_groups(numbers),
             "tasks of 1,000 rows": mapped(lambda: small),
@@ -269,6 +276,11 @@ def _mean(values: Any) -> Any:
 
 def _twice(value: float) -> float:
     return value * 2
+
+
+class _Twice:
+    def eval(self, value: float) -> Iterator[tuple[float]]:
+        yield (value * 2,)
 
 
 def _upper(text: str) -> str:
