@@ -96,6 +96,10 @@ test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's includ
 	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa
 	$(BIN)/pytest $(DIVIDED) --durations 10
 
+.PHONY: spark-tests
+spark-tests: $(VENV)/installed ## Spark's own tests of Python functions, over rings; with SPARK=its sources, FILES='arrow/test_arrow_map.py ...'
+	$(BIN)/python tests/sparks_tests.py $(SPARK)/python/pyspark/sql/tests $(FILES)
+
 .PHONY: test-long
 test-long: $(VENV)/installed $(VENV)/spark.jsa postgresql ## what `make test` leaves out: clusters, two hosts, speculation, a /dev/shm of 64 MB, many kills, seeds and variants
 	$(BIN)/pytest $(DIVIDED) -m long

@@ -1,9 +1,9 @@
-"""Runs Spark's own tests of Arrow and pandas functions, over rings and over the socket.
+"""Runs Spark's own tests of Python functions: over rings, with and without conversions.
 
     python tests/sparks_tests.py SPARK/python/pyspark/sql/tests ['arrow/test_arrow_map.py' ...]
 
-The folder is that of Spark's sources, which no package of pyspark has. Prints how many tests of
-each file pass over rings, and what does not, with how it ends over the socket.
+The folder is that of Spark's sources, which no package of pyspark has. Prints for each file how
+many tests pass each way, and each test that does not end alike, over Spark's sockets too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ FILES = (
 SECONDS = "600"  # seconds that one test may take
 INSTALLED = Path(pyspark.__path__[0])
 ENDS = "SPARKS_TESTS_ENDS"  # the file that says how each test has ended
+WAYS = {
+    "conversions": {"spark.shmring.functions": "on"},
+    "rings": {"spark.shmring.functions": "on", "spark.shmring.conversions": "off"},
+    "sockets": {"spark.shmring.functions": "off"},
+}
 OPTIONS = {
     "spark.jars": shmring.spark.jar_path(),
     "spark.ui.enabled": "false",
@@ -55,18 +60,17 @@ def _add_tests(folder: Path, tests: Path) -> None:
     (folder / "python").symlink_to(tests.resolve().parents[2])  # with test_support
 
 
-def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
-    """How each test has ended."""
-    (folder / switch).mkdir()
-    options = OPTIONS | {"spark.shmring.functions": switch}
-    lines = [f"{name} {value}\n" for name, value in options.items()]
-    (folder / switch / "spark-defaults.conf").write_text("".join(lines))
-    ends = folder / switch / "ends"
-    ends.touch()
+def _run(folder: Path, tests: list[str], way: str) -> dict[str, str]:
+    """Run tests one way; return how each has ended."""
+    (folder / way).mkdir(exist_ok=True)
+    lines = [f"{name} {value}\n" for name, value in (OPTIONS | WAYS[way]).items()]
+    (folder / way / "spark-defaults.conf").write_text("".join(lines))
+    ends = folder / way / "ends"
+    ends.write_text("")
     path = [str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     variables = {
         ENDS: str(ends),
-        "SPARK_CONF_DIR": str(folder / switch),
+        "SPARK_CONF_DIR": str(folder / way),
         "SPARK_HOME": str(INSTALLED),
         "PYTHONPATH": os.pathsep.join(path),
         "PYSPARK_PYTHON": sys.executable,
@@ -74,7 +78,10 @@ def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
     runner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", Path(__file__).stem]
     limits = ["--timeout", SECONDS, "--timeout-method", "signal"]
     command = [*runner, *limits, "-c", os.devnull, f"--rootdir={folder}", *tests]
-    subprocess.run(command, env=os.environ | variables, cwd=folder, check=False)
+    with (folder / way / "log").open("a") as log:
+        subprocess.run(
+            command, env=os.environ | variables, cwd=folder, check=False, stdout=log, stderr=log
+        )
     ended: dict[str, str] = {}
     for line in ends.read_text().splitlines():
         name, end = line.split()
@@ -82,23 +89,42 @@ def _run(folder: Path, tests: list[str], switch: str) -> dict[str, str]:
     return ended
 
 
+def _passed(ended: dict[str, str]) -> str:
+    counts = Counter(ended.values())
+    skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
+    return f"{counts['passed']} of {len(ended) - counts['skipped']}{skipped}"
+
+
 def main() -> int:
-    """Run over rings, and over the socket what does not pass."""
+    """Run file by file; over Spark's sockets only what does not pass over rings."""
     tests = Path(sys.argv[1])
     files = sorted({file for each in sys.argv[2:] or FILES for file in tests.glob(each)})
-    paths = [f"pyspark/sql/tests/{file.relative_to(tests)}" for file in files]
+    differ = 0
+    print("| file | conversions | without conversions | fail over sockets too |", flush=True)
+    print("|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as made:
-        _add_tests(Path(made), tests)
-        on = _run(Path(made), paths, "on")
-        failing = [name for name, end in on.items() if end not in ("passed", "skipped")]
-        off = _run(Path(made), failing, "off") if failing else {}
-    for path in paths:
-        of_file = {name: end for name, end in on.items() if name.startswith(f"{path}::")}
-        also = sum(off.get(name) == end for name, end in of_file.items())
-        print(f"{path}: {dict(Counter(of_file.values()))}, {also} end so over the socket too")
-    for name in failing:
-        print(f"{name}: {on[name]} over rings, {off.get(name)} over the socket")
-    return int(any(off.get(name) != on[name] for name in failing))
+        folder = Path(made)
+        _add_tests(folder, tests)
+        for file in files:
+            name = file.relative_to(tests)
+            ended = {way: _run(folder, [f"pyspark/sql/tests/{name}"], way) for way in [*WAYS][:2]}
+            names = {test for ends in ended.values() for test in ends}
+            failing = sorted(
+                test
+                for test in names
+                if any(ends.get(test) not in ("passed", "skipped") for ends in ended.values())
+            )
+            ended["sockets"] = _run(folder, failing, "sockets") if failing else {}
+            alike = [
+                test for test in failing if len({ends.get(test) for ends in ended.values()}) == 1
+            ]
+            counts = " | ".join(_passed(ended[way]) for way in [*WAYS][:2])
+            print(f"| `{name}` | {counts} | {len(alike)} |", flush=True)
+            for test in sorted({*failing} - {*alike}):
+                differ += 1
+                ends = ", ".join(f"{way} {ends.get(test)}" for way, ends in ended.items())
+                print(f"{test}: {ends}", flush=True)
+    return int(differ > 0)
 
 
 if __name__ == "__main__":
