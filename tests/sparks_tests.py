@@ -49,9 +49,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def _add_tests(folder: Path, tests: Path) -> None:
-    """Make the installed pyspark anew, of links, and with `pyspark.sql.tests`."""
+    """Make the installed pyspark anew, of links, and with the tests and what they import."""
     sql = folder / "pyspark" / "sql"
     sql.mkdir(parents=True)
+    (sql.parent / "testing").symlink_to(tests.resolve().parents[1] / "testing")
     for made, part in ((sql.parent, INSTALLED), (sql, INSTALLED / "sql")):
         for entry in part.iterdir():
             if not (made / entry.name).exists():

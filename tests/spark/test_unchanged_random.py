@@ -236,6 +236,25 @@ def _aggregates(frame: DataFrame, rng: random.Random) -> DataFrame:
     )
 
 
+def _tables(frame: DataFrame, rng: random.Random) -> DataFrame:
+    most = rng.randrange(4)
+    odd = rng.choice([None, None, 1, [2.5]])
+
+    class Repeats:
+        def eval(self, number: int, text: str) -> Iterator[Any]:
+            for _ in range(number % (most + 1)):
+                yield number / 2, text if odd is None or number % 9 else odd
+
+        def terminate(self) -> Iterator[Any]:
+            if most == 3:
+                yield None, None
+
+    table = functions.udtf(Repeats, returnType="x double, y string", useArrow=True)
+    return frame.lateralJoin(table(col("id").outer(), col("b").outer())).select(
+        "id", col("x").alias("a"), col("y").alias("b"), "c"
+    )
+
+
 def _windows(frame: DataFrame, rng: random.Random) -> DataFrame:
     """Results that no order of the same rows changes."""
     most = rng.choice(
@@ -274,7 +293,7 @@ def _natives(frame: DataFrame, rng: random.Random) -> DataFrame:
     )()
 
 
-STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _windows, _natives)
+STEPS = (_maps, _selects, _filters, _groups, _cogroups, _aggregates, _windows)
 
 
 @pytest.mark.parametrize(("seed", "live"), SEEDS)
@@ -284,13 +303,14 @@ def test_query(spark, set_option, seed, live):
         set_option(option, rng.choice(choices))
     kind = rng.choice(list(TYPES))
     number = rng.randrange(1 << 30)
+    firsts = [*STEPS, *([_tables] if live else [])]
 
     def way(switch: str) -> list[str]:
         set_option(FUNCTIONS, switch)
         steps = random.Random(number)
-        frame = STEPS[seed % 7](_frame(spark, steps, kind), steps)
+        frame = firsts[seed % len(firsts)](_frame(spark, steps, kind), steps)
         for _ in range(steps.randrange(3)):
-            frame = steps.choice(STEPS)(frame, steps)
+            frame = steps.choice([*firsts, _natives])(frame, steps)
         return sorted(outcome(frame))
 
     compare(f"random {seed}", way, live=live)
@@ -324,15 +344,34 @@ def _many(frame: DataFrame) -> dict[str, Callable[[], DataFrame]]:
     }
 
 
+# Shapes of groups: rows, key, whether n is null, whether f is null, rows of a batch.
+SHAPES = {
+    "all_sizes": (
+        *(1500, "if(id < 800, id, if(id < 1100, id % 40, -1))", "id % 3 = 0", "id % 7 < 2"),
+        150,
+    ),
+    "nulls": (6000, "id % 300", "id % 300 < 200 or id % 41 > 0", "id % 53 > 0", 10_000),
+    "single_rows": (5000, "id", "id % 2 = 0", "id % 3 = 0", 10_000),
+    "beyond_batches": (9000, "id % 9", "id % 9 > 3 and id % 5 = 0", "id % 700 = 0", 150),
+    "skew": (40_000, "if(id % 10 > 0, -1, id)", "id % 4000 = 0", "id % 3 = 0", 10_000),
+    "hundred_thousand": (130_000, "id % 100000", "id % 7 = 0", "id % 11 = 0", 10_000),
+}
+
+
 @pytest.mark.parametrize("query", ["frames", "cogroups", "aggregates", "partitions", "windows"])
-def test_many_groups_of_all_sizes(spark, set_option, query, live):
-    """Groups of one row, and one of more rows than a batch has; nulls in some groups, or all."""
-    set_option(ROWS, 150)
-    rows = spark.range(1500, numPartitions=2).selectExpr(
+@pytest.mark.parametrize(
+    "shape",
+    ["all_sizes", *(pytest.param(name, marks=pytest.mark.long) for name in [*SHAPES][1:])],
+)
+def test_many_groups(spark, set_option, query, shape, live):
+    """Groups of one row and of more rows than a batch has; nulls in some groups, or all."""
+    count, key, no_n, no_f, rows_of_batch = SHAPES[shape]
+    set_option(ROWS, rows_of_batch)
+    rows = spark.range(count, numPartitions=2).selectExpr(
         "id",
-        "if(id < 800, id, if(id < 1100, id % 40, -1)) key",
-        "if(id % 3 = 0, null, id) n",
-        "if(id % 7 < 2, null, id % 2 = 0) f",
+        f"{key} key",
+        f"if({no_n}, null, id) n",
+        f"if({no_f}, null, id % 2 = 0) f",
         "if(id % 40 = 3, null, id / 4D) v",
         "if(id % 5 = 0, null, concat('t', id)) t",
     )
@@ -340,10 +379,10 @@ def test_many_groups_of_all_sizes(spark, set_option, query, live):
     def way(switch: str) -> list[str]:
         set_option(FUNCTIONS, switch)
         found = sorted(outcome(_many(rows)[query]()))
-        assert len(found) > 700
+        assert len(found) > count // 5
         return found
 
-    compare(f"many groups {query}", way, live=live)
+    compare(f"many groups {query}", way, live=live or shape != "all_sizes")
 
 
 @pytest.mark.parametrize("switch", ["on", "off"])
