@@ -60,7 +60,8 @@ struct ipc_field {
 	uint32_t buffers; /* number of buffers in an array of this field, and in a message */
 };
 
-/* The fields are those of the schema's tree, each before its children. It refers to the schema. */
+/* The fields are the nodes of the schema's tree, each before its children. They point into the schema, so the
+ * schema must live as long as the layout. */
 struct ipc_layout {
 	struct ipc_field *fields; /* the first is the record batch */
 	uint32_t field_count;
@@ -92,7 +93,7 @@ struct ipc_extent {
 
 /* --- in arrays ---------------------------------------------------------------------------- */
 
-/* Offset `i` of an array whose offsets have `width` bytes; they may lie anywhere. */
+/* Returns offset `i` of an array whose offsets have `width` bytes. The offsets may be unaligned. */
 static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
 {
 	int64_t large;
@@ -107,7 +108,7 @@ static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int6
 enum ipc_answer {
 	IPC_NO_MEMORY = -2,
 	IPC_DAMAGED = -1,
-	IPC_FOREIGN = 0, /* well-formed as far as it was looked at, but for another reader or writer */
+	IPC_FOREIGN = 0, /* not supported here, and left to another reader or writer; no damage was found */
 	IPC_DONE = 1,
 };
 
@@ -144,7 +145,7 @@ struct ipc_batch {
 	uint64_t body_bytes;
 };
 
-/* The owner of the bytes under the arrays. Called once, by the thread that drops the last array. */
+/* Owner of the memory that the arrays point to. The thread that releases the last array calls let_go(), once. */
 struct ipc_owner {
 	void (*let_go)(void *context);
 	void *context;

@@ -61,14 +61,17 @@ static inline void fence_seq_cst(void)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Two halves of a Dekker handshake: A stores X, light_barrier, loads Y; B
- * stores Y, heavy_barrier, loads X; at least one sees the other's store. On the
- * path that runs a million times a second the light half is a compiler barrier
- * and the heavy half makes every running participant execute a full one by
- * membarrier(2); rings made where that call is not to be had use a full fence
- * on both sides. The C11 reading is a seq_cst fence in both places. A full
- * fence in the fast path instead drains the store buffer and costs up to 30 %
- * of the throughput (docs/performance.md, "Barriers"). */
+/* light_barrier() and heavy_barrier() are the two halves of a Dekker handshake.
+ * Thread A stores X, calls light_barrier(), and loads Y. Thread B stores Y, calls
+ * heavy_barrier(), and loads X. At least one of the two sees the other's store.
+ *
+ * The light half is on the path that runs a million times a second. It is only a
+ * compiler barrier, because a full fence there drains the store buffer and costs
+ * up to 30 % of the throughput (docs/performance.md, "Barriers"). The heavy half
+ * makes up for that: by membarrier(2), it makes every running participant execute
+ * a full fence. If a ring was created without membarrier(2), `asymmetric` is
+ * false, and both halves are full fences. In C11 terms, both halves are seq_cst
+ * fences on every ring. */
 static inline void light_barrier(bool asymmetric)
 {
 	if (__builtin_expect(asymmetric, 1))
@@ -80,9 +83,10 @@ static inline void light_barrier(bool asymmetric)
 void heavy_barrier(bool asymmetric);
 bool asymmetric_barriers_available(void);
 
-/* Orders this thread's own stores in the program text only. Enough where the
- * other side reads after this process has died: a killed thread's retired
- * stores all become visible before the kernel drops its locks. */
+/* Keeps the compiler from reordering this thread's stores; the CPU still may. This
+ * is enough for words that another process reads only after this process has died:
+ * all retired stores of a killed thread become visible before the kernel drops the
+ * thread's locks. */
 static inline void crash_order(void)
 {
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);

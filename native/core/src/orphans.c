@@ -28,8 +28,8 @@ static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct
 	return place->entry < LEASES;
 }
 
-/* Finds an orphan of the branch with room, so that few seats keep much; otherwise a free seat, which becomes an
- * orphan. The seat is NOBODY if there is no free seat either. */
+/* Finds the seat that gets [lo, hi): an orphan of the branch that has room, or else a free seat, which becomes an
+ * orphan. Orphans come first because seats are scarce. The seat is NOBODY if there is no free seat either. */
 struct place orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct place found = {.seat = NOBODY, .before = before, .how = NEW_ORPHAN};
@@ -97,16 +97,17 @@ static bool is_moving(const shmring *r, uint32_t mover)
 	       load_relaxed(&r->seats[mover].lease.adopt_from);
 }
 
-/* Moves the ranges of a dead consumer, whose take is settled, into orphans that its branch has already,
- * as the consumer itself could have done: if this recoverer dies, the next one settles that move. A range
- * for which no orphan has room stays. */
+/* Moves the ranges of a dead consumer into existing orphans of its branch. A range stays if no orphan has room
+ * for it. The caller has settled the consumer's take before. The dead seat records each move as if the consumer
+ * had handed the range back itself: if this recoverer dies, the next recoverer settles the move. */
 void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
 {
 	uint32_t *mover = &r->cursors->graph.adopter;
 	uint32_t before = load_relaxed(mover);
 	struct range known[LEASES];
 
-	/* Recovery of the mover will look up the lease in the orphans: they must not change before. */
+	/* If another mover died during its move, recovery of that mover looks up the lease in the orphans: no
+	 * orphan may change until then. */
 	if (before && before != index + 1 && is_moving(r, before - 1))
 		return;
 	store_relaxed(mover, index + 1);

@@ -150,8 +150,8 @@ int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32
 	return SHMRING_OK;
 }
 
-/* Returns the number of earlier deliveries of the message in [lo, hi), which this consumer holds, that was
- * delivered most often. */
+/* Returns the largest number of earlier deliveries of any message in [lo, hi). This consumer holds the
+ * messages. */
 uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	uint32_t most = 0;
@@ -163,8 +163,8 @@ uint32_t consumer_delivered_before(const shmring_consumer *consumer, uint64_t lo
 	return most;
 }
 
-/* Returns the end of the messages from `lo` on, up to `hi`, that were delivered as often as the first of them.
- * This consumer holds them. */
+/* Returns the end of the held range that contains `lo`, but at most `hi`. All messages in between were delivered
+ * equally often, because each range has one count. */
 uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < consumer->ranges_used; k++) {
@@ -458,7 +458,9 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	uint64_t taken = load_acquire(&b->taken.v); /* read before take_end: its mover confirms first */
+	/* Load `taken` before take_end: the next consumer that moves `taken` first marks this seat's take as
+	 * done. */
+	uint64_t taken = load_acquire(&b->taken.v);
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
 

@@ -49,19 +49,22 @@ class _Jam:
         self._ring = ring
         self._label = label
         self._consumer = consumer
-        # At the last look: the lowest sequence the reader holds, the producers' refusals so far.
+        # Lowest sequence that the reader held at the last look, and the number of times that
+        # producers had found no room by then.
         self._before: tuple[int, int] | None = None
         self._slices = 0
 
     def look(self) -> None:
-        """Check once more, a slice later.
+        """Check for a jam. The reader calls this after each slice of waiting.
 
         Raises
         ------
-        TooManyLeases : nothing has moved for _JAMMED_SLICES slices
+        TooManyLeases : for _JAMMED_SLICES slices, producers found no room, and the reader released
+            no batch that they need
         """
         hold = self._consumer.hold
-        # Without a jam: the reader holds no batch, or another participant holds an older message.
+        # No jam exists if the reader holds no batch, or if another participant holds an older
+        # message.
         if hold is None or self._ring.floor < hold:
             self._before = None
             return
@@ -98,10 +101,10 @@ class _Batches(AsyncIterator[pa.RecordBatch]):
 class ArrowReader(Closing):
     """Reads record batches from a branch of a ring.
 
-    The batches point into the ring. Their slots, and everything after them, are held until the
-    last Arrow buffer over them is collected, in any order. Use ``copy=True`` to keep batches. If
-    the batches that a reader keeps fill the ring, and the reader waits for more, it raises
-    TooManyLeases.
+    The batches point into the ring. A batch holds its slots, and all slots after them, until the
+    last Arrow buffer of the batch is collected. Batches may be collected in any order. Use
+    ``copy=True`` to keep batches. A reader that waits for a batch raises TooManyLeases if the
+    batches that it keeps fill the ring.
 
     Parameters
     ----------
@@ -214,7 +217,12 @@ class ArrowReader(Closing):
         return self._known.map(lease, lease.kind, copy=self._copy, every_offset=self._validate)
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
-        """Decode the message by pyarrow, which reads every format, or raises the error."""
+        """Decode the message with pyarrow, which reads every Arrow format.
+
+        Raises
+        ------
+        Damaged : the message is not an Arrow batch of this ring
+        """
         kind = lease.kind
         message_id = lease.message_id
         if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):

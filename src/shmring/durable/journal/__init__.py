@@ -1,7 +1,7 @@
-"""The journal: it writes every message of a ring to disk, and reads them again.
+"""The journal writes every message of a ring to disk, and reads the messages back.
 
-``journaller`` is the ring's branch that writes, ``log`` the directory to which it appends, with the
-format of its files, and ``reader`` reads them.
+``journaller`` is the branch of the ring that appends messages to files. ``log`` defines the format
+of the files and manages their directory. ``reader`` reads the files.
 """
 
 from shmring.durable.journal.journaller import Journal, Retention

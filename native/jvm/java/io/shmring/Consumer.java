@@ -15,7 +15,7 @@ public final class Consumer extends Handle implements AutoCloseable {
   private volatile long ends; // number of end markers that this consumer has been told of
   private Drain drain; // null before the first drain()
   private Optional<Producer> deadLetters = Optional.empty();
-  private boolean kept; // whether messages could not be handed back; close() hands them back
+  private boolean kept; // true after a failed handBack(): close() hands back all held messages
 
   Consumer(Ring ring, String branch, LongBuffer taken, long handle, WaitStrategy wait) {
     super("consumer", ring, wait, handle, Native::interruptConsumer);
@@ -27,7 +27,8 @@ public final class Consumer extends Handle implements AutoCloseable {
   /**
    * Limits the deliveries of a message to `maxDeliveries` (1 to 255). A message that consumers have
    * died over or handed back so often is pushed into the dead-letter ring instead, and released.
-   * Messages that were delivered before then come one at a time. Call this before the first take.
+   * Takes of this consumer return redelivered messages one at a time. Call this before the first
+   * take.
    *
    * <p>If the dead-letter ring has no room ({@link Status#NO_SPACE}) or its file was removed
    * ({@link Status#NOT_FOUND}), the take throws; the message stays, and the next take tries again.

@@ -60,7 +60,7 @@ public final class Internals {
         try {
           int messages = messages(ring, position, sequence);
           if (messages == 0) {
-            return; // only aborted claims lie between
+            return; // all slots up to `sequence` belong to aborted claims
           }
           consumer.poll(messages, sequence - position, Duration.ZERO).ifPresent(Lease::close);
         } catch (OverrunException moved) {
@@ -75,7 +75,7 @@ public final class Internals {
       return measure(ring, from, end, Integer.MAX_VALUE, end - from).messages();
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return 1; // overwritten while it was measured: the take will report an overrun
+        return 1; // the messages were overwritten meanwhile: the take will report the overrun
       }
       throw error;
     }

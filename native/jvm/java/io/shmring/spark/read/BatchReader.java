@@ -110,8 +110,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   }
 
   /**
-   * Returns an action for the end of a batch's use. The action must not refer to the reader, which
-   * refers to the batch, so that the batch would be in use for ever.
+   * Returns the action that runs when a batch is no longer used. The action must not refer to the
+   * reader: the reader refers to the batch, and would keep the batch in use for ever.
    */
   private static Runnable whenUnused(Lease lease, AtomicInteger mapped, boolean untilSuccess) {
     return () -> {
@@ -205,7 +205,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
    * @throws IllegalStateException if some of this read's messages were released before
    */
   private void takeTurn() {
-    // Closed after the consumer, because the next attempt checks what was released.
+    // The turn is closed after the consumer: the next attempt gets its turn then, and checks what
+    // the consumer has released.
     closedAtEnd(awaitTurn());
     if (isIncomplete()) {
       String timedOut = TIMED_OUT.get(partition.read());
