@@ -169,10 +169,15 @@ def unmarked_changes() -> list[str]:
     told = {line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| a ")}
     files = (path for top in ("native", "src") for path in (ROOT / top).rglob("*.*"))
     code = [path.read_text() for path in files if path.suffix in {".c", ".h", ".java", ".py"}]
-    marked = {mark for text in code for mark in re.findall(r"CHANGE: (.+?)(?: \*/)?$", text, re.M)}
-    return [f"nothing in the code is marked 'CHANGE: {change}'" for change in told - marked] + [
-        f"docs/architecture.md has no row '{change}'" for change in marked - told
-    ]
+    marked = {
+        mark
+        for text in code
+        for mark in re.findall(r"CHANGE: edit this for (.+?)(?: \*/)?$", text, re.M)
+    }
+    return [
+        f"nothing in the code is marked 'CHANGE: edit this for {change}'"
+        for change in told - marked
+    ] + [f"docs/architecture.md has no row '{change}'" for change in marked - told]
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ class Corner:
     packages: tuple[str, ...]
 
 
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 # Corners, not the product: the oldest versions with the oldest Spark, the newest ones with the
 # newest. `make test` has the newest Spark with Python 3.11 and pandas 2.
 CORNERS = {

@@ -25,7 +25,7 @@ WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
 MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 # Digests of what Spark itself comes to, by its version and the case; SHMRING_RECORD=1 writes them.
 RECORDED = Path(__file__).with_name("golden") / "spark/unchanged.json"
 

@@ -11,7 +11,7 @@ static const struct {
 	enum ipc_values values;
 	uint32_t width; /* 0: the number behind the prefix */
 } formats[] = {
-    /* CHANGE: a new type between Spark and Arrow */
+    /* CHANGE: edit this for a new type between Spark and Arrow */
     {"n", VALUES_NONE, 1},         {"b", VALUES_BITS, 1},    {"c", VALUES_FIXED, 1},   {"C", VALUES_FIXED, 1},
     {"s", VALUES_FIXED, 2},        {"S", VALUES_FIXED, 2},   {"e", VALUES_FIXED, 2},   {"i", VALUES_FIXED, 4},
     {"I", VALUES_FIXED, 4},        {"f", VALUES_FIXED, 4},   {"l", VALUES_FIXED, 8},   {"L", VALUES_FIXED, 8},

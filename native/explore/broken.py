@@ -7,7 +7,7 @@ import sys
 
 from explore.breaks import END_COUNTED_LATE, Break, Harness, run_all
 
-# CHANGE: a new case of the explorer
+# CHANGE: edit this for a new case of the explorer
 BREAKS = [
     Break(
         "the intent is cleared before the publication",

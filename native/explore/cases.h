@@ -12,7 +12,7 @@
 #define SERVES CONSUMER(consume), .stays = true
 #define SERVES_BRANCH(b) CONSUMER(consume), .stays = true, .branch = b
 
-/* CHANGE: a new case of the explorer */
+/* CHANGE: edit this for a new case of the explorer */
 /* scenes.c */
 uint32_t make_branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);

@@ -114,7 +114,7 @@ static void join_and_serve(int me)
 	consume(me);
 }
 
-/* CHANGE: a new case of the explorer */
+/* CHANGE: edit this for a new case of the explorer */
 static const struct exploration cases[] = {
     {.name = "leases of the dead: two adopt, one may die",
      .weak = true,

@@ -183,7 +183,7 @@ void recover(int me)
 	MUST(status == SHMRING_OK || status == SHMRING_CONTENDED);
 }
 
-/* CHANGE: a new case of the explorer */
+/* CHANGE: edit this for a new case of the explorer */
 static const struct exploration cases[] = {
     {.name = "a producer laps a consumer",
      .weak = true,

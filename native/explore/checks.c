@@ -113,7 +113,7 @@ void produce(int me)
 	produce_each(me, false);
 }
 
-/* CHANGE: a new case of the explorer */
+/* CHANGE: edit this for a new case of the explorer */
 void produce_asleep(int me)
 {
 	produce_each(me, true);

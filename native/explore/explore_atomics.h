@@ -87,7 +87,7 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 		fence(&explore_here);                                                                             \
 	} while (0)
 
-/* CHANGE: a new memory ordering */
+/* CHANGE: edit this for a new memory ordering */
 #define load_relaxed(p) EXPLORE_LOAD("load_relaxed", p, RELAXED)
 #define load_acquire(p) EXPLORE_LOAD("load_acquire", p, ACQUIRE)
 #define store_relaxed(p, v) EXPLORE_STORE("store_relaxed", p, v, RELAXED)

@@ -33,7 +33,7 @@ SECONDS = 120
 NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define them
 OPEN = "**open**"
 
-# CHANGE: a new memory ordering
+# CHANGE: edit this for a new memory ordering
 ACCESS = re.compile(
     r"\b(load_acquire|store_release|cas_release|cas(?:32)?_seq_cst|fetch_(?:or|and|add)_seq_cst"
     r"|(?:light|heavy)_barrier|fence_(?:acquire|release|seq_cst))\("

@@ -210,7 +210,7 @@ void state_forget_all(void);
 /* system.c */
 void world_make(const struct exploration *e);
 
-/* CHANGE: a new case of the explorer */
+/* CHANGE: edit this for a new case of the explorer */
 /* checks.c */
 void check_end(void);
 uint64_t claim_slots(int me, uint32_t slots);

@@ -9,7 +9,7 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 				"checksum",       "prefault",  "clock", "mode",         "schema",
 				"first_sequence", "temporary", NULL};
 	struct state *state = PyModule_GetState(module);
-	/* CHANGE: a new option of a ring */
+	/* CHANGE: edit this for a new option of a ring */
 	struct shmring_options options = {0};
 	unsigned long long slots;
 	unsigned long long first;

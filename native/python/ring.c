@@ -269,7 +269,7 @@ static PyObject *flag(bool value)
 	return value ? Py_True : Py_False;
 }
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 static PyObject *look_at_info(struct ring *ring)
 {
 	struct shmring_info info;
@@ -341,7 +341,7 @@ static PyObject *look_at_branches(struct ring *ring)
 	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_at, NULL);
 }
 
-/* CHANGE: a new counter of participants */
+/* CHANGE: edit this for a new counter of participants */
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(

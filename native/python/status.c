@@ -8,7 +8,7 @@ static const struct {
 	const char *name; /* class of shmring.errors; NULL if `builtin` is set */
 	PyObject **builtin;
 } classes[] = {
-    /* CHANGE: a new error */
+    /* CHANGE: edit this for a new error */
     {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: every other status becomes this one */
     {SHMRING_CONTENDED, "Contended", NULL},
     {SHMRING_E_INVALID, NULL, &PyExc_ValueError},

@@ -31,7 +31,7 @@ AT_SEQUENCE: int
 
 def path_of(name: str, /) -> str: ...
 
-# CHANGE: a new option of a ring
+# CHANGE: edit this for a new option of a ring
 def make(
     path: str | os.PathLike[str],
     label: str,

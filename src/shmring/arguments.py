@@ -17,7 +17,7 @@ from shmring._shmring import AT_SEQUENCE, KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 Clock = Literal["coarse", "precise", "off"]
 Start = Literal["earliest", "latest"]
-# CHANGE: a new wait strategy
+# CHANGE: edit this for a new wait strategy
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 

@@ -49,7 +49,7 @@ class ShmringError(Exception):
     """Base class of every error that shmring defines."""
 
 
-# CHANGE: a new error
+# CHANGE: edit this for a new error
 class Full(ShmringError, queue.Full):
     """Not enough slots became free in time; nothing was published."""
 

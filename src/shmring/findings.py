@@ -21,7 +21,7 @@ from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
 
 AGE = 60.0  # seconds: default of the `age` of findings()
-# CHANGE: a new finding of check
+# CHANGE: edit this for a new finding of check
 # Kinds of findings that need two looks: the finding, or its command, depends on whether a
 # participant or a branch has moved between them.
 MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sidecar-floor"})
@@ -96,7 +96,7 @@ def _left(paths: list[str]) -> str:
     return f"the dead have left {len(paths)} files and folders: {', '.join(paths[:3])}"
 
 
-# CHANGE: a new finding of check
+# CHANGE: edit this for a new finding of check
 def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Finding]:
     name, sidecar = shlex.quote(ring.name), ring.sidecar
     if ring.seen is None:

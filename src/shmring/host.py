@@ -27,7 +27,7 @@ from shmring.ring import Ring, look_on
 from shmring.sidecars.rings import request_at
 
 
-# CHANGE: a new finding of check
+# CHANGE: edit this for a new finding of check
 @dataclass(frozen=True)
 class Seen:
     """One look at a ring: its information, its statistics, and the ages of its messages."""

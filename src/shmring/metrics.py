@@ -45,7 +45,7 @@ class Metric(NamedTuple):
 
 
 # Columns: name, kind, labels, description.
-# CHANGE: a new metric
+# CHANGE: edit this for a new metric
 _TABLE = """\
 memory_bytes            gauge   -               Size of /dev/shm.
 memory_free_bytes       gauge   -               What is free of it.
@@ -94,7 +94,7 @@ def _metric(line: str) -> Metric:
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
 # By a participant's counter: the metric that sums it up.
-# CHANGE: a new counter of participants
+# CHANGE: edit this for a new counter of participants
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
     "dropped": "ring_dropped_messages",

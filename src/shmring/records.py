@@ -16,7 +16,7 @@ _ROLES = {0: "attached", 1: "producer", 2: "consumer"}
 _HOLDERS = {1: "claim", 2: "lease", 3: "consumers", 4: "no consumer"}
 
 
-# CHANGE: a new option of a ring
+# CHANGE: edit this for a new option of a ring
 class CreateOptions(TypedDict, total=False):
     """The options of :func:`shmring.create`, without the name and the path."""
 
@@ -93,7 +93,7 @@ class BranchLag(BranchRecord):
     waiting: int
 
 
-# CHANGE: a new counter of participants
+# CHANGE: edit this for a new counter of participants
 class Counters(TypedDict):
     """The counters of a participant."""
 

@@ -335,7 +335,7 @@ class Ring(Closing):
 
         return ArrowReader(self, branch, **options)
 
-    # CHANGE: a new option of a journal
+    # CHANGE: edit this for a new option of a journal
     def journal(
         self,
         path: Path,
@@ -499,7 +499,7 @@ def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
 # --- making and attaching -----------------------------------------------------------------------
 
 
-# CHANGE: a new option of a ring
+# CHANGE: edit this for a new option of a ring
 def create(
     name: str | None = None,
     *,

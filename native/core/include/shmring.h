@@ -50,7 +50,7 @@ enum shmring_status {
 	SHMRING_OVERRUN = -5, /* the branch lost messages, see shmring_consumer_overrun */
 	SHMRING_ENDED = -6, /* the stream has ended; the next take continues after the end */
 
-	/* CHANGE: a new error */
+	/* CHANGE: edit this for a new error */
 	SHMRING_E_INVALID = -10,
 	SHMRING_E_NOT_FOUND = -11,
 	SHMRING_E_EXISTS = -12,
@@ -86,7 +86,7 @@ enum shmring_clock {
 	SHMRING_CLOCK_OFF = 2, /* messages have no time */
 };
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
 	uint32_t participants; /* number of seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
@@ -471,7 +471,7 @@ SHMRING_API void shmring_consumer_overrun(const shmring_consumer *consumer, uint
 
 /* --- waiting ------------------------------------------------------------ */
 
-/* CHANGE: a new wait strategy */
+/* CHANGE: edit this for a new wait strategy */
 enum shmring_wait_strategy {
 	SHMRING_WAIT_DEFAULT = 0, /* spin for a short while, then sleep on a futex */
 	SHMRING_WAIT_SPIN = 1, /* poll without a pause */
@@ -551,7 +551,7 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 
 /* --- observing ---------------------------------------------------------- */
 
-/* CHANGE: a new counter of participants */
+/* CHANGE: edit this for a new counter of participants */
 struct shmring_participant_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* CHANGE: a new memory ordering */
+/* CHANGE: edit this for a new memory ordering */
 #define load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)

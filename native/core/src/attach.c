@@ -207,7 +207,7 @@ void shmring_close(shmring *r)
 	handle_free(r);
 }
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 void shmring_get_info(const shmring *r, struct shmring_info *info)
 {
 	const struct header *h = &r->header;

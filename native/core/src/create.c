@@ -23,7 +23,7 @@ static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_SLOT_FILE_BYTES == SLO
 		  SHMRING_MAX_BRANCHES == BRANCHES && SHMRING_MAX_PARTICIPANTS == MAX_PARTICIPANTS,
 	      "what the interface promises");
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 static int check_options(const char *name, const struct shmring_options *o, uint32_t page)
 {
 	if (o->slots < MIN_SLOTS || o->slots > MAX_SLOTS || o->slots & (o->slots - 1))

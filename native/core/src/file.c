@@ -90,7 +90,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 		return fail_errno("cannot read its header", name);
 	if ((size_t)n < sizeof *h || h->magic != LAYOUT_MAGIC)
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a shmring ring (no magic at its start)", name);
-	/* CHANGE: a new version of the layout */
+	/* CHANGE: edit this for a new version of the layout */
 	if (h->major != LAYOUT_MAJOR)
 		return fail(SHMRING_E_VERSION,
 			    "ring \"%s\" has layout %u.%u, this library reads %u.x; use the version that made it",

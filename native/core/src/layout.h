@@ -17,7 +17,7 @@
 #endif
 
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
-/* CHANGE: a new version of the layout */
+/* CHANGE: edit this for a new version of the layout */
 #define LAYOUT_MAJOR 1
 #define LAYOUT_MINOR 0 /* a higher number adds fields and changes none */
 
@@ -71,7 +71,7 @@ struct header {
 	uint32_t mode;
 };
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 enum header_option {
 	OPT_SINGLE_PRODUCER = 1,
 	OPT_CHECKSUM = 2,
@@ -193,7 +193,7 @@ struct range {
 /* `taken` and `take_end` hold other bits besides sequences. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
-/* CHANGE: a new counter of participants */
+/* CHANGE: edit this for a new counter of participants */
 struct seat_counters {
 	uint64_t messages;
 	uint64_t bytes;

@@ -200,7 +200,7 @@ __attribute__((noinline)) static int push_as_asked(shmring_producer *p, const vo
 
 int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
-	/* CHANGE: a new option of a ring */
+	/* CHANGE: edit this for a new option of a ring */
 	const uint32_t asked = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES;
 
 	if (__builtin_expect((p->ring->options & asked) != 0, 0))

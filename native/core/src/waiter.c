@@ -14,7 +14,7 @@
 #include "waiter.h"
 #include "wake.h"
 
-/* CHANGE: a new wait strategy */
+/* CHANGE: edit this for a new wait strategy */
 const struct shmring_wait_strategy_info wait_strategies[] = {
     [SHMRING_WAIT_DEFAULT] = {"default", SHMRING_LOOK_SPIN, true},
     [SHMRING_WAIT_SPIN] = {"spin", SHMRING_LOOK_SPIN, false},

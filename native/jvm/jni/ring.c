@@ -72,7 +72,7 @@ NATIVE(jlong, attach, jbyteArray path, jint flags)
 	return to_handle(ring);
 }
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 /* Makes a ring. A temporary ring lasts while a process is attached: this process attaches first, and gets the
  * handle.
  */
@@ -130,7 +130,7 @@ NATIVE(void, closeRing, jlong ring)
 	shmring_close(from_handle(ring));
 }
 
-/* CHANGE: a new option of a ring */
+/* CHANGE: edit this for a new option of a ring */
 /* Stores in `result`: slots, options (1 single producer, 2 checksum), layout major, layout minor, uuid as two
  * longs, first sequence, largest number of participants */
 NATIVE(void, info, jlong ring, jlongArray result)

@@ -72,7 +72,7 @@ def docs() -> None:
     say({"path": str(page)}, page)
 
 
-# CHANGE: a new command
+# CHANGE: edit this for a new command
 for _command in (
     docs,
     create,

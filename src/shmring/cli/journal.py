@@ -63,7 +63,7 @@ def journal() -> None:
     metavar="SIZE",
     help="Begin a new file at this size.",
 )
-# CHANGE: a new option of a journal
+# CHANGE: edit this for a new option of a journal
 @click.option("--max-bytes", type=binary_count, metavar="SIZE", help="Forget the oldest beyond it.")
 @click.option("--max-age", type=Number(0), metavar="SECONDS", help="Forget older files.")
 @click.option(

@@ -28,7 +28,7 @@ from shmring.records import ParticipantRecord, RingInfo, RingStats
 Columns = dict[str, Callable[[Any], object]]
 
 _KINDS = ("exclusive", "ephemeral", "drop_oldest")
-# CHANGE: a new counter of participants
+# CHANGE: edit this for a new counter of participants
 _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped", "redelivered")
 
 
@@ -152,7 +152,7 @@ def summary(place: Place, stats: RingStats) -> list[str]:
 
 
 def _header(info: RingInfo) -> str:
-    # CHANGE: a new option of a ring
+    # CHANGE: edit this for a new option of a ring
     kinds = ("single_producer", "checksum")
     return (
         f"{size(info.file_bytes)}, mode {info.mode:o} of user {info.owner_uid}, made "

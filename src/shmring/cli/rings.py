@@ -37,7 +37,7 @@ def octal(value: str | int) -> int:
     show_default=True,
     help="Producers, consumers and attached handles, up to 248.",
 )
-# CHANGE: a new option of a ring
+# CHANGE: edit this for a new option of a ring
 @click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
 @click.option(
     "--mode",

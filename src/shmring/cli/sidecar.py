@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("--name", help="By which clients find it.  [default: the function's]")
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 @click.option("--workers", type=click.IntRange(1), help="Processes that share the requests.")
 @click.option(
     "--slots",

@@ -345,7 +345,7 @@ class Answers:
                     yield push(head.answer(number, 0), held)
             yield failed
 
-    # CHANGE: a new field of a request
+    # CHANGE: edit this for a new field of a request
     def _worked_on(
         self, request: Request, heartbeat: Heartbeat, batch: pa.RecordBatch | None
     ) -> Iterator[Piece | None]:

@@ -53,7 +53,7 @@ def as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 Part = TypeVar("Part", bound=Sized)
 
-# CHANGE: a new type between Spark and Arrow
+# CHANGE: edit this for a new type between Spark and Arrow
 _WITH_OFFSETS = frozenset(
     kind.id
     for kind in (

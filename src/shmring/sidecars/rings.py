@@ -209,7 +209,7 @@ def _at(ring: shmring.Ring, staff: Staff, worker: ParticipantRecord) -> str:
     return f"{words}, and has been at {request} for up to {_in_words(seconds)}"
 
 
-# CHANGE: a new finding of check
+# CHANGE: edit this for a new finding of check
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
     """Return what is wrong with a sidecar, by its request ring's participants, dead or alive."""
     staff = Staff.of(participants)

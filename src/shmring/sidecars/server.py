@@ -20,7 +20,7 @@ from shmring.sidecars.wire import check_sidecar_name
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 class Sidecar:
     """A sidecar with its ring and its workers.
 

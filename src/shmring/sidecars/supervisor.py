@@ -265,7 +265,7 @@ class _Worker(Child):
             os.close(pipe)
 
 
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 class Supervisor:
     """A sidecar's ring and its workers.
 

@@ -123,7 +123,7 @@ def parked_ring_name(sidecar: str, unique: str) -> str:
     return f"{PARKED}{sidecar}.{unique}"
 
 
-# CHANGE: a new field of a request
+# CHANGE: edit this for a new field of a request
 class Head(NamedTuple):
     """The fixed part of a request or an answer, with the fields of the wire.
 

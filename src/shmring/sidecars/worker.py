@@ -390,7 +390,7 @@ def _end_with(parent: int, sidecar: str) -> None:
     os._exit(1)
 
 
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 def main(arguments: list[str]) -> int:
     """``python -m shmring.sidecars.worker TARGET NAME PARENT READY OPTIONS``.
 

@@ -158,7 +158,7 @@ class _Sidecar(ABC):
         }
 
 
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 class _Function(_Sidecar):
     """Workers of this process that serve a function."""
 

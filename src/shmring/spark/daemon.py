@@ -103,7 +103,7 @@ def _replace_worker(descriptor: int) -> NoReturn:
     """Run the tasks of a worker that has started again, as Spark's daemon does after the fork."""
     sock = socket.socket(fileno=descriptor)
     try:
-        # CHANGE: a new version of Spark
+        # CHANGE: edit this for a new version of Spark
         with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # 4.1 has none
             while not _equipped_worker(sock, True) and os.environ.get("SPARK_REUSE_WORKER"):
                 gc.collect()

@@ -30,7 +30,7 @@ _CLASS = "io.shmring.spark.driver.DriverCollect"
 _OURS = b"S"  # an Arrow stream begins with ff
 _count, _head = struct.Struct(">i"), struct.Struct(">qiiqqiii")
 
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 # Digests of versions of Spark's code that the code here was compared with. True if Spark's reader
 # gives a list of the batches' order after the batches.
 _KNOWN = {

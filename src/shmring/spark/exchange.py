@@ -143,7 +143,7 @@ class _Rings:
         self.answers.close()
 
 
-# CHANGE: a new kind of Python function
+# CHANGE: edit this for a new kind of Python function
 class _Exchange:
     """The batches of one task; Spark's serializers read it as a stream."""
 
@@ -560,7 +560,7 @@ def _dump_stream(self: Any, iterator: Iterable[pa.RecordBatch], stream: Any) -> 
         stream.flush()
 
 
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 @cache
 def equip() -> None:
     """Let this process take and give batches over rings if a task announces rings."""

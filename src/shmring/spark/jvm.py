@@ -67,7 +67,7 @@ def jar_path() -> str:
     return str(kept_jar(folder / "src"))
 
 
-# CHANGE: a new option of a sidecar
+# CHANGE: edit this for a new option of a sidecar
 def configure(
     builder: SparkSession.Builder,
     *,
@@ -344,7 +344,7 @@ def _find_spark() -> _Spark:
         jars = Path(spec.submodule_search_locations[0]) / "jars"
         for catalyst in jars.glob("spark-catalyst_*.jar"):
             return _Spark(jars, catalyst.stem.rpartition("_")[2].partition("-")[2])
-    # CHANGE: a new version of Spark
+    # CHANGE: edit this for a new version of Spark
     raise _missing("pyspark (pip install 'pyspark>=4.1')")
 
 

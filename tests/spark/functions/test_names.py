@@ -24,7 +24,7 @@ REFUSED_THOUGH_SPARK_TAKES = {
     ("mapInArrow", "extra"),
 }
 METHODS = ("mapInArrow", "applyInArrow", "cogroups' applyInArrow")
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 OWN = Path(__file__).parents[2] / "golden/spark/names.json"
 way, path, method = way_fixtures(*METHODS)
 

@@ -112,7 +112,7 @@ class Journal(Closing):
     too.
     """
 
-    # CHANGE: a new option of a journal
+    # CHANGE: edit this for a new option of a journal
     def __init__(
         self,
         ring: Ring,

@@ -50,10 +50,10 @@ class Conversion(NamedTuple):
     digests: Mapping[str, str]  # digest -> versions of Spark that have these sources
 
 
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 _VERSIONS = ("4.2.", "4.3.")  # 4.1 reads functions in another way, and keeps its conversions
 
-# CHANGE: a new kind of Python function
+# CHANGE: edit this for a new kind of Python function
 _PANDAS = (
     "pyspark.worker:verify_pandas_result",
     "pyspark.sql.conversion:ArrowBatchTransformer.to_pandas",

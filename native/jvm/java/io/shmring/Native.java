@@ -29,7 +29,7 @@ final class Native {
 
   static native long attach(byte[] path, int flags);
 
-  // CHANGE: a new option of a ring
+  // CHANGE: edit this for a new option of a ring
   static native long create(
       byte[] path, long slots, byte[] schema, boolean singleProducer, boolean temporary);
 

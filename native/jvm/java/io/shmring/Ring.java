@@ -46,7 +46,7 @@ public final class Ring implements AutoCloseable {
     this.path = path;
     this.handle = handle;
     this.temporary = temporary;
-    // CHANGE: a new option of a ring
+    // CHANGE: edit this for a new option of a ring
     long[] words = new long[8];
     Native.info(handle, words);
     this.info =
@@ -91,7 +91,7 @@ public final class Ring implements AutoCloseable {
     }
   }
 
-  // CHANGE: a new option of a ring
+  // CHANGE: edit this for a new option of a ring
   /**
    * Makes a ring that stays until its file is deleted.
    *

@@ -2,7 +2,7 @@ package io.shmring;
 
 import java.util.UUID;
 
-// CHANGE: a new option of a ring
+// CHANGE: edit this for a new option of a ring
 /**
  * The properties of a ring that were fixed when it was made.
  *

@@ -2,7 +2,7 @@ package io.shmring;
 
 /** The kind of error of a {@link RingException}. The names are those of the C library. */
 public enum Status {
-  // CHANGE: a new error
+  // CHANGE: edit this for a new error
   INVALID(-10),
   NOT_FOUND(-11),
   EXISTS(-12),

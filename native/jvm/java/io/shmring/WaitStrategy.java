@@ -1,6 +1,6 @@
 package io.shmring;
 
-// CHANGE: a new wait strategy
+// CHANGE: edit this for a new wait strategy
 /** The way in which a producer or a consumer waits. The order is that of shmring.h. */
 public enum WaitStrategy {
   /** Spins for a short time, then sleeps until woken up. */

@@ -137,7 +137,7 @@ public final class AnswerDecoder {
     return true;
   }
 
-  // CHANGE: a new type between Spark and Arrow
+  // CHANGE: edit this for a new type between Spark and Arrow
   private static boolean isOfReader(List<Field> fields) {
     return fields.stream()
         .anyMatch(

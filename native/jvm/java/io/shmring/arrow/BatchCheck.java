@@ -14,7 +14,7 @@ import org.apache.arrow.vector.complex.LargeListVector;
 import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.complex.StructVector;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /**
  * Checks that every value of a vector lies inside its buffers. Spark reads strings without checking
  * the bounds, so a damaged offset would end the process.

@@ -20,7 +20,7 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /**
  * Converts columns of types that Spark does not have to types that it has, without the loss of a
  * digit: nanoseconds become microseconds, unsigned integers become the next wider signed integers

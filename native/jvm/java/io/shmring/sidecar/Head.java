@@ -9,7 +9,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
-// CHANGE: a new field of a request
+// CHANGE: edit this for a new field of a request
 /**
  * The fixed part of a request or an answer; sidecars/wire.py describes its bytes.
  *

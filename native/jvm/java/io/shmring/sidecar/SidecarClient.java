@@ -264,7 +264,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     }
   }
 
-  // CHANGE: a new field of a request
+  // CHANGE: edit this for a new field of a request
   private boolean push(Request request) throws InterruptedException {
     byte[] head = Head.request(request.number, replies.name(), work, request.rows);
     Producer to = requests.producer;

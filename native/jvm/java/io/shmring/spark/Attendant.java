@@ -165,7 +165,7 @@ final class Attendant implements AutoCloseable {
       List<String> archives,
       Map<String, Map<String, String>> sidecars,
       Map<String, Map<String, String>> rings) {
-    // CHANGE: a new option of a sidecar
+    // CHANGE: edit this for a new option of a sidecar
     private static final Set<String> OF_SIDECAR =
         Set.of(
             "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "pin",

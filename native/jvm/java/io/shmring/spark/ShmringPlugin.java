@@ -9,7 +9,7 @@ import org.apache.spark.api.plugin.SparkPlugin;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-// CHANGE: a new option of a sidecar
+// CHANGE: edit this for a new option of a sidecar
 /**
  * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars for every executor, for as
  * long as it lives.

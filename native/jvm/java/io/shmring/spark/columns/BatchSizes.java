@@ -22,7 +22,7 @@ public final class BatchSizes {
   private long[] ends = new long[1];
   private int rows;
 
-  // CHANGE: a new type between Spark and Arrow
+  // CHANGE: edit this for a new type between Spark and Arrow
   /**
    * Returns whether all columns of a batch with these types can be measured; nested columns cannot.
    */

@@ -15,7 +15,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /** Writes one column's cells directly to their addresses. */
 abstract class FlatCells implements RootWriter.Cells {
   private final FieldVector vector;

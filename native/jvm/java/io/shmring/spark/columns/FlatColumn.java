@@ -134,7 +134,7 @@ public final class FlatColumn extends ArrowColumnVector {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
   }
 
-  // CHANGE: a new type between Spark and Arrow
+  // CHANGE: edit this for a new type between Spark and Arrow
   /**
    * Returns whether this class reads, and {@link FlatCells} writes, values of the vector's type by
    * their addresses. Spark's own classes read and write all other types.

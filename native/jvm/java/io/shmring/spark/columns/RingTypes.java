@@ -13,7 +13,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /**
  * The columns of a ring for Spark: its Arrow schema, or the queue table if it is a ring of bytes.
  */

@@ -28,7 +28,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampType;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /**
  * Maps Spark's types to the Arrow types that Spark itself passes to Python functions. Spark's own
  * method for this has another signature in each version.

@@ -12,7 +12,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 
-// CHANGE: a new option of Spark's reads or writes
+// CHANGE: edit this for a new option of Spark's reads or writes
 /** Parses options. Errors name the option and its value. */
 public record Options(CaseInsensitiveStringMap given) {
   /** Names of all options, of reads and of writes, because a table may be given both. */

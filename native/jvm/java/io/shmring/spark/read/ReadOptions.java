@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.stream.Stream;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-// CHANGE: a new option of Spark's reads or writes
+// CHANGE: edit this for a new option of Spark's reads or writes
 /**
  * The options of a read, checked. docs/reference/spark.md says what each option does.
  *

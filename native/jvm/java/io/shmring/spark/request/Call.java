@@ -206,7 +206,7 @@ public sealed interface Call extends Serializable {
     /** Setting: the module that is run in place of DAEMON; it does more, and calls DAEMON's main. */
     public static final String DAEMON_SETTING = "spark.shmring.daemon";
 
-    // CHANGE: a new kind of Python function
+    // CHANGE: edit this for a new kind of Python function
     private static final Set<Integer> MAPS =
         Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
 
@@ -236,7 +236,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_SCALAR_ARROW_UDF(),
             PythonEvalType.SQL_ARROW_BATCHED_UDF());
 
-    // CHANGE: a new version of Spark
+    // CHANGE: edit this for a new version of Spark
     // Spark 4.1 lacks the two types of iterators, and their names.
     private static final Set<Integer> AGGREGATES =
         Set.of(

@@ -228,7 +228,7 @@ final class PythonRun implements WorkerClient.Control {
     isAtEnd = true;
   }
 
-  // CHANGE: a new version of Spark
+  // CHANGE: edit this for a new version of Spark
   /**
    * Extends the base of Spark's runners, the same in 4.1 to 4.3, by what its Arrow runner sends.
    */
@@ -325,7 +325,7 @@ final class PythonRun implements WorkerClient.Control {
       return call.conf();
     }
 
-    // CHANGE: a new kind of Python function
+    // CHANGE: edit this for a new kind of Python function
     /** Returns the same settings as Spark's runner of functions with named arguments; since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
@@ -415,7 +415,7 @@ final class PythonRun implements WorkerClient.Control {
         writeUDF(out);
       }
 
-      // CHANGE: a new kind of Python function
+      // CHANGE: edit this for a new kind of Python function
       private void writeConf(DataOutputStream out) {
         try {
           out.writeInt(call.conf().size());

@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.sql.util.ArrowUtils;
 
-// CHANGE: a new type between Spark and Arrow
+// CHANGE: edit this for a new type between Spark and Arrow
 /**
  * Checks that a sidecar's answers have the columns that Spark's function was declared with. Without
  * this check, Spark would read a column of another type as if the column had the declared type.

@@ -17,7 +17,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-// CHANGE: a new kind of Python function
+// CHANGE: edit this for a new kind of Python function
 /**
  * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *

@@ -37,7 +37,7 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWindowFrame> frames)
     implements Serializable {
-  // CHANGE: a new version of Spark
+  // CHANGE: edit this for a new version of Spark
   // The constructor has one argument more in Spark 4.1.
   private static final Constructor<?> FACTORY =
       ArrowWindowPythonEvaluatorFactory.class.getConstructors()[0];

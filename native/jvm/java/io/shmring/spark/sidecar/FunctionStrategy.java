@@ -48,7 +48,7 @@ import scala.Tuple4;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-// CHANGE: a new kind of Python function
+// CHANGE: edit this for a new kind of Python function
 /**
  * Plans two kinds of functions: calls of a sidecar (shmring.spark.through(...) and shmring's UDFs),
  * which the JVM makes without a Python worker, and ordinary Python functions, which Spark's workers

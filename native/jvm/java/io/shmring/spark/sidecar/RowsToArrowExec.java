@@ -206,7 +206,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return type instanceof StringType || type instanceof BinaryType;
   }
 
-  // CHANGE: a new type between Spark and Arrow
+  // CHANGE: edit this for a new type between Spark and Arrow
   /** Returns code that writes a value that is not null. */
   private static String write(DataType type, String sink, int column, String value, String at) {
     if (isBytes(type)) {

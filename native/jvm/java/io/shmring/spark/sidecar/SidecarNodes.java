@@ -51,7 +51,7 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-// CHANGE: a new kind of Python function
+// CHANGE: edit this for a new kind of Python function
 /**
  * Has the works of nodes over rings. A sidecar and Spark's own Python workers have functions of
  * batches, UDFs and functions of groups; only the workers have UDTFs, and aggregates of groups and

@@ -46,7 +46,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.skip = start.rows();
   }
 
-  // CHANGE: a new version of Spark
+  // CHANGE: edit this for a new version of Spark
   // Spark 4.1 has the first of the next two methods, 4.2 the second, and 4.3 both, so neither may
   // say @Override.
 

@@ -8,7 +8,7 @@ import java.io.Serializable;
 import java.util.List;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-// CHANGE: a new option of Spark's reads or writes
+// CHANGE: edit this for a new option of Spark's reads or writes
 /** The options of a write, checked. docs/reference/spark.md says what each option does. */
 public record WriteOptions(
     String ring,
