@@ -317,6 +317,23 @@ def test_answers_to_many_rows_are_converted_at_once(monkeypatch):
     assert len([*joined.convert(TABLES, function)(0, iter(batches))]) == 2000
 
 
+def test_error_of_terminate_keeps_its_cause_after_a_skip():
+    class Table:
+        def eval(self, value):
+            raise SkipRestOfInputTableException("enough")
+
+        def terminate(self):
+            raise ValueError("of the end")
+
+    given = sql.StructType().add("v", sql.LongType())
+    table = joined.read_table(Table, given, [0], {}, {}, given)
+    one = pa.record_batch({"v": [1]})
+    ways = [_outcome(table(0, iter([one])))]
+    ways.append(_outcome(joined.convert(TABLES, table)(0, TaskData(None, iter([one])))))
+    assert ways[1] == ways[0]
+    assert ways[0][1][1] == "ValueError: of the end"
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """Sets the clock of this process to a zone."""

@@ -48,7 +48,11 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             error = raised
         yield from answers.flush()  # an error of an earlier answer comes first
         if error is not None:
-            raise error
+            cause = error.__context__
+            try:
+                raise error
+            finally:  # where terminate() follows a skip, "raise" has put the skip in its place
+                error.__context__ = cause
 
     ours = copied(sparks, variables={"evaluate_rows": evaluate})
 
