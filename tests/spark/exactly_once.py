@@ -1,7 +1,8 @@
-"""A driver for test_standalone.py: python exactly_once.py MASTER stream|batch IN OUT FOLDER.
+"""A driver for test_standalone.py: python exactly_once.py MASTER KIND IN OUT FOLDER.
 
-Slow on purpose, so that what is killed is in the middle of it: a batch job until FOLDER/go is
-there. A stream has its checkpoint in FOLDER.
+The kind is stream, batch or functions. Slow on purpose, so that what is killed is in the middle of
+it: a batch job, and one of functions, until FOLDER/go is there. A stream has its checkpoint in
+FOLDER. Tasks of functions write FOLDER/begun-*.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -33,11 +35,46 @@ def held_until(go):
     return held
 
 
+def compare_functions(spark, folder):
+    """Run functions over rings, held, and again without rings."""
+    held = held_until(folder / "go")
+
+    def begin(batches):
+        (folder / f"begun-{uuid4()}").touch()
+        return held(batches)
+
+    def totals(frame):
+        return frame.assign(total=frame.id.cumsum())
+
+    rows = spark.range(0, 4000, 1, 4).mapInPandas(begin, "id long")
+    groups = rows.selectExpr("id", "id % 7 key").groupBy("key")
+    frame = groups.applyInPandas(totals, "id long, key long, total long")
+    results = []
+    for switch in ("on", "off"):
+        spark.conf.set("spark.shmring.functions", switch)
+        plan = frame.select("*")  # planned anew
+        assert ("over rings" in plan._jdf.queryExecution().toString()) == (switch == "on")
+        results.append(sorted(plan.collect()))
+    assert results[0] == results[1]
+    assert len(results[0]) == 4000
+
+
+# Executors come and go, as on clusters that many jobs share.
+ELASTIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.decommission.enabled": "true",
+}
+
+
 def main():
     master, kind, source, target, folder = sys.argv[1:]
+    builder = configure(SparkSession.builder.master(master))
+    for option, value in (ELASTIC if kind == "functions" else {}).items():
+        builder = builder.config(option, value)
     spark = (
-        configure(SparkSession.builder.master(master))
-        .config("spark.executor.memory", "512m")
+        builder.config("spark.executor.memory", "512m")
         .config("spark.task.maxFailures", "100")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .getOrCreate()
@@ -49,6 +86,8 @@ def main():
         frame = spark.read.format("shmring").option("ring", source).option("branch", "b").load()
         out = frame.mapInArrow(held_until(Path(folder, "go")), "x long, s string").write
         out.format("shmring").mode("append").option("ring", target).save()
+    elif kind == "functions":
+        compare_functions(spark, Path(folder))
     else:
         frame = (
             spark.readStream.format("shmring")

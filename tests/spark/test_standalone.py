@@ -8,14 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from cluster import Cluster, spark_home
 from programs import ended
 
 import shmring
+from shmring.spark import jar_path
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "spark_examples"
@@ -140,6 +144,104 @@ def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings
 
 def readers(ring):
     return [s for s in ring.participants() if s["alive"] and s["name"].startswith("spark task")]
+
+
+def others(cluster):
+    """Return the processes of a cluster's sessions, apart from its daemons."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) in cluster.daemons and state != "Z":
+                found.append(int(folder.name))
+    return sorted(set(found) - set(cluster.daemons))
+
+
+def test_functions_over_rings_give_equal_results_whatever_ends(cluster, drive, tmp_path, until):
+    driver = drive("functions", "-", "-", tmp_path)
+    begun = 2  # each of the two workers has a core
+    for number in (signal.SIGKILL, signal.SIGPWR):  # the second one is for Spark's decommission
+        until(lambda begun=begun: len(list(tmp_path.glob("begun-*"))) >= begun, "tasks")
+        until(lambda: len(cluster.executors) == 2, "two executors")
+        os.kill(cluster.executors[0], number)
+        begun += 1
+    (tmp_path / "go").touch()
+    driver.expect("done")
+    until(lambda: not others(cluster), "the end of executors and their Python workers")
+
+
+def test_nothing_is_left_of_functions_whose_driver_is_killed(cluster, drive, tmp_path, until):
+    driver = drive("functions", "-", "-", tmp_path)
+    until(lambda: list(tmp_path.glob("begun-*")), "a task")
+    executors = cluster.executors
+    driver.kill()
+    until(lambda: not others(cluster), "the end of executors and their Python workers")
+    for executor in executors:
+        assert not list(Path("/dev/shm").glob(f"shmring.worker.{executor}-*"))
+
+
+PACKAGES = ("shmring", "numpy", "numpy.libs", "pandas", "pyarrow", "dateutil", "pytz", "tzdata")
+JOB = """
+import brought
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+def places(batches):
+    import shmring
+
+    for _ in batches:
+        yield pa.record_batch({"text": [brought.NAME, shmring.__file__]})
+
+spark = SparkSession.builder.getOrCreate()
+frame = spark.range(4, numPartitions=4).mapInArrow(places, "text string")
+print("over rings" in frame._jdf.queryExecution().toString())
+for row in frame.distinct().collect():
+    print(row.text)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Return an archive of a Python with shmring, made by venv-pack."""
+    packages = Path(sysconfig.get_path("purelib"))
+    made = tmp_path / "environment"
+    ended(sys.executable, "-m", "venv", "--without-pip", made, check=True)
+    (site,) = made.glob("lib/python*/site-packages")
+    for name in PACKAGES:
+        if (packages / name).exists():
+            skipped = shutil.ignore_patterns("tests", "jars", "include", "__pycache__")
+            shutil.copytree(packages / name, site / name, ignore=skipped)
+    for file in (*packages.glob("six.py"), *packages.glob("*posix_ipc*.so")):
+        shutil.copy(file, site)
+    archive = tmp_path / "environment.tar.gz"
+    pack = ("-m", "venv_pack", "--prefix", made, "--output", archive, "--compress-level", "1")
+    ended(sys.executable, *pack, check=True)
+    return archive
+
+
+def test_spark_submit_brings_python_jar_and_modules(tmp_path, environment, monkeypatch):
+    """As the page about clusters says."""
+    monkeypatch.delenv("PYTHONPATH")  # executors would find shmring there
+    with zipfile.ZipFile(tmp_path / "brought.zip", "w") as modules:
+        modules.writestr("brought.py", "NAME = 'brought along'\n")
+    (tmp_path / "job.py").write_text(JOB)
+    with Cluster(workers=2, cores=1) as cluster:
+        done = ended(
+            *(spark_home() / "bin" / "spark-submit", "--master", cluster.url),
+            *("--properties-file", HERE.parent / "spark-defaults.conf"),
+            *("--conf", "spark.executor.memory=512m"),
+            *("--jars", jar_path(), "--conf", "spark.shmring.functions=on"),
+            *("--archives", f"{environment}#environment"),
+            *("--conf", "spark.pyspark.python=./environment/bin/python"),
+            *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
+            *("--py-files", tmp_path / "brought.zip", tmp_path / "job.py"),
+            check=True,
+        )
+    over_rings, *texts = sorted(done.stdout.splitlines(), key=len)
+    assert over_rings == "True"
+    assert texts.pop(0) == "brought along"
+    assert texts
+    assert all("/environment/lib/" in text for text in texts)
 
 
 def test_example():
