@@ -113,7 +113,7 @@ quick:
 	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow or long)' \
 		--ignore tests/jvm --ignore tests/spark --ignore tests/table_ring
 
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 .PHONY: versions
 versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas; an hour: SPARK='4.1 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)

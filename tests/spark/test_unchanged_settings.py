@@ -26,7 +26,7 @@ CHANGED = re.compile(
     rf"(?!{LOCALS})spark\.sql\.((legacy\.)?execution\.(arrow|pandas|python|pyspark)"
     r"|pyspark\.(jvmStacktrace|udf|worker)|session\.timeZone)"
 )
-# CHANGE: a new version of Spark
+# CHANGE: edit this for a new version of Spark
 # Values of settings that are neither true nor false, which get the other value.
 VALUES = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": 7,
