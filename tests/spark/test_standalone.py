@@ -220,7 +220,7 @@ def environment(tmp_path):
 
 
 def test_spark_submit_brings_python_jar_and_modules(tmp_path, environment, monkeypatch):
-    """As the page about clusters says."""
+    """The page about clusters says so."""
     monkeypatch.delenv("PYTHONPATH")  # executors would find shmring there
     with zipfile.ZipFile(tmp_path / "brought.zip", "w") as modules:
         modules.writestr("brought.py", "NAME = 'brought along'\n")
