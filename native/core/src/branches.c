@@ -1,6 +1,6 @@
-/* The state of branches: how it changes, and how recovery completes a change. Every
- * change happens under the admin lock. The words that running producers and consumers
- * read change so that each intermediate state holds back too much, never too little.
+/* Functions that change the state of branches, and complete a change whose process died. Every
+ * change happens under the admin lock, but producers and consumers read the state without the lock.
+ * So each intermediate state of a change holds them back too much, never too little.
  */
 #include "wake.h"
 
@@ -75,10 +75,11 @@ static void free_if_deserted(shmring *r, uint32_t id)
 	wake_producers(r);
 }
 
-/* Ends the branch for its consumers. A take records its hold, passes a light
- * barrier and then reads the state. So after the heavy barrier either its hold is
- * visible, or the take will see that it came too late; only holds of the branch gate
- * until its last consumer has left. Repeats safely after a crash. */
+/* Drops a branch: its consumers take nothing more. A take records its hold, passes a light
+ * barrier and then reads the branch's state. So after the heavy barrier here, either the take's
+ * hold is visible, or the take sees the drop and undoes itself. From then on only holds of the
+ * branch's consumers hold producers back, until the last consumer leaves. After a crash, the
+ * function can run again. */
 void branch_drop(shmring *r, uint32_t id)
 {
 	struct branch *b = branch_at(r, id);
@@ -96,19 +97,20 @@ void branch_drop(shmring *r, uint32_t id)
 	heavy_barrier(r->asymmetric);
 	store_release(&b->d.state, BRANCH_DROPPED);
 	free_orphans(r, id);
-	wake_branches(r, NONE); /* consumers of the branch see the drop, and followers their new bound */
+	wake_branches(r, NONE); /* tells consumers of the drop, and followers of their new limit */
 	free_if_deserted(r, id);
 	wake_producers(r);
 }
 
-/* Returns true for an ephemeral branch without consumers: its creator died before it joined, or a recoverer died
- * before it dropped the branch. */
+/* Returns true for an ephemeral branch without consumers: the last consumer has left, or the branch's creator
+ * died before it joined, or a process that recovered died before it dropped the branch. */
 static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 {
 	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;
 }
 
-/* Counts orphans that a recoverer made without counting them, or freed only in part. */
+/* Corrects each branch's count of orphans, and frees orphans of dropped branches: a process may have died during
+ * recovery, before it did so. */
 static void repair_orphans(shmring *r)
 {
 	uint32_t orphans[BRANCHES] = {0};
@@ -135,7 +137,7 @@ static void repair_orphans(shmring *r)
 			store_relaxed(&branch_at(r, id)->d.orphans, orphans[id]);
 }
 
-/* Completes the change of a process that died under the admin lock. */
+/* Completes changes of branches by a process that died while it held the admin lock. */
 void graph_repair(shmring *r)
 {
 	uint64_t active = load_relaxed(&r->cursors->graph.active);

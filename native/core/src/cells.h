@@ -26,8 +26,8 @@ static inline uint8_t *slot_at(const shmring *ring, uint64_t sequence)
 /* One message's entry, read once and checked: later changes by a hostile peer
  * do not matter. */
 struct entry {
-	uint64_t next; /* sequence behind the message */
-	uint32_t run; /* slots to the end of the run */
+	uint64_t next; /* sequence after the message's last slot */
+	uint32_t run; /* slots from the message's first slot to the end of its run */
 	uint32_t length;
 	uint32_t crc;
 	uint8_t kind;
@@ -90,7 +90,7 @@ static inline bool entry_is_plain(const shmring *ring, const struct control *c, 
 	return entry_unpack(ring, c, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
 }
 
-/* Describes a message that is held, from its entry. */
+/* Fills in `message` from the entry of a message that the caller holds. */
 static inline void describe(const shmring *r, const struct control *c, uint64_t at, const struct entry *e,
 			    struct shmring_message *message)
 {
@@ -105,7 +105,7 @@ static inline void describe(const shmring *r, const struct control *c, uint64_t 
 
 /* --- published or not ----------------------------------------------------------- */
 
-/* The one store that makes a run visible: pairs with the acquire in shows(). */
+/* Makes a run visible with one store, which pairs with the acquire in shows(). */
 static inline void publish(struct control *entry, uint64_t sequence)
 {
 	store_release(&entry->published, sequence + 1);
@@ -121,9 +121,9 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 	return shows(control_at(ring, sequence), sequence);
 }
 
-/* Returns true if `sequence` is claimed and not published. The floor is read last: a slot that was published and
- * used again since has another sequence, and a reader that sees this sequence sees
- * the floor beyond the old one. */
+/* Returns true if `sequence` is claimed and not published. The floor is read last: if the slot was published and
+ * used again meanwhile, it has a later sequence, and a reader that sees the later sequence
+ * also sees a floor above `sequence`. */
 static inline bool is_hole(const shmring *ring, uint64_t sequence)
 {
 	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
@@ -152,7 +152,7 @@ static inline int check_writable(const shmring *ring)
 	return check_usable(ring);
 }
 
-/* A seat's counter: its owner is the only writer. */
+/* Adds `n` to a seat's counter, without an atomic addition: the seat's owner is the only writer. */
 static inline void count(uint64_t *counter, uint64_t n)
 {
 	store_relaxed(counter, load_relaxed(counter) + n);

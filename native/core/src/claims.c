@@ -87,8 +87,9 @@ int kind_check_reserved(const shmring *r, uint8_t kind, const uint8_t *data, uin
 
 /* --- from a file ------------------------------------------------------------------- */
 
-/* The kernel fills a claim without the mapping: a handle that has just attached would have a page fault for each
- * page of the claim, which takes twice as long as the copy. */
+/* Returns true if copy_file_range(2) cannot copy between the two files. It is tried first because it does not use
+ * the mapping: a handle that has just attached would have a page fault for each page of the claim, and page faults
+ * take twice as long as the copy. */
 static bool is_refusal(int error)
 {
 	return error == EXDEV || error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == EPERM;
@@ -99,7 +100,7 @@ static bool is_refusal(int error)
 static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size_t n)
 {
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
-	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* they are mapped twice */
+	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* the slots are mapped twice */
 	off_t out = (off_t)(r->header.slots_offset + at);
 	int ring_fd = lock_file_number(r->locks);
 	ssize_t copied;
@@ -109,7 +110,7 @@ static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size
 	if (ring_fd < 0)
 		return pread(fd, to, n, from);
 	copied = copy_file_range(fd, &(off_t){from}, ring_fd, &out, n, 0);
-	/* The number may have been closed since, by other code of this process. */
+	/* Other code of this process may have closed the ring's descriptor during the copy. */
 	if (lock_file_number(r->locks) != ring_fd || (copied < 0 && is_refusal(errno)))
 		return pread(fd, to, n, from);
 	return copied;
@@ -150,9 +151,9 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 	publish(entry, lo);
 }
 
-/* Returns true if the claim word passed through `at`, which is h + n of a hole at h. It reads the
- * claim first, then the intents, publication last: a producer that claimed from `at`
- * has its intent there until it has published. */
+/* Returns true if the claim word once was `at`, which proves that the hole at h ends there. It reads the
+ * claim first, then the intents, and publication last: a producer that claimed from `at`
+ * keeps its intent there until it has published, so one of the three shows the claim. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 {
 	uint8_t seat;
@@ -164,9 +165,9 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 			return true;
 	if (!is_published(r, at))
 		return false;
-	/* The hole's owner may have died while it filled a batch, whose later rows carry
-	 * their numbers already. A seat's claims only go up: entries behind h, written by
-	 * a seat with its intent at h, lie inside the hole. */
+	/* `at` may be a row inside the hole: an owner that died while it filled a batch may have
+	 * numbered later rows already. A seat's claims only go up, so an entry after h lies inside
+	 * the hole if the seat that wrote the entry has its intent at h. */
 	seat = description_seat(load_relaxed(&control_at(r, at)->description));
 	return seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;
 }
@@ -178,7 +179,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;
 
-	if (r->options & OPT_SINGLE_PRODUCER) /* no other producer can have moved it */
+	if (r->options & OPT_SINGLE_PRODUCER) /* no other producer can have moved the claim */
 		return load_relaxed(&r->cursors->claim.v) - h;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		const struct seat *s = &r->seats[i];
@@ -199,9 +200,9 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
  * longer needs its intent. */
 bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
-	uint64_t h = load_relaxed(&s->intent.lo); /* its owner is dead: all its stores are visible */
+	uint64_t h = load_relaxed(&s->intent.lo); /* relaxed: the owner is dead, so all its stores are visible */
 
-	/* Without a hole at h, this owner never claimed h; another producer may do so from now on. */
+	/* If there is no hole at h, this owner never claimed h; another producer may claim h from now on. */
 	if (h != NONE && is_hole(r, h)) {
 		uint64_t n = hole_length(r, h);
 
@@ -210,8 +211,8 @@ bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 		/* Check again: a living owner may have published and cleared its intent between the
 		 * first check and hole_length(). It publishes first, so this check sees it. */
 		if (is_hole(r, h)) {
-			/* A batch's rows may carry their numbers already; table() must not take them for
-			 * messages. */
+			/* A batch's rows may have their numbers already: clear the numbers, so that table()
+			 * does not list the rows as messages. */
 			for (uint64_t i = 1; i < n; i++)
 				store_relaxed(&control_at(r, h + i)->published, 0);
 			publish_aborted(r, h, n, (uint8_t)index);

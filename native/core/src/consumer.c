@@ -22,11 +22,12 @@ uint64_t shmring_consumer_hold(const shmring_consumer *consumer)
 
 /* --- rare cases of a take ------------------------------------------------------ */
 
-/* Results of steps within a take, beside the statuses, which are never positive. */
+/* Results of steps within a take, in addition to statuses. Statuses are never positive. */
 enum { LOOK_AGAIN = 1, LOOK_FOR_ORPHANS };
 
 /* Moves a branch with drop_oldest past messages that are being overwritten. Returns
- * SHMRING_OVERRUN if the branch lost some, and LOOK_AGAIN if all of them lie before its `first`. */
+ * SHMRING_OVERRUN if the branch lost messages, or LOOK_AGAIN if all of the lost messages lie before its
+ * `first`. */
 static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
@@ -81,7 +82,8 @@ static int contended(shmring_consumer *consumer)
 	return not_now(SHMRING_CONTENDED);
 }
 
-/* Returns true if leases of dead consumers are left: they come before the end of a stream. */
+/* Recovers dead consumers. Returns true if leases of dead consumers are left: the branch delivers them before the
+ * end of a stream. */
 static bool dead_hold_something(shmring_consumer *consumer)
 {
 	(void)shmring_recover(consumer->ring, NULL);
@@ -93,8 +95,8 @@ static bool dead_hold_something(shmring_consumer *consumer)
 
 /* --- take ---------------------------------------------------------------------- */
 
-/* A take is pending before its range is recorded, and the range is struck before the
- * take is done: at every point between, `taken` tells recovery whether the take succeeded. */
+/* Marks a take as pending, before its range is recorded. A take that fails removes its range before it
+ * ends the mark. So while the mark is set, `taken` tells recovery whether the take succeeded. */
 static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 {
 	store_relaxed(&s->lease.take_lo, t);
@@ -106,7 +108,7 @@ static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 __attribute__((cold, noinline)) static int take_undone(shmring_consumer *consumer, uint64_t t, uint64_t end,
 						       int status)
 {
-	/* The range is the end of a recorded range: striking it needs no free entry. */
+	/* Removing the end of a recorded range splits nothing, so it needs no free entry. */
 	(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, t, end);
 	crash_order();
 	store_relaxed(&consumer->seat->lease.take_end, TAKE_WORD(end, consumer->branch_index));
@@ -120,7 +122,7 @@ static inline int take_recorded(shmring_consumer *consumer, struct seat *s, uint
 {
 	uint64_t t = seen >> 8;
 
-	light_barrier(consumer->ring->asymmetric); /* pairs with the heavy one in branch_drop() */
+	light_barrier(consumer->ring->asymmetric); /* pairs with the heavy barrier in branch_drop() */
 	if (__builtin_expect(load_relaxed(&consumer->branch->d.state) != BRANCH_ACTIVE, 0))
 		return take_undone(consumer, t, end, dropped(consumer));
 	if (__builtin_expect(!move_taken(consumer, seen, end), 0)) {
@@ -171,8 +173,8 @@ static inline int take_plain(shmring_consumer *consumer, uint64_t seen, const st
 	store_relaxed(&s->range[0].lo, t);
 	consumer->range[0] = (struct range){t, e->next};
 	consumer->ranges_used = 1;
-	/* Relaxed: the CAS that follows releases it; a reader that sees the moved `taken`
-	 * (acquire) sees the hold. */
+	/* Relaxed: the CAS of `taken` that follows releases this store. A reader that acquires the moved `taken`
+	 * sees the hold. */
 	store_relaxed(&s->lease.hold, t);
 	return take_recorded(consumer, s, seen, e->next, word, 1, lease);
 }
@@ -260,7 +262,7 @@ static int find_none(shmring_consumer *consumer, uint64_t seen, int status)
 	if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
 		return dropped(consumer);
 	/* If the branch has moved on, the entries that were read may be overwritten
-	 * and prove nothing. The fence keeps their reads before this one. */
+	 * and prove nothing. The fence keeps the reads of the entries before this read of `taken`. */
 	fence_acquire();
 	if (load_relaxed(&b->taken.v) != seen)
 		return contended(consumer);
@@ -340,8 +342,9 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 	return status;
 }
 
-/* Takes messages that were delivered before. They come one at a time if messages may be set aside: a message that
- * ends its readers must not take its neighbours with it. Returns true if *status is the answer of the take. */
+/* Takes messages that were delivered before. If messages may be set aside (sent to the dead letters), takes them
+ * one at a time: a message that kills its consumers must not have its neighbours set aside with it. Returns true
+ * if *status is the result of the take, or false if the caller has to look for new messages. */
 static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease, int *status)
 {
@@ -416,7 +419,8 @@ static int release_any(shmring_consumer *consumer, uint64_t first, uint64_t end)
 	if (consumer->deferred.used)
 		deferred_join(&consumer->deferred, &first, &end);
 	if (!ranges_remove(s, consumer->range, &consumer->ranges_used, first, end)) {
-		/* No entry is free for the split: hold the range until one is, or until it lies at an end. */
+		/* The release would split a range, and no entry is free for the second part: keep the release
+		 * until an entry is free, or until it lies at an end of a range. */
 		deferred_put(&consumer->deferred, first, end);
 		return SHMRING_OK;
 	}

@@ -1,8 +1,8 @@
-/* Copies of leased messages in this process's own memory, at the addresses where their readers look: the ring gets
- * the slots back while the readers go on.
+/* Functions that copy leased messages into private memory, at the same addresses: readers of the messages go on,
+ * while the ring gets the slots back.
  *
- * A copy replaces pages of the map in which the messages lie. So messages that are taken later lie in another map
- * of the slots, which begins without copies. An older map stays until nothing that lies in it is held. */
+ * A copy replaces pages in a map of the slots. So messages that are taken later are read in a new map of the
+ * slots, which begins without copies. An older map stays until no message in it is held. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,8 +43,8 @@ static bool is_first_map(const shmring *r, const uint8_t *slots)
 	return slots == r->base + r->header.slots_offset;
 }
 
-/* Unmaps a map of the slots. The first map is a part of the file's, which shmring_close() unmaps: its addresses
- * stay reserved. */
+/* Unmaps a map of the slots. The first map of the slots lies in the map of the whole file, which shmring_close()
+ * unmaps; until then its addresses stay reserved. */
 static void unmap(const shmring *r, uint8_t *slots)
 {
 	if (is_first_map(r, slots))
@@ -80,15 +80,15 @@ void copies_close(shmring *r)
 		unmap(r, r->slots);
 }
 
-/* Copies bytes of neighbouring messages. They may be overwritten meanwhile if no consumer of this process holds
- * them: then nobody reads them in the copy either. */
+/* Copies bytes of neighbouring messages. If no consumer of this process holds a neighbour, the neighbour may be
+ * overwritten during the copy, and no reader uses its bytes in the copy. */
 __attribute__((no_sanitize("thread"))) static void copy_beside(uint8_t *to, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		to[i] = *(const volatile uint8_t *)(from + i);
 }
 
-/* Replaces [begin, end) by a copy at the same addresses, with the whole pages at both ends. */
+/* Replaces the memory at [begin, end), extended to whole pages, by a private copy at the same addresses. */
 static int copy_pages(const shmring *r, uint8_t *begin, uint8_t *end)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

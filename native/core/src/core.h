@@ -16,7 +16,7 @@ struct lock_file; /* locks.c */
 
 struct shmring {
 	uint64_t owned; /* 0 in every forked child: see handle_new() and is_owned() */
-	struct header header; /* the checked copy; the file's own is not read again */
+	struct header header; /* checked copy of the file's header, which is not read again */
 	struct cursors *cursors;
 	struct seat *seats;
 	struct control *control;
@@ -25,16 +25,16 @@ struct shmring {
 	uint64_t mask;
 	uint32_t seat_count;
 	uint32_t options;
-	pid_t owner; /* set if the kernel does not wipe `owned` for children; 0: it does */
-	struct lock_file *locks; /* open file with the locks; not the one that was mapped, see attach.c */
+	pid_t owner; /* process that made the handle; 0 if the kernel wipes `owned` in children */
+	struct lock_file *locks; /* file opened for the locks only; the map has its own open file, see attach.c */
 	bool read_only;
-	bool copied; /* read into private memory, see copy_ring() */
-	bool asymmetric; /* barriers, see atomics.h */
+	bool copied; /* the ring was read into private memory, see copy_ring() */
+	bool asymmetric; /* kind of the barriers, see light_barrier() in atomics.h */
 	uint32_t
 	    seat; /* this handle's own seat, or NOBODY; only seat_abandon() changes it without the admin lock */
 	bool lent; /* a producer or a consumer uses the handle's seat now */
-	void *seatless; /* the page with the lock of a handle that has no seat, see handle_seatless() */
-	void *held[MAX_PARTICIPANTS]; /* the pages with the locks of this handle's seats */
+	void *seatless; /* page that keeps the lock of a handle without a seat, see handle_seatless() */
+	void *held[MAX_PARTICIPANTS]; /* pages that keep the locks of this handle's seats; NULL: no own seat */
 	uint8_t *base;
 	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
@@ -59,22 +59,21 @@ struct distance {
 	uint64_t taken; /* position of the branch when the consumer last kept away */
 };
 
-/* When a claim or a take was last lost to another one: contention.c. */
+/* Record of the last claim or take that another handle won (contention.c). */
 struct contention {
-	uint64_t messages; /* messages that this handle had pushed or taken by then */
-	uint64_t ns; /* time for which the handle kept out */
+	uint64_t messages; /* messages that this handle had pushed or taken when it lost */
+	uint64_t ns; /* time for which the handle then paused */
 };
 
 struct shmring_producer {
 	shmring *ring;
 	struct seat *seat;
 	uint32_t seat_index;
-	uint64_t floor; /* cached floor of the ring, which is never lower */
+	uint64_t floor; /* cached floor; the ring's floor is the same or higher */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
 	uint64_t looked; /* sequence of the claim that last checked the file's name */
-	uint64_t
-	    began; /* beginning of the producer's run: `claim` at its opening, or behind its last end marker */
+	uint64_t began; /* beginning of the producer's run: `claim` at its opening, or after its last end marker */
 	bool interrupted; /* waits must not sleep */
 	struct wait_memory wait;
 	struct contention contention;
@@ -99,15 +98,15 @@ struct shmring_consumer {
 	uint32_t seat_index;
 	uint32_t branch_index;
 	uint32_t ranges_used; /* entries of `range` below this may be in use */
-	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
+	uint32_t graph_changes; /* value of `graph.changes` when upstream_released was computed */
 	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
 	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
 	uint64_t found; /* number of ends, including an end that is about to be taken as a message */
 	bool takes_ends; /* takes ends as messages */
 	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
 	shmring_producer *dead_letters; /* producer of another ring; NULL: messages are delivered for ever */
-	/* set_aside() of nack.c: true if the message of the lease was set aside, else *status is the take's answer
-	 */
+	/* set_aside() of nack.c: returns true if it set the lease's message aside; if not, *status is the result
+	 * of the take */
 	bool (*set_aside)(shmring_consumer *consumer, const struct shmring_lease *lease, int *status);
 	uint64_t overrun_first;
 	uint64_t overrun_end;
@@ -122,7 +121,7 @@ struct shmring_consumer {
 	struct distance distance;
 	struct contention contention;
 	int64_t adopt_after_ns; /* time of the next try to adopt */
-	int64_t adopt_pause_ns; /* pause before that try; doubles with each try in vain */
+	int64_t adopt_pause_ns; /* pause before the next try to adopt; doubles when a try adopts nothing */
 	uint32_t adopt_seat; /* the orphan from which this consumer adopted last */
 	struct range
 	    range[LEASES]; /* this consumer's record of its ranges; the seat has a copy for others, see takes.c */
@@ -177,7 +176,7 @@ void lock_file_name(struct lock_file *file, const char *path);
 int lock_file_number(const struct lock_file *file); /* -1: other code has closed the descriptor */
 bool lock_file_is(const struct lock_file *file, int fd);
 bool lock_file_removed(const struct lock_file *file,
-		       bool *remade); /* the file has lost its name; *remade: to another file */
+		       bool *remade); /* the file has lost its name; *remade: another file has it */
 bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
 void lock_file_set_given_up(const struct lock_file *file, bool given_up);
 int lock_file_enter(struct lock_file *file);
@@ -258,7 +257,7 @@ uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
 bool everybody_released(const shmring *ring, uint64_t sequence);
 
-/* Returns true if only the holds of the branch's consumers gate, and its position does not. */
+/* Returns true if only the holds of the branch's consumers hold producers back, and its position does not. */
 static inline bool gates_by_holds_only(const struct branch *branch)
 {
 	return load_relaxed(&branch->d.options) & BRANCH_DROP_OLDEST ||
@@ -266,14 +265,14 @@ static inline bool gates_by_holds_only(const struct branch *branch)
 }
 
 /* contention.c */
-/* Keeps out for a moment, after another handle has been faster. `messages` is the number of messages that this
+/* Pauses for a moment, after another handle won a claim or a take. `messages` is the number of messages that this
  * handle has pushed or taken so far. */
 void keep_out(struct contention *contention, uint64_t messages) __attribute__((cold));
 
 /* claims.c */
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
-bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* for a dead owner */
+bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* for a seat whose owner is dead */
 
 /* branches.c: calls that change a branch need the admin lock. */
 void graph_repair(shmring *ring);

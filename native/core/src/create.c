@@ -91,7 +91,7 @@ struct draft {
 	char path[PATH_MAX]; /* path for opening and linking the file */
 };
 
-/* Returns the length of the folder in a path, with the slash. */
+/* Returns the number of bytes in a path up to its last slash, included; 0 if the path has no slash. */
 static int folder_bytes(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -99,7 +99,8 @@ static int folder_bytes(const char *path)
 	return slash ? (int)(slash - path + 1) : 0;
 }
 
-/* Opens a file without a name, which vanishes with its creator. /proc has a path of it for link(2). */
+/* Opens a file without a name, which vanishes if its creator dies. Sets d->path to a path of the file in /proc,
+ * for link(2). */
 static bool open_nameless(const char *path, struct draft *d)
 {
 	char folder[PATH_MAX];
@@ -134,8 +135,8 @@ static void draft_close(struct draft *d)
 	errno = error;
 }
 
-/* Opens a file whose name marks it as the draft of a certain ring. Its creator holds the draft
- * lock. If the creator is killed, the header without the magic proves that the file is a draft. */
+/* Opens a file whose name marks it as the draft of a certain ring. The creator of the file holds the
+ * draft lock. If the creator is killed, the header without the magic proves that the file is a draft. */
 static bool open_named(const char *path, const struct header *h, struct draft *d)
 {
 	const size_t before = sizeof h->magic, bytes = sizeof *h - before;
@@ -181,7 +182,7 @@ static int draft_open(const char *path, const struct header *h, struct draft *d)
 /* Gives the finished file the ring's name, unless another file has the name already. */
 static bool draft_publish(struct draft *d, const char *path)
 {
-	if (lock_file_number(d->file) < 0) { /* closed by other code of this process */
+	if (lock_file_number(d->file) < 0) { /* other code of this process has closed the descriptor */
 		errno = EBADF;
 		return false;
 	}
@@ -271,10 +272,9 @@ static uint64_t available_memory(void)
 	return found == 2 ? sum : UINT64_MAX;
 }
 
-/* Refuses a ring that is too large before its first page is taken. A file system in memory may
+/* Refuses a ring that is too large, before its first page is taken. A file system in memory may
  * promise more than the machine has, and taking pages until none is left would make the kernel
- * kill another process. The free space is a guess (other processes use it, too): the reservation
- * decides. */
+ * kill another process. Other processes may take or free space meanwhile, so reserve() decides. */
 static int check_space(int fd, const struct header *h, const char *name)
 {
 	struct statfs fs = {0};
@@ -358,7 +358,7 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	shmring *r = NULL;
 	int status;
 
-	if (lstat(path, &st) == 0) /* an early check, before memory is reserved; linking decides */
+	if (lstat(path, &st) == 0) /* early check, before memory is reserved; draft_publish() decides */
 		return fail_exists(path);
 	if (options->temporary && !ring)
 		return fail(

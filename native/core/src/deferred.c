@@ -1,9 +1,9 @@
-/* Releases that await a free entry of the seat: docs/protocol.md, P5.
+/* Deferred releases, which await a free entry of the consumer's seat: docs/protocol.md, P5.
  *
- * They are kept in a hash table of boundaries: a run [lo, hi) of released sequences is in the
+ * A hash table has the boundaries of the releases: a run [lo, hi) of released sequences is in the
  * table twice, at lo with hi and at hi with lo. Runs that touch are joined, so a
- * boundary belongs to one run, and the neighbours of a release are found in one
- * step each, however many releases wait.
+ * boundary belongs to one run, and each neighbour of a release is found in one
+ * step, however many releases wait.
  */
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static void put(struct deferred *d, uint64_t at, uint64_t other)
 	d->used++;
 }
 
-/* Moves back the entries that the removed one had displaced. */
+/* Removes the entry at `hole`, and moves back the entries that it had displaced. */
 static void take_out(struct deferred *d, size_t hole)
 {
 	size_t mask = d->room - 1;
@@ -74,7 +74,7 @@ void deferred_join(struct deferred *d, uint64_t *lo, uint64_t *hi)
 		}
 		return;
 	}
-	for (bool found = true; found && d->used;) { /* taking a run out moves other entries */
+	for (bool found = true; found && d->used;) { /* looks again, because join() moves other entries */
 		found = false;
 		for (size_t i = 0; i < d->room; i++)
 			if (d->table[i].at != EMPTY && d->table[i].at >= from && d->table[i].at <= to) {
@@ -111,7 +111,8 @@ void deferred_put(struct deferred *d, uint64_t lo, uint64_t hi)
 	put(d, hi, lo);
 }
 
-/* Takes out any run, if it finds one in a few entries: a release has to stay cheap. */
+/* Takes out any run. It looks at few entries, because a release has to stay cheap; returns false if all of them
+ * are empty. */
 bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	for (int n = 0; d->used && n < LEAST_ROOM; n++) {

@@ -1,20 +1,20 @@
 /* The end of a stream: one marker ends every consumer of every branch, once.
  *
  * A branch counts the ends that it has reached. A consumer that finds a marker at
- * `taken` counts it first and then moves `taken` past the marker. So a consumer that
- * takes messages behind the marker sees the count, and returns "ended" before. `ended`
- * is the sequence behind the last end: consumers that find the same marker count it
- * once. Each consumer remembers how many ends it has reported, and reports the others
+ * `taken` first counts the end and then moves `taken` past the marker. So a consumer that
+ * could take messages after the marker sees the count, and returns "ended" first. `ended`
+ * is the sequence after the last end: by it, consumers that find the same marker count the
+ * end only once. Each consumer remembers how many ends it has reported, and reports the others
  * one by one. docs/protocol.md, P11.
  */
 #include "cells.h"
 #include "takes.h"
 
-/* Returns the sequence behind the last marker from `from` on that belongs to the same end as the
- * marker that ends at `ended`; `from` if there is none. Markers of overlapping runs, with nothing
- * but aborted claims between them, are one end. Runs overlap if the later marker's producer had
- * begun before the earlier marker; a producer that began behind the earlier marker has ended a run
- * of its own, without messages. */
+/* Looks from `from` on for markers that belong to the same end as the marker that ends at `ended`.
+ * Returns the sequence after the last of them, or `from` if there is none. Two markers are one end if
+ * only aborted claims lie between them and their producers' runs overlap: the later marker's
+ * producer began before the earlier marker. A producer that began after the earlier marker has
+ * ended a run of its own, without messages. */
 static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, uint64_t ended)
 {
 	uint64_t at = from, end = from;
@@ -33,8 +33,8 @@ static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, 
 	return end;
 }
 
-/* Counts the end for a branch that stands at `seen` before a marker, which with its
- * followers goes up to `end`. False if the branch has moved on: then the entries that
+/* Counts an end for a branch that stands at `seen`, before a marker. The marker, and later markers of
+ * the same end, lie before `end`. Returns false if the branch has moved on: then the entries that
  * were read may have been overwritten and prove nothing. */
 static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 {
@@ -45,14 +45,15 @@ static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 	fence_acquire(); /* keeps the reads of the marker before this read of `taken` */
 	if (load_relaxed(&consumer->branch->taken.v) != seen)
 		return false;
-	do { /* counts an end once for each place, whichever consumer comes there and however far it sees */
+	do { /* counts the end at this place once, even if several consumers find it and see different markers */
 		bool first = ENDED_AT(before) <= seen >> 8;
 		uint64_t at = end > ENDED_AT(before) ? end : ENDED_AT(before);
 
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
-	/* `ends` is the full number. Every consumer updates it before it moves the branch on, so it is
-	 * at most one behind; because it was read before the check above, it is raised only once. */
+	/* `ends` is the full count; `ended` has its low 8 bits. Every consumer updates `ends` before it moves
+	 * the branch on, so `ends` lags by at most one. Because it was read before the check above, the CAS
+	 * raises it only once. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
 	return true;
@@ -70,9 +71,9 @@ bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end,
 	return moved;
 }
 
-/* Passes an end marker that goes up to `end`. Returns false if another consumer was faster. Otherwise the
- * branch is behind the marker; or, if this consumer takes ends as messages, still before the marker,
- * and *as_message is true. */
+/* Passes an end marker that ends at `end`. Returns false if another consumer was faster. Otherwise the
+ * branch then stands after the marker. But if this consumer takes ends as messages, the branch still
+ * stands before the marker, and *as_message is true. */
 bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
 	*as_message = consumer->takes_ends;
@@ -96,8 +97,8 @@ void consumer_has_end(shmring_consumer *consumer)
 }
 
 /* Returns true if this consumer has an end to report while the branch stands at `t`. It reports
- * the last end only when the branch is behind that end: the consumer that counted the end
- * may be dead, and then the marker is passed first. */
+ * the last end only when the branch has passed that end: if the consumer that counted the end
+ * died before it passed the marker, the marker has to be passed first. */
 bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t)
 {
 	uint64_t untold = load_relaxed(&consumer->branch->taken.ends) - load_relaxed(&consumer->heard);
@@ -105,8 +106,8 @@ bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t)
 	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&consumer->branch->taken.ended)));
 }
 
-/* Returns true if the branch stands at an end while leases of dead consumers wait. The leases come
- * first, and messages behind the end must not be taken yet: without this check a wait would end at
+/* Returns true if the branch stands at an end while leases of dead consumers await adoption. The leases
+ * come first, and messages after the end must not be taken yet. Without this check, a wait would end at
  * once, and the next try would find nothing to take. */
 bool end_has_to_wait(const shmring_consumer *consumer)
 {
@@ -130,8 +131,8 @@ bool end_has_to_wait(const shmring_consumer *consumer)
 		 load_relaxed(&consumer->ring->cursors->floor_next.v) > seen >> 8);
 }
 
-/* A new consumer does not report the ends so far. Markers that belong to an end which the
- * branch has passed are passed too. */
+/* Starts a new consumer, which does not report earlier ends. Also passes markers that belong to an end
+ * that the branch has already passed. */
 void consumer_begins(shmring_consumer *consumer)
 {
 	struct branch *b = consumer->branch;
@@ -153,7 +154,7 @@ void consumer_begins(shmring_consumer *consumer)
 void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
 	if (since <
-	    load_relaxed(&consumer->heard)) /* a larger number: the branch was dropped since, and made again */
+	    load_relaxed(&consumer->heard)) /* a larger number is of an earlier branch of the same name */
 		store_relaxed(&consumer->heard, since);
 }
 

@@ -14,8 +14,8 @@ const char *shmring_error_message(void)
 	return text;
 }
 
-/* Sets the text of an answer that is not an error, so that the text of an earlier error is not read as its text.
- */
+/* Sets the message of a status that is not an error. Otherwise shmring_error_message() would return the message of
+ * an earlier error. */
 int not_now(int status)
 {
 	switch (status) {

@@ -1,4 +1,4 @@
-/* A ring file: its name and its layout; checking and mapping it. */
+/* Functions for ring files: they derive the path and the layout, check the header, and map or copy the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ bool is_others(int fd)
 	return fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH);
 }
 
-#define COPY_MOST (UINT64_C(64) << 20) /* memory that another user's sparse file may cost in one copy */
+#define COPY_MOST (UINT64_C(64) << 20) /* most bytes of one copy: another user's sparse file may have any size */
 
 /* Copies bytes of the file into a copied ring's memory. Bytes that are not copied read as zeros, and cost no
  * memory. */
@@ -168,7 +168,8 @@ int copy_range(shmring *r, int fd, uint64_t offset, uint64_t bytes)
 	return SHMRING_OK;
 }
 
-/* Copies a ring into private memory, instead of map_ring(), without the table's entries and the payload. */
+/* Copies a ring into private memory instead of mapping the file: all regions except the control entries and the
+ * slots. */
 int copy_ring(shmring *r, int fd)
 {
 	uint64_t total = r->header.file_bytes + r->capacity * SLOT_BYTES;

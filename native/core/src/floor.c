@@ -2,24 +2,24 @@
  *
  * Producers may claim up to floor + capacity, and nothing else decides which messages may be
  * overwritten. The floor only grows. A process that needs a higher floor computes F, the
- * lowest sequence that a gating branch has not released, and moves the floor in these steps:
+ * lowest sequence that some branch still keeps from producers, and moves the floor in these steps:
  *
  *   1. floor_next = max(floor_next, F); barrier
- *   2. read all branches and holds again, unless no branch has come since
- *      and none drops the oldest; F' = min(F, their minimum)
+ *   2. if a branch is new since F was computed, or a branch drops the oldest:
+ *      read all branches and holds again; F' = min(F, their minimum)
  *   3. floor = max(floor, F')
  *
  * A newcomer (a branch that subscribes at the floor, or a consumer of a branch
  * with drop_oldest) does the opposite: it announces its position, passes a
  * barrier and then looks at floor_next. Either step 2 sees the position, or the
  * newcomer sees floor_next beyond its position and moves up. A subscription passes the
- * heavy barrier itself. If branches drop the oldest, the mover of the floor passes the heavy
- * barrier, because their consumers announce themselves at every take. docs/protocol.md, P4.
+ * heavy barrier itself. If a branch drops the oldest, the process that moves the floor passes the
+ * heavy barrier, because the branch's consumers announce a position at every take. docs/protocol.md, P4.
  */
 #include "cells.h"
 
-/* Walks from the boundary `from` over published messages and returns the first
- * boundary at or after `target`, or where publication ends before that. */
+/* Walks from the boundary `from` over published messages. Returns the first boundary at or
+ * after `target`, or the first sequence before it that is not published. */
 uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 {
 	uint64_t at = from;
@@ -31,11 +31,11 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 
 		if (load_acquire(&c->published) != at + 1)
 			break;
-		/* Acquire keeps the caller's check of the floor behind this load. */
+		/* Acquire: the caller's check of the floor comes after this load. */
 		description = load_acquire(&c->description);
 		run = description_run(description);
 		if (run == 0 || run > r->capacity)
-			break; /* damaged: its reader reports it */
+			break; /* the entry is damaged: the consumer that reads it reports that */
 		if (description_flags(description) & FLAG_ONES && at + run > target)
 			return target;
 		at += run;
@@ -43,10 +43,10 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 	return at;
 }
 
-/* Returns a sequence below which the branch has released everything. It is never too high; it
- * may lag, and a second call may return a lower one (after a take that failed). With
- * `holds_only`, holds of dead consumers do not count: nobody reads there, and an adopter
- * announces itself first (adopt.c). */
+/* Returns a sequence below which the branch has released everything. The result is never too high, but
+ * it may lag, and a second call may return a lower one (after a take that failed). With
+ * `holds_only`, the branch's position and the holds of dead consumers do not count: nobody reads
+ * messages of a dead consumer, and a consumer that adopts them announces itself first (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {
@@ -93,8 +93,9 @@ uint64_t upstream_released(const shmring *r, uint64_t upstream)
 	return low;
 }
 
-/* Returns the lowest sequence that any branch holds. Sets *drops_oldest if a branch drops the oldest, and
- * *soft if one does or no branch holds anything: then the caller decides how much to overwrite. */
+/* Returns the lowest sequence that any branch holds; NONE if no branch holds anything. Sets *drops_oldest if a
+ * branch drops the oldest. Sets *soft if a branch drops the oldest or no branch holds anything: then the caller
+ * decides how much to overwrite. */
 static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 {
 	uint64_t active = load_acquire(&r->cursors->graph.active);
@@ -121,8 +122,8 @@ bool everybody_released(const shmring *r, uint64_t sequence)
 	return gate(r, &soft, &drops_oldest) >= sequence;
 }
 
-/* Returns true if no branch holds producers back: then producers wait for each other's publications,
- * without a wake-up. */
+/* Returns true if no branch holds producers back: then a producer can only wait for other producers to publish,
+ * and no wake-up comes when they do. */
 bool nobody_gates(const shmring *r)
 {
 	for (uint64_t m = load_relaxed(&r->cursors->graph.active); m; m &= m - 1)
@@ -150,8 +151,8 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	uint64_t again = next;
 
 	while (soft) {
-		/* Overwrite no more than is needed, but a sixteenth of the ring
-		 * at a time, so that the two steps are rare. */
+		/* Overwrite what is needed and a sixteenth of the ring more, so that the
+		 * steps to move the floor are rare. */
 		uint64_t walked = walk_runs(r, floor, need + r->capacity / 16);
 		uint64_t now = load_acquire(&c->floor.v);
 
@@ -170,14 +171,14 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 		return floor;
 	raise_to(&c->floor_next.v, next);
 	/* If no branch drops the oldest, only a new branch can hold a lower sequence than was seen,
-	 * and its announcement ends by counting `changes` up (place() in graph.c). */
+	 * and a new branch counts `changes` up after it has announced its position (place() in graph.c). */
 	if (!drops_oldest) {
 		light_barrier(r->asymmetric);
 		if (load_acquire(&c->graph.changes) != changes)
 			again = gate(r, &soft, &drops_oldest);
 	}
-	/* A branch with drop_oldest may be new since the first look, so this test is made again. Its
-	 * consumers pass a light barrier only: this side has to pass the heavy one. */
+	/* A branch with drop_oldest may be new since the first look, so `drops_oldest` is tested again. The
+	 * branch's consumers pass a light barrier only: this side has to pass the heavy barrier. */
 	if (drops_oldest) {
 		heavy_barrier(r->asymmetric);
 		again = gate(r, &soft, &drops_oldest);

@@ -46,8 +46,8 @@ static int check_upstream(const shmring *r, uint64_t upstream)
 	return SHMRING_OK;
 }
 
-/* Returns the claim word, or the beginning of the oldest open claim below it: a branch placed beyond that
- * sequence would let the floor move into slots that are still being filled. */
+/* Returns the beginning of the oldest open claim below `claim`, or `claim` if there is none. A branch placed
+ * beyond that sequence would let the floor move into slots that are still being filled. */
 static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -61,19 +61,19 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* Returns true if the row at `sequence` belongs to a batch that is not published yet, although the row has
- * its number already. The seat that wrote the row tells: the claims of a seat only go up, so every
- * row that it has written at or behind its intent lies in its open claim. */
+/* Returns true if the row at `sequence` has its number already, but belongs to a batch that is not published
+ * yet. The claims of a seat only go up, so every row that a seat has written at or after its intent lies in
+ * its open claim. */
 static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 {
 	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
-	/* Relaxed: a reader that sees a number sees this intent, or a later value. */
+	/* Relaxed: a reader that sees the row's number sees the intent that was set before, or a later one. */
 	uint64_t lo = seat < r->seat_count ? load_relaxed(&r->seats[seat].intent.lo) : NONE;
 
 	return lo <= sequence && is_hole(r, lo);
 }
 
-/* Returns the sequence behind the last published message below `claim`. It reads the entries, not the
+/* Returns the sequence after the last published message below `claim`. It reads the entries, not the
  * seats' claims: a seat may show a claim that it is about to lose, longer than the claim that won. */
 static uint64_t behind_published(const shmring *r, uint64_t claim)
 {
@@ -84,9 +84,9 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 	return at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;
 }
 
-/* Places a new branch. Its bit in `active` is set while it stands at the floor.
- * From then on the floor passes it at most once, by an advance that had read the
- * branches before: floor_next shows that (floor.c). */
+/* Places a new branch. The branch stands at the floor when its bit in `active` is set.
+ * From then on the floor passes the branch at most once: by an advance that read the branches
+ * before the bit was set. floor_next shows such an advance (floor.c). */
 static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o)
 {
 	struct cursors *c = r->cursors;
@@ -98,7 +98,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
 	fetch_or_seq_cst(&c->graph.active, bit(id));
-	fetch_add_seq_cst(&c->graph.changes, 1); /* comes last: a reader that sees it sees the branch's bit */
+	fetch_add_seq_cst(&c->graph.changes, 1); /* last: a reader that sees the new count sees the bit */
 	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
 	next = load_acquire(&c->floor_next.v);
 	if (next > at)
@@ -112,10 +112,10 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
-		/* The walk ends at a hole: from beyond a hole, this branch would not keep the floor from
-		 * passing the hole. A branch with drop_oldest does not hold the floor at all, so the
-		 * entries that a walk reads here could be overwritten meanwhile. Its first take walks
-		 * instead, under a hold (consumer.c). */
+		/* The walk ends at a hole, because a branch beyond the hole would not keep the floor from
+		 * passing it. A branch with drop_oldest does not hold the floor at all, so entries could be
+		 * overwritten during a walk here. The branch's first take walks instead, under a hold
+		 * (consumer.c). */
 		if (!o->drop_oldest)
 			at = walk_runs(r, at, o->sequence);
 	}
@@ -210,7 +210,7 @@ static int admin_enter_writable(shmring *r)
 
 	RETURN_NOT_OK(check_writable(r));
 	status = admin_enter(r);
-	/* A process that dies while it changes the graph must leave a dead seat behind. */
+	/* The process takes a seat first: if it dies while it changes the graph, it must leave a dead seat. */
 	if (!status && load_relaxed(&r->seat) == NOBODY) {
 		status = handle_seat(r);
 		if (status)
@@ -263,8 +263,8 @@ static bool reaches(const shmring *r, uint64_t from, uint32_t target)
 	return false;
 }
 
-/* Changes the upstreams of branch `id`: adds `more` and removes `less`. One change at
- * a time, so that no change is lost when several processes build a graph. */
+/* Changes the upstreams of branch `id`: adds `more` and removes `less`. The caller holds the admin
+ * lock, so that no change is lost when several processes build a graph. */
 static int change_locked(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
 	uint64_t before, after;

@@ -1,4 +1,4 @@
-/* Readers of held messages: one by one, or as rows side by side; and how far reading may go. */
+/* Functions that read held messages, one by one or as adjacent rows, and that tell how far a consumer can read. */
 #include "cells.h"
 #include "takes.h"
 
@@ -63,8 +63,8 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 	return slot_at(r, first);
 }
 
-/* Returns the branch's position for a branch with drop_oldest: it holds no messages beyond those that its
- * consumers have taken. */
+/* Returns the sequence after the one-slot messages that are next to be taken. For a branch with drop_oldest,
+ * returns the branch's position, because the branch holds only messages that its consumers have taken. */
 uint64_t shmring_consumer_available(shmring_consumer *consumer)
 {
 	const shmring *r = consumer->ring;

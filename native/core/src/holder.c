@@ -1,8 +1,8 @@
 /* Descriptions of the participant or branch that holds up a full ring or an empty branch, for the texts
  * of errors.
  *
- * The code only reads: a description was true of each word when the code read that word.
- * It runs only to make an error.
+ * The functions only read shared words, which may change meanwhile: each word was right when it was
+ * read, but the words may be from different moments. They run only to make the text of an error.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,8 +52,8 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 	return false;
 }
 
-/* Finds why branch `id` has released nothing beyond `released`. The branch's consumers have to
- * take the leases of an orphan, so they are the holders, or there is no consumer. */
+/* Finds why branch `id` has released nothing beyond `released`. An orphan is never the holder: the
+ * branch's living consumers have to adopt its leases, so they are the holders, or no consumer is there. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
@@ -82,8 +82,8 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 		(void)blame_claim(r, released, h);
 }
 
-/* Finds the branch of `mask` that has released least. If several have, it finds one that follows none of the
- * others. */
+/* Finds the branch of `mask` that has released least. If several branches have released equally little, finds one
+ * that follows none of the others. */
 static uint64_t slowest(const shmring *r, uint64_t mask, uint32_t *id)
 {
 	uint64_t least = NONE;

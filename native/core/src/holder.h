@@ -1,4 +1,4 @@
-/* Checks for waits whose end no other process can bring any more. */
+/* Checks that detect a wait that no other process can end any more. */
 #ifndef SHMRING_HOLDER_H
 #define SHMRING_HOLDER_H
 

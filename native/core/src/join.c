@@ -44,7 +44,7 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 	if (load_relaxed(&r->seat) == NOBODY)
 		handle_seated(r, i, true);
 	if (load_relaxed(&branch_at(r, id)->d.options) &
-	    BRANCH_DROP_OLDEST) /* an orphan's hold does not gate there */
+	    BRANCH_DROP_OLDEST) /* an orphan's hold did not keep its messages */
 		consumer->lost_below = consumer_stake(consumer, load_relaxed(&consumer->seat->lease.hold));
 	return SHMRING_OK;
 }

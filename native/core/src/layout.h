@@ -22,12 +22,12 @@
 #define LAYOUT_MINOR 0 /* a higher number adds fields and changes none */
 
 enum {
-	CELL = 128, /* two cache lines: the prefetcher pulls pairs */
+	CELL = 128, /* bytes: two cache lines, because the prefetcher loads pairs of lines */
 	HEADER_BYTES = 4096,
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
-#ifdef SHMRING_EXPLORE /* so few that small cases fill a seat; each read of a range is a step */
+#ifdef SHMRING_EXPLORE /* few: small test cases fill a seat, and each read of a range is a step to explore */
 	LEASES = 2,
 #else
 	LEASES = 48, /* separate ranges one consumer can hold */
@@ -54,7 +54,7 @@ struct header {
 	uint32_t seats;
 	uint32_t seat_bytes;
 	uint32_t branches;
-	uint32_t page_bytes; /* the creator's; regions are aligned to it */
+	uint32_t page_bytes; /* page size of the creator's machine; regions are aligned to it */
 	uint64_t schema_offset;
 	uint64_t schema_bytes; /* 0: no schema */
 	uint32_t schema_crc;
@@ -79,12 +79,12 @@ enum header_option {
 	OPT_CLOCK_OFF = 8,
 	OPT_FENCES = 16, /* full fences: the creator's kernel has no membarrier(2) */
 	OPT_PREFAULT = 32, /* every handle maps all pages when it attaches */
-	OPT_TEMPORARY = 64, /* garbage when no living process is attached */
+	OPT_TEMPORARY = 64, /* gc may remove the ring when no living process is attached */
 	OPT_ALL = OPT_SINGLE_PRODUCER | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES |
 	    OPT_PREFAULT | OPT_TEMPORARY,
 };
 
-/* One word that changes, alone in its cell. */
+/* A word that changes, alone in its own cache lines. */
 struct cell64 {
 	_Alignas(CELL) uint64_t v;
 };
@@ -95,14 +95,14 @@ struct cell32 {
 enum branch_state {
 	BRANCH_FREE = 0,
 	BRANCH_ACTIVE = 1,
-	BRANCH_DROPPING = 2, /* no take begins any more; gates as before */
-	BRANCH_DROPPED = 3, /* no take is under way; leases still gate */
+	BRANCH_DROPPING = 2, /* no new take begins; the branch holds producers back as before */
+	BRANCH_DROPPED = 3, /* no take is under way; only leases still hold producers back */
 };
 
 enum branch_option {
-	BRANCH_EXCLUSIVE = 1, /* one consumer (SC) */
+	BRANCH_EXCLUSIVE = 1, /* at most one consumer (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
-	BRANCH_DROP_OLDEST = 4, /* does not gate; loses its oldest messages */
+	BRANCH_DROP_OLDEST = 4, /* its position does not hold producers back; it loses its oldest messages */
 	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages between the two */
 };
 
@@ -115,7 +115,7 @@ struct branch_descriptor {
 	uint32_t orphans; /* seats of dead owners whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
-	uint64_t first; /* where the branch begins: messages below were never its own */
+	uint64_t first; /* sequence at which the branch begins; it never gets messages below */
 };
 
 struct branch {
@@ -123,7 +123,7 @@ struct branch {
 	struct {
 		_Alignas(CELL) uint64_t v; /* next sequence << 8 | seat of the last taker */
 		uint64_t
-		    ended; /* sequence behind the last end that the branch has reached << 8 | `ends` modulo 256 */
+		    ended; /* sequence after the last end that the branch has reached << 8 | `ends` modulo 256 */
 		uint64_t ends; /* number of ends that the branch has reached */
 	} taken;
 	struct cell32 futex; /* counts wake-ups of this branch */
@@ -135,9 +135,9 @@ struct cursors {
 	struct cell64 floor; /* messages below may be overwritten */
 	struct cell64 floor_next; /* announced floor; floor follows it */
 	struct {
-		_Alignas(CELL) uint64_t active; /* branches that gate or hold leases */
+		_Alignas(CELL) uint64_t active; /* branches that hold producers back or have leases */
 		uint64_t roots; /* active branches that follow the producer */
-		uint32_t single_producer; /* seat + 1 of an SP ring's producer */
+		uint32_t single_producer; /* seat + 1 of the producer, if the ring has OPT_SINGLE_PRODUCER */
 		uint32_t changes; /* counts changes of the upstreams */
 		uint32_t adopter; /* seat + 1 of the consumer that moves leases to its seat */
 	} graph;
@@ -177,20 +177,20 @@ struct range {
 #define RANGE_END(word) ((word) & (MAX_SEQUENCE - 1))
 #define RANGE_BEFORE(word) ((uint32_t)((word) >> 56))
 
-/* take_end: end of the take << 7 | branch << 1 | 1 while the take is pending. It has the
- * branch because the seat may serve another branch by the time when the take of its
- * former owner is confirmed. */
+/* `take_end`: end of the take << 7 | branch << 1 | 1 while the take is pending. It names the
+ * branch, because the seat may serve another branch when the take of its former owner
+ * is confirmed. */
 #define ADOPT_AWAY UINT64_C(256) /* bit of adopt_from: the lease moves to that seat, not from it */
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
 #define TAKE_END(word) ((word) >> 7)
 
 #define ENDED_AT(word) ((word) >> 8)
-/* look: CLOCK_MONOTONIC, its last 8 bits replaced by the number of sleepers. */
+/* `cursors.look`: CLOCK_MONOTONIC time in ns, with its last 8 bits replaced by the number of sleepers. */
 #define LOOK_TIME(word) ((word) & ~UINT64_C(255))
 #define LOOK_SLEEPERS(word) ((word) & 255)
 
-/* `taken` and `take_end` hold other bits besides sequences. */
+/* Sequences have 56 bits, because `taken` and `take_end` hold other bits besides. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 /* CHANGE: edit this for a new counter of participants */
@@ -204,7 +204,7 @@ struct seat_counters {
 	uint64_t overrun; /* slots lost to drop_oldest */
 	uint64_t dropped; /* messages given up because the ring was full */
 	uint64_t redelivered; /* messages taken that had been delivered before */
-	uint64_t synced_ns; /* time in which the consumer, a journal, wrote to disk */
+	uint64_t synced_ns; /* time that the consumer of a journal spent writing to disk */
 };
 
 /* Region 4. One seat per handle. The owner holds a write lock (F_OFD_SETLK) on the
@@ -227,7 +227,7 @@ struct seat {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
 		uint64_t take_lo; /* beginning of the take under way, or of the last take */
 		uint64_t take_end; /* TAKE_WORD of the same take, with TAKE_PENDING while it is under way */
-		uint64_t adopt_from; /* the other seat + 1 while a lease moves here, or with ADOPT_AWAY away */
+		uint64_t adopt_from; /* other seat + 1 while a lease moves from it; with ADOPT_AWAY: to it */
 		uint64_t adopt_lo;
 		uint64_t adopt_hi;
 	} lease;
@@ -266,7 +266,7 @@ struct control {
 			uint8_t seat; /* seat of the producer */
 			uint8_t kind;
 			uint8_t flags;
-			uint8_t shift; /* the payload begins this far into the slot */
+			uint8_t shift; /* bytes from the beginning of the slot to the payload */
 		};
 		uint64_t description;
 	};

@@ -2,8 +2,8 @@
  *
  * The kernel drops a lock with the last reference to the open file description
  * that has it. A descriptor is a bad reference: other code of this process may
- * close every number that it finds (daemons, test runners), the number is then
- * another file's, and children inherit it. A mapped page refers to the
+ * close every descriptor that it finds (daemons, test runners), its number may then
+ * become another file's, and children inherit it. A mapped page refers to the
  * description as well; no code unmaps pages of other code, and MADV_DONTFORK
  * keeps the page from children. Hence:
  *
@@ -15,9 +15,9 @@
  *   that was drawn when it was opened (nothing reads or writes at that position). A lost number
  *   never becomes ours again: a descriptor that is ours after a test was ours during the test.
  *
- * One race is left: another thread closes a number and uses it again between our
- * check and the system call that follows. The answer to a test is then not believed; but a
- * lock, a position or a close may affect the other file once.
+ * One race is left: another thread may close the descriptor and open another file with its number,
+ * between our check and the system call that follows. A second check then rejects the answer to a
+ * test; but a lock, a position or a close may affect the other file once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct lock_file {
 	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
 	void *page; /* page mapped from the same description */
 	pthread_mutex_t
-	    section; /* guards the fields above, and separates threads, which the admin byte does not */
+	    section; /* guards the fields above; excludes other threads, which the admin byte does not */
 	dev_t device;
 	ino_t inode;
 	int flags;
@@ -292,8 +292,8 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 	return NULL;
 }
 
-/* Forgets and closes the file in one step, so that a child forked meanwhile
- * neither keeps it open nor closes another one's number. */
+/* Removes the file from `files` and closes it in one step. So a child that is forked meanwhile
+ * neither keeps the file open nor closes another file that has got its number. */
 void lock_file_close(struct lock_file *f)
 {
 	pthread_mutex_lock(&files_lock);
@@ -310,9 +310,9 @@ void lock_file_close(struct lock_file *f)
 	free(f);
 }
 
-/* Closes the file in a forked child, which does not have the page; other memory may lie there. If no
- * fork handler has seen the child (clone, _Fork), another thread of the parent may have held a mutex
- * at that moment, malloc's or this file's: so this function neither locks nor frees. */
+/* Closes the file in a forked child. It does not unmap the page: the child does not have the page, and
+ * other memory may lie at its address. It neither locks nor frees: if the child was made without fork
+ * handlers (clone, _Fork), another thread of the parent may have held malloc's or this file's mutex. */
 void lock_file_forget(struct lock_file *f)
 {
 	close_if_ours(f, f->descriptor);
@@ -378,15 +378,15 @@ static int lock_in_section(struct lock_file *f)
 			if (is_ours(f, f->descriptor))
 				return locked ? SHMRING_OK : SHMRING_CONTENDED;
 		}
-		/* find_again() also drops a lock that may have been set. The new descriptor may be lost, too: a
-		 * second attempt. */
+		/* find_again() also drops a lock that may have been set. The loop makes a second attempt,
+		 * because the new descriptor may be lost, too. */
 		if (!find_again(f) && errno != EBADF)
 			return fail_lost(f);
 	}
 	return SHMRING_CONTENDED;
 }
 
-/* Tells all handles of this process that have the file whether the byte was waited for in vain. */
+/* Sets `given_up` in all handles of this process that have the same file open. */
 void lock_file_set_given_up(const struct lock_file *of, bool given_up)
 {
 	pthread_mutex_lock(&files_lock);
@@ -419,7 +419,7 @@ void lock_file_leave(struct lock_file *f)
 {
 	if (is_ours(f, f->descriptor))
 		unlock_byte(number_of(f->descriptor), ADMIN_LOCK_OFFSET);
-	if (!is_ours(f, f->descriptor)) { /* lost meanwhile: the page holds the lock */
+	if (!is_ours(f, f->descriptor)) { /* the descriptor was lost meanwhile: the lock ends with the page */
 		lock_file_drop(f->page);
 		f->page = NULL;
 	}
@@ -434,7 +434,7 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 	for (int attempt = 0; attempt < 2; attempt++) {
 		uint64_t descriptor = load_acquire(&f->descriptor);
 		struct flock lock;
-		/* A user who may only read can lock for reading; such locks do not count. */
+		/* Asks for write locks only: a user who may only read the file can set read locks. */
 		enum answer answer = ask(number_of(descriptor), offset, &lock, F_RDLCK);
 
 		if (answer == LOCKED)
@@ -451,7 +451,7 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 	return true; /* an unknown answer is no proof of death */
 }
 
-/* Locks a byte for as long as *page is mapped. SHMRING_UNAVAILABLE: another handle has the lock. */
+/* Locks a byte for as long as *page is mapped. Returns SHMRING_UNAVAILABLE if another handle has the lock. */
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 {
 	uint64_t descriptor = load_acquire(&f->descriptor);
