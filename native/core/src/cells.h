@@ -1,4 +1,4 @@
-/* Addresses in a mapped ring, and how an entry is written, published and read. */
+/* Functions that find addresses in a mapped ring, and that write, publish and read entries. */
 #ifndef SHMRING_CELLS_H
 #define SHMRING_CELLS_H
 
@@ -144,7 +144,7 @@ static inline int check_usable(const shmring *ring)
 	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
-/* Checks a handle for calls that take a seat, or may clear away the seats of dead owners. */
+/* Checks that a handle may write: for calls that take a seat, or may clear away seats of dead owners. */
 static inline int check_writable(const shmring *ring)
 {
 	if (is_owned(ring) && ring->read_only)

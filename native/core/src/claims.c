@@ -1,5 +1,5 @@
-/* Claims: the number of slots, the checks of messages of reserved kinds, bytes from a file, and recovery of claims
- * that are not published. docs/protocol.md, P3.
+/* Functions for claims: they count the slots of a message, check messages of reserved kinds, copy a file into a
+ * claim, and recover claims that are not published. docs/protocol.md, P3.
  */
 #include <errno.h>
 #include <string.h>
@@ -151,7 +151,7 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 	publish(entry, lo);
 }
 
-/* Returns true if the claim word once was `at`, which proves that the hole at h ends there. It reads the
+/* Returns true if the claim word once was `at`, evidence that the hole at h ends there. It reads the
  * claim first, then the intents, and publication last: a producer that claimed from `at`
  * keeps its intent there until it has published, so one of the three shows the claim. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)

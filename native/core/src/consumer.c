@@ -2,7 +2,7 @@
  *
  * take:    record the range in the seat (and hold), mark the take pending;
  *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
- * release: strike the range from the seat; then raise hold
+ * release: remove the range from the seat; then raise hold
  *
  * takes.c has the state of takes, and how recovery settles it. docs/protocol.md, P5.
  */
@@ -41,12 +41,12 @@ static int check_overwritten(shmring_consumer *consumer, uint64_t seen)
 	consumer_raise_hold(consumer); /* wakes followers, too */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
-	if (first >= next && next < MAX_SEQUENCE) /* a larger number is damage: the loop would not end */
+	if (first >= next && next < MAX_SEQUENCE) /* a larger `next` is damage: the loop would not end */
 		return LOOK_AGAIN;
 	return consumer_overrun(consumer, first > t && first < next ? first : t, next);
 }
 
-/* Moves a branch that stands before its `first` towards it. Returns false if it cannot move now. */
+/* Moves a branch that stands before its `first` towards `first`. Returns false if the branch cannot move now. */
 static bool pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t limit)
 {
 	uint64_t t = seen >> 8;
@@ -226,7 +226,7 @@ int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease, st
 	return status;
 }
 
-/* Result of one look at the messages behind `taken`. */
+/* Result of one look at the messages after `taken`. */
 struct found {
 	uint64_t seen; /* word of `taken` that was read */
 	uint64_t limit; /* first sequence that must not be taken */
@@ -235,7 +235,7 @@ struct found {
 	bool marker; /* the range has an end marker */
 };
 
-/* Moves a branch that drops its oldest messages, or that begins later, to where its next message may be. */
+/* Moves a branch with drop_oldest, or a branch that stands before its `first`, to its next possible message. */
 static int reach_first(shmring_consumer *consumer, struct found *found)
 {
 	const struct branch *b = consumer->branch;
@@ -333,7 +333,7 @@ static int take_found(shmring_consumer *consumer, const struct found *found, str
 			consumer_raise_hold(consumer);
 		return status;
 	}
-	/* Relaxed: the CAS of `taken` releases it, as in take_plain(). */
+	/* Relaxed: the CAS of `taken` releases this store, as in take_plain(). */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
 	status = take_recorded(consumer, s, found->seen, found->end, word, found->messages, lease);
@@ -362,7 +362,7 @@ static bool take_redelivered(shmring_consumer *consumer, uint32_t max_messages, 
 }
 
 /* Takes, in this order: messages that this consumer handed back, leases of dead consumers of its branch, new
- * messages behind `taken`. */
+ * messages after `taken`. */
 static int take_any(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 		    struct shmring_lease *lease)
 {

@@ -47,7 +47,7 @@ struct wait_memory {
 	int64_t took_ns; /* duration of the last wait; INT64_MAX: nothing came */
 	int64_t since_ns; /* beginning of the series of waits that have brought nothing */
 	int64_t look_ns; /* duration of this waiter's last look for dead participants */
-	bool looks; /* this waiter was the last to look for dead participants: it looks again */
+	bool looks; /* this waiter made the last look for dead participants, so it makes the next */
 	bool lost; /* nothing can come, because the file has lost its name: the next try returns the error */
 };
 
@@ -55,7 +55,7 @@ struct wait_memory {
 struct distance {
 	uint32_t away_ns; /* time to keep away before each wait; 0: not at all */
 	uint32_t waits; /* waits since the consumer stopped keeping away */
-	uint32_t failures; /* tries in a row to keep away that did not pay */
+	uint32_t failures; /* times in a row that keeping away did not pay off */
 	uint64_t taken; /* position of the branch when the consumer last kept away */
 };
 
@@ -160,7 +160,7 @@ int fail_entry(const char *name, uint64_t sequence, uint32_t run, uint32_t lengt
 int not_now(int status);
 
 /* locks.c */
-/* How long a process waits for the admin byte. Joins, leaves and recovery take microseconds: a process
+/* Time that a process waits for the admin byte. Joins, leaves and recovery take microseconds: a process
  * that has the byte for longer is stopped (SIGSTOP, a debugger), not dead. */
 #define ADMIN_TIMEOUT_S 5
 #define ADMIN_TIMEOUT_NS (ADMIN_TIMEOUT_S * INT64_C(1000000000))
@@ -199,7 +199,7 @@ bool is_others(int fd);
 /* deferred.c */
 /* Takes out all runs that touch [*lo, *hi), and sets [*lo, *hi) to the union. */
 void deferred_join(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
-bool deferred_reserve(struct deferred *deferred); /* room for one run; false: no memory */
+bool deferred_reserve(struct deferred *deferred); /* makes room for one run; false: no memory */
 void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
 bool deferred_take_any(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
 bool deferred_take_lowest(struct deferred *deferred, uint64_t *lo, uint64_t *hi);

@@ -85,7 +85,7 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 /* --- the file ------------------------------------------------------------------ */
 
 struct draft {
-	struct lock_file *file; /* the draft, open; a child that is forked meanwhile does not keep it open */
+	struct lock_file *file; /* open file of the draft; a child forked meanwhile does not keep it open */
 	bool named; /* the file has a draft's name, because the file system has no O_TMPFILE: gc removes it if its
 		       creator is killed */
 	char path[PATH_MAX]; /* path for opening and linking the file */
@@ -190,7 +190,7 @@ static bool draft_publish(struct draft *d, const char *path)
 		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return true;
-	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS */
+	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS: no NOREPLACE */
 }
 
 /* --- contents of a new file ------------------------------------------------------ */

@@ -52,7 +52,7 @@ static bool announce(shmring_consumer *consumer, uint64_t seen, uint64_t end)
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
 	/* `ends` is the full count; `ended` has its low 8 bits. Every consumer updates `ends` before it moves
-	 * the branch on, so `ends` lags by at most one. Because it was read before the check above, the CAS
+	 * the branch on, so `ends` lags by at most one. Because `ends` was read before the check above, the CAS
 	 * raises it only once. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&consumer->branch->taken.ends, &ends, ends + 1);
@@ -153,8 +153,7 @@ void consumer_begins(shmring_consumer *consumer)
 
 void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since)
 {
-	if (since <
-	    load_relaxed(&consumer->heard)) /* a larger number is of an earlier branch of the same name */
+	if (since < load_relaxed(&consumer->heard)) /* a larger number is of an earlier branch of the same name */
 		store_relaxed(&consumer->heard, since);
 }
 

@@ -77,7 +77,7 @@ uint32_t header_crc(const struct header *h)
 }
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 
 /* Reads and checks the header; trusts nothing in it. */

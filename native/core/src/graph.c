@@ -326,7 +326,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	    .upstream = load_relaxed(&b->d.upstream),
 	    .position = position > first ? position : first, /* messages below `first` are passed over */
 	    .released = released,
-	    .ends = load_relaxed(&b->taken.ends), /* all ends before `position`: P11 */
+	    .ends = load_relaxed(&b->taken.ends), /* ends before `position`: docs/protocol.md, P11 */
 	    .orphans = load_relaxed(&b->d.orphans),
 	};
 	name_load(info->name, b->d.name, sizeof b->d.name);

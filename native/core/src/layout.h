@@ -3,7 +3,7 @@
  *   header | schema | cursors | seats | control | slots
  *
  * Every region begins on a page. Integers are little-endian. The slots are
- * the last region and are mapped a second time right behind themselves.
+ * the last region and are mapped a second time right after themselves.
  */
 #ifndef SHMRING_LAYOUT_H
 #define SHMRING_LAYOUT_H
