@@ -38,19 +38,19 @@ struct ArrowArray {
 
 /* --- the layout of a schema's batches -------------------------------------------------------- */
 
-#define IPC_MOST_LEVELS 64 /* pyarrow reads no deeper ones */
-/* A batch of more rows could not be counted in bytes; no ring holds one. */
+#define IPC_MOST_LEVELS 64 /* most levels of nested types: pyarrow reads no deeper schemas */
+/* Most rows of a batch. The byte counts of larger batches could overflow, and no ring holds such a batch. */
 #define IPC_MOST_ROWS (INT64_C(1) << 32)
 
-/* The buffers of an array besides its validity. */
+/* Kinds of arrays, by the buffers and children that they have besides the validity. */
 enum ipc_values {
-	VALUES_NONE, /* and no validity either: the type null */
-	VALUES_FIXED, /* `width` bytes each */
+	VALUES_NONE, /* no buffers, not even a validity: the type null */
+	VALUES_FIXED, /* a buffer of values of `width` bytes each */
 	VALUES_BITS,
-	VALUES_BYTES, /* offsets of `width` bytes each, then the bytes */
-	VALUES_LIST, /* offsets of `width` bytes each; a child */
-	VALUES_FIXED_LIST, /* a child with `width` values for each */
-	VALUES_STRUCT, /* children */
+	VALUES_BYTES, /* a buffer of offsets of `width` bytes each, and a buffer of bytes */
+	VALUES_LIST, /* a buffer of offsets of `width` bytes each, and a child */
+	VALUES_FIXED_LIST, /* a child, which has `width` values for each list */
+	VALUES_STRUCT, /* any number of children */
 };
 
 struct ipc_field {
@@ -60,10 +60,10 @@ struct ipc_field {
 	uint32_t buffers; /* number of buffers in an array of this field, and in a message */
 };
 
-/* The fields are the nodes of the schema's tree, each before its children. They point into the schema, so the
+/* Fields of a schema: the nodes of its tree, each before its children. The fields point into the schema, so the
  * schema must live as long as the layout. */
 struct ipc_layout {
-	struct ipc_field *fields; /* the first is the record batch */
+	struct ipc_field *fields; /* fields in this order; the first is the record batch itself */
 	uint32_t field_count;
 	uint32_t buffer_count; /* number of buffers in a message */
 };
@@ -74,7 +74,7 @@ void ipc_layout_free(struct ipc_layout *layout);
 
 /* --- common to readers and writers ------------------------------------------------------- */
 
-#define IPC_CONTINUATION UINT32_MAX /* each message begins so; the size of its metadata follows */
+#define IPC_CONTINUATION UINT32_MAX /* first word of each message; the size of its metadata follows */
 
 enum {
 	IPC_VERSION_5 = 4,
@@ -87,7 +87,7 @@ struct ipc_node {
 };
 
 struct ipc_extent {
-	int64_t offset; /* in the body */
+	int64_t offset; /* bytes from the beginning of the body */
 	int64_t length;
 };
 
@@ -117,7 +117,7 @@ enum ipc_answer {
 /* One planned message: its size, and the source of each part. It refers to the arrays
  * and the layout. */
 struct ipc_message {
-	uint64_t metadata_bytes; /* with the eight before it */
+	uint64_t metadata_bytes; /* bytes of metadata, including the 8 before it: continuation and size */
 	uint64_t body_bytes;
 	const void *head; /* bytes before the IPC message */
 	size_t head_bytes;
@@ -137,11 +137,11 @@ void ipc_write(void *to, const void *message);
 
 /* A record batch message whose metadata was checked against a layout. */
 struct ipc_batch {
-	void *metadata; /* a copy */
+	void *metadata; /* copy of the message's metadata; `nodes` and `extents` point into it */
 	const struct ipc_node *nodes;
 	const struct ipc_extent *extents;
 	int64_t rows;
-	uint64_t body; /* where it begins in the message */
+	uint64_t body; /* offset of the body in the message */
 	uint64_t body_bytes;
 };
 

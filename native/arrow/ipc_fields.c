@@ -7,9 +7,9 @@
 /* --- format strings of the C data interface ----------------------------------------- */
 
 static const struct {
-	const char *prefix; /* longer ones before those that they begin with */
+	const char *prefix; /* a longer prefix stands before the prefixes that it begins with */
 	enum ipc_values values;
-	uint32_t width; /* 0: the number behind the prefix */
+	uint32_t width; /* `width` of the field; 0: the number behind the prefix gives it */
 } formats[] = {
     /* CHANGE: edit this for a new type between Spark and Arrow */
     {"n", VALUES_NONE, 1},         {"b", VALUES_BITS, 1},    {"c", VALUES_FIXED, 1},   {"C", VALUES_FIXED, 1},
@@ -23,7 +23,8 @@ static const struct {
     {"+w:", VALUES_FIXED_LIST, 0}, {"+s", VALUES_STRUCT, 1},
 };
 
-/* "d:precision,scale[,bits]" */
+/* Reads the bytes of a value from the format of a decimal, "d:precision,scale[,bits]"; 16 bytes if it names no
+ * bits. */
 static bool decimal_width(const char *format, uint32_t *width)
 {
 	const char *comma = strchr(format, ',');
@@ -51,10 +52,10 @@ static bool parse_format(struct ipc_field *field)
 		field->width = formats[i].width ? formats[i].width : (uint32_t)strtoul(format + length, NULL, 10);
 		return true;
 	}
-	return false; /* views, unions, runs, and what is not known yet */
+	return false; /* views, unions, run-end encoded arrays, and types not known yet */
 }
 
-/* The child of a map: readers expect a key and a value there, without a check. */
+/* Returns true if `schema` can be the child of a map: readers expect a key and a value there, without a check. */
 static bool is_pair(const struct ArrowSchema *schema)
 {
 	return strcmp(schema->format, "+s") == 0 && schema->n_children == 2;
@@ -117,8 +118,8 @@ static bool add_fields(struct ipc_layout *self, const struct ArrowSchema *schema
 	return true;
 }
 
-/* False if a type is not written and read here, or if there is no memory: only then `fields` is NULL. The
- * caller calls ipc_layout_free() in any case. */
+/* Lays out a schema's batches. Returns false if a type is not supported here, or if there is no memory (only then
+ * `fields` is NULL). The caller calls ipc_layout_free() in any case. */
 bool ipc_layout_of(struct ipc_layout *self, const struct ArrowSchema *schema)
 {
 	*self = (struct ipc_layout){0};

@@ -1,5 +1,5 @@
-/* A record batch message as arrays over its bytes, without a copy. Its metadata is first copied, then checked, so
- * that the checked bytes are used. */
+/* Reads a record batch message as arrays over its bytes, without a copy. The metadata is copied before it is
+ * checked, because a peer could change the message after the check. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -7,14 +7,15 @@
 
 /* --- flat buffers -------------------------------------------------------------------------- */
 
-/* Read without trust: every step is checked against the number of bytes, and returns false if a table, list or
- * field does not lie inside. The bytes begin at a multiple of 8, and are little-endian, as this machine is. */
+/* A flat buffer that is not trusted: each function checks its step against `size`, and returns false if a table,
+ * list or field does not lie inside. `bytes` begins at a multiple of 8, and is little-endian, as this machine is.
+ */
 struct flat {
 	const uint8_t *bytes;
 	uint64_t size;
 };
 
-/* A table, and the list of its fields' places. */
+/* A table, and the list of its fields' offsets (its vtable). */
 struct flat_table {
 	const struct flat *in;
 	uint64_t at;
@@ -23,7 +24,7 @@ struct flat_table {
 	uint64_t fields_bytes;
 };
 
-/* `count` elements at `at`. */
+/* A list: `count` elements, of which the first is at offset `at`. */
 struct flat_vector {
 	uint64_t at;
 	uint64_t count;
@@ -70,7 +71,7 @@ static bool flat_table_at(const struct flat *in, uint64_t at, struct flat_table 
 	       flat_holds(in, table->fields, table->fields_bytes) && flat_holds(in, at, table->bytes);
 }
 
-/* The place to which an offset points. */
+/* Stores in *to the place that the offset at `at` points to. */
 static bool flat_follow(const struct flat *in, uint64_t at, uint64_t *to)
 {
 	*to = at + flat_u32(in, at);
@@ -84,7 +85,8 @@ static bool flat_root(const struct flat *in, struct flat_table *table)
 	return flat_holds(in, 0, 4) && flat_follow(in, 0, &at) && flat_table_at(in, at, table);
 }
 
-/* The place of field `index`, which has `bytes` bytes; 0: the field has its default. */
+/* Stores in *at the place of field `index`, which has `bytes` bytes; 0 if the field is absent and has its
+ * default. */
 static bool flat_field(const struct flat_table *table, unsigned index, unsigned bytes, uint64_t *at)
 {
 	uint64_t entry = 4 + 2 * (uint64_t)index;
@@ -94,7 +96,7 @@ static bool flat_field(const struct flat_table *table, unsigned index, unsigned 
 	return offset == 0 || (offset >= 4 && offset + bytes <= table->bytes && *at % bytes == 0);
 }
 
-/* A number of 1, 2, 4 or 8 bytes; the caller's value stays if the field has its default. */
+/* Reads a field with a number of 1, 2, 4 or 8 bytes; *value stays if the field has its default. */
 static bool flat_number(const struct flat_table *table, unsigned index, unsigned bytes, void *value)
 {
 	uint64_t at;
@@ -106,7 +108,7 @@ static bool flat_number(const struct flat_table *table, unsigned index, unsigned
 	return true;
 }
 
-/* A table in a field; at == 0: there is none. */
+/* Finds the table that field `index` points to; inner->at is 0 if there is none. */
 static bool flat_inner(const struct flat_table *table, unsigned index, struct flat_table *inner)
 {
 	uint64_t at;
@@ -116,7 +118,8 @@ static bool flat_inner(const struct flat_table *table, unsigned index, struct fl
 	       (at == 0 || (flat_follow(table->in, at, &at) && flat_table_at(table->in, at, inner)));
 }
 
-/* Elements of `bytes` bytes each, at a multiple of `alignment`; none if there is no list. */
+/* Finds the list that field `index` points to. Its elements have `bytes` bytes each, and begin at a multiple of
+ * `alignment`. The vector is empty if there is no list. */
 static bool flat_elements(const struct flat_table *table, unsigned index, unsigned bytes, unsigned alignment,
 			  struct flat_vector *vector)
 {
@@ -158,7 +161,7 @@ enum {
 	BATCH_VARIADIC_COUNTS,
 };
 
-#define TABLES_BYTES 4096 /* limit of metadata beside nodes and extents: far more than any writer makes */
+#define TABLES_BYTES 4096 /* most bytes of metadata besides nodes and extents: far more than any writer makes */
 
 static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_body, struct flat_table *header,
 				    uint64_t *body)
@@ -171,11 +174,11 @@ static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_b
 	if (!flat_root(metadata, &message) || !flat_number(&message, MESSAGE_VERSION, sizeof version, &version) ||
 	    !flat_number(&message, MESSAGE_HEADER_TYPE, sizeof type, &type) ||
 	    !flat_number(&message, MESSAGE_BODY_BYTES, sizeof body_bytes, &body_bytes))
-		return IPC_DAMAGED; /* its metadata leads outside of itself */
+		return IPC_DAMAGED; /* the metadata points outside of itself */
 	if (version != IPC_VERSION_5 || type != IPC_HEADER_RECORD_BATCH)
 		return IPC_FOREIGN;
 	if (!flat_inner(&message, MESSAGE_HEADER, header) || header->at == 0)
-		return IPC_DAMAGED; /* its metadata leads outside of itself */
+		return IPC_DAMAGED; /* the metadata points outside of itself */
 	if (body_bytes < 0 || (uint64_t)body_bytes > most_body)
 		return IPC_DAMAGED; /* its body is cut off */
 	*body = (uint64_t)body_bytes;
@@ -195,7 +198,7 @@ static enum ipc_answer read_header(const struct flat_table *header, const struct
 	    !flat_elements(header, BATCH_EXTENTS, sizeof(struct ipc_extent), 8, &extents) ||
 	    !flat_field(header, BATCH_COMPRESSION, 4, &compression) ||
 	    !flat_elements(header, BATCH_VARIADIC_COUNTS, 8, 8, &counts))
-		return IPC_DAMAGED; /* its metadata leads outside of itself */
+		return IPC_DAMAGED; /* the metadata points outside of itself */
 	if (compression)
 		return IPC_FOREIGN; /* its body is compressed */
 	if (nodes.count != layout->field_count - 1 || extents.count != layout->buffer_count || counts.count)
@@ -207,7 +210,8 @@ static enum ipc_answer read_header(const struct flat_table *header, const struct
 	return IPC_DONE;
 }
 
-/* Whether a message of `bytes` bytes begins with a record batch of the layout. ipc_batch_close() in any case. */
+/* Checks that a message of `bytes` bytes begins with a record batch of the layout, and reads its metadata. The
+ * caller calls ipc_batch_close() in any case. */
 enum ipc_answer ipc_batch_open(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes,
 			       struct ipc_batch *batch)
 {
@@ -244,10 +248,10 @@ void ipc_batch_close(struct ipc_batch *batch)
 
 /* --- the arrays' lives --------------------------------------------------------------------- */
 
-/* All arrays of a batch in one piece of memory. A reader may move one out of another, and drop them in
- * any order, in any thread; dropping the last one frees the memory. */
+/* All arrays of a batch, in one piece of memory. The user of the arrays may move one out of another, and drop them
+ * in any order, in any thread; dropping the last one frees the memory. */
 struct family {
-	_Atomic uint32_t alive; /* arrays */
+	_Atomic uint32_t alive; /* number of arrays that are not released */
 	struct ipc_owner owner;
 	struct ArrowArray *arrays; /* arrays of the columns and of all their children */
 	struct ArrowArray **children;
@@ -269,8 +273,9 @@ static void release_array(struct ArrowArray *array)
 		if (array->children[i]->release)
 			array->children[i]->release(array->children[i]);
 	array->release = NULL;
-	/* Release: this thread no longer uses the bytes. Acquire: nor do the others, before the bytes may be
-	 * overwritten. */
+	/* Release: this thread's use of the bytes is over before the count falls. Acquire: the thread that
+	 * releases the last array sees that all other threads' use is over, before the bytes may be overwritten.
+	 */
 	if (atomic_fetch_sub_explicit(&family->alive, 1, memory_order_acq_rel) != 1)
 		return;
 	family->owner.let_go(family->owner.context);
@@ -305,12 +310,12 @@ struct building {
 	struct ArrowArray *array;
 	struct ArrowArray **child;
 	const void **buffer;
-	uint8_t *offsets; /* where the next private ones go; NULL: they stay where they are */
+	uint8_t *offsets; /* place for the next copied offsets; NULL: offsets are used where they are */
 };
 
-static const int64_t no_offset; /* the one that even an array of no values has */
+static const int64_t no_offset; /* the only offset, 0, of an array without values */
 
-/* The next buffer of the message, of which `needed` bytes are read. */
+/* Finds the message's next buffer, which must have at least `needed` bytes. */
 static enum ipc_answer next_buffer(struct building *b, uint64_t needed, const uint8_t **from, uint64_t *bytes)
 {
 	const struct ipc_extent *e = b->extent++;
@@ -318,7 +323,7 @@ static enum ipc_answer next_buffer(struct building *b, uint64_t needed, const ui
 
 	if (e->offset < 0 || e->length < 0 || (uint64_t)e->offset > body_bytes ||
 	    (uint64_t)e->length > body_bytes - (uint64_t)e->offset)
-		return IPC_DAMAGED; /* a buffer lies outside of it */
+		return IPC_DAMAGED; /* a buffer lies outside of the body */
 	if ((uint64_t)e->length < needed)
 		return IPC_DAMAGED; /* a buffer is too short for its rows */
 	if (e->offset % 8)
@@ -366,8 +371,8 @@ static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
 	return rise;
 }
 
-/* The offsets of an array; *last is the value of the last one. In our own copy all of them are checked, else
- * the first and the last, which a peer may still change. */
+/* Adds the offsets of an array, and stores the last offset in *last. All offsets are checked if they are copied;
+ * otherwise only the first and the last, which a peer may still change. */
 static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *array, uint32_t width,
 				   int64_t *last)
 {
@@ -395,7 +400,8 @@ static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *
 
 static enum ipc_answer add_array(struct building *b, int64_t length, struct ArrowArray *array);
 
-/* Children of `length` values each, or of at least as many if an offset gives the number. */
+/* Adds the children of an array. Each must have `length` values, or with `or_more` (`length` is then the last
+ * offset) at least as many. */
 static enum ipc_answer add_children(struct building *b, struct ArrowArray *array, const struct ipc_field *field,
 				    int64_t length, bool or_more)
 {
@@ -467,8 +473,8 @@ static enum ipc_answer add_array(struct building *b, int64_t length, struct Arro
 	return read == IPC_DONE ? add_values(b, field, array) : read;
 }
 
-/* Bytes for copies of the offsets. In a valid batch the offsets lie side by side in the body; a hostile peer
- * could make many columns share the same large ones. */
+/* Computes the bytes for copies of all offsets. In a valid batch the offsets lie side by side in the body. Returns
+ * false if they need more bytes than the body: a hostile peer could make many columns share the same offsets. */
 static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batch *batch, uint64_t *bytes)
 {
 	uint64_t body_bytes = batch->body_bytes;
@@ -489,8 +495,8 @@ static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batc
 	return needed <= body_bytes;
 }
 
-/* Makes arrays over the batch's body. The body lies at `body`, at a multiple of 8, until the owner lets it go: it
- * is a copy, or the message itself, which a peer may still change. */
+/* Makes arrays over the batch's body at `body`, a multiple of 8, which stays until the owner lets it go. The body
+ * is a copy, or a part of the message, which a peer may still change. */
 enum ipc_answer ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
 			   bool every_offset, struct ipc_owner owner, struct ArrowArray *root)
 {
@@ -518,7 +524,7 @@ enum ipc_answer ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *ba
 	    .extent = batch->extents,
 	    .array = family->arrays,
 	    .child = family->children,
-	    .buffer = family->buffers + 1, /* the first: the validity that a batch has not */
+	    .buffer = family->buffers + 1, /* the first buffer is the validity of the batch itself: NULL */
 	    .offsets = family->private_offsets,
 	};
 	*root = (struct ArrowArray){

@@ -1,5 +1,5 @@
-/* One record batch as an encapsulated IPC message: it is planned from the arrays, then
- * written in one go, so that a claim lasts only for the copy. */
+/* Writes a record batch as an encapsulated IPC message. The message is planned from the arrays first and then
+ * written in one go, because a claim should last only for the copy. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,21 +15,21 @@ static uint64_t padded(uint64_t nbytes)
 	return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* A flat buffer of the tables Message and RecordBatch (Message.fbs of Arrow's format). Its shape is
- * the same for all batches of a schema, so it is a struct: each table stands behind its own list of
- * fields, and references count from where they stand. */
+/* A flat buffer of the tables Message and RecordBatch (Message.fbs of Arrow's format). It is a struct because its
+ * shape is the same for all batches of a schema. Each table stands behind its own list of fields (its vtable).
+ * Each reference is a distance in bytes from the reference itself. */
 struct ipc_metadata {
 	uint32_t continuation; /* ff ff ff ff */
 	uint32_t size; /* bytes of metadata behind this word */
-	uint32_t root; /* -> message */
-	uint16_t message_fields[6]; /* bytes of this list, of the table; version, type, header, body */
-	int32_t message; /* how far above its list stands */
-	uint32_t header; /* -> batch */
+	uint32_t root; /* distance to `message` */
+	uint16_t message_fields[6]; /* bytes of this list, of the table; offsets of version, type, header, body */
+	int32_t message; /* the table: distance from its list, message_fields */
+	uint32_t header; /* distance to `batch` */
 	int64_t body_bytes;
 	int16_t version;
 	uint8_t header_type;
 	uint8_t gap;
-	uint16_t batch_fields[5]; /* bytes of this list, of the table; length, nodes, buffers */
+	uint16_t batch_fields[5]; /* bytes of this list, of the table; offsets of length, nodes, buffers */
 	uint16_t another_gap;
 	int32_t batch;
 	uint32_t to_nodes;
@@ -37,7 +37,7 @@ struct ipc_metadata {
 	uint32_t to_buffers;
 	uint32_t node_count;
 	struct ipc_node nodes[];
-	/* uint32_t gap, buffer_count; struct ipc_extent buffers[] */
+	/* followed by: uint32_t gap, buffer_count; struct ipc_extent buffers[] */
 };
 
 #define AT(member) ((uint32_t)offsetof(struct ipc_metadata, member))
@@ -88,9 +88,9 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 
 enum how {
 	HOW_COPY,
-	HOW_SHIFT, /* bits, from bit `first` on */
-	HOW_SHIFT_LAST, /* the same, but the last bits of the message lie in the last byte that is read */
-	HOW_REBASE_32, /* offsets, which are to begin at 0 and not at `first` */
+	HOW_SHIFT, /* bits that begin at bit `first` of their first byte */
+	HOW_SHIFT_LAST, /* the same, but all bits end in the last of `nbytes` bytes: no byte behind it is read */
+	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each, because the message's begin at 0 */
 	HOW_REBASE_64,
 };
 
@@ -114,7 +114,7 @@ static bool is_damaged(struct plan *plan, const char *what)
 	return false;
 }
 
-static const uint8_t no_offset[8]; /* the one that even an array of no values has */
+static const uint8_t no_offset[8]; /* the only offset, 0, of an array without values */
 
 static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t nbytes, int64_t first)
 {
@@ -128,11 +128,11 @@ static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t
 	return true;
 }
 
-/* Bits [offset, offset + length). */
+/* Adds the bits [offset, offset + length). */
 static bool add_bits(struct plan *plan, const uint8_t *bits, int64_t offset, int64_t length)
 {
 	int64_t first = offset % 8;
-	/* Whether the bits lie in one byte more than they will in the message. */
+	/* True if the bits lie in one byte more here than they will in the message. */
 	bool more = (first + length + 7) / 8 > (length + 7) / 8;
 
 	return add_part(plan,
@@ -172,7 +172,7 @@ static int64_t nulls_within(const struct ArrowArray *array, int64_t offset, int6
 	return length - count_bits(valid, offset, length);
 }
 
-/* The offsets of [offset, offset + length), which point to [*first, *end). */
+/* Adds the offsets of the values [offset, offset + length), which point to [*first, *end). */
 static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset, int64_t length,
 			int64_t *first, int64_t *end)
 {
@@ -237,7 +237,7 @@ static bool shape_fits(const struct ipc_field *field, const struct ArrowArray *a
 	return array->n_buffers == field->buffers && array->n_children == field->schema->n_children;
 }
 
-/* Values [from, from + length) of an array, as it counts them itself. */
+/* Adds the values [from, from + length) of an array, counted from the array's own offset. */
 static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length)
 {
 	const struct ipc_field *field = plan->next++;
@@ -258,8 +258,8 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 	       add_values(plan, field, array, offset, length);
 }
 
-/* Plans the message of a batch, which has the layout. The caller calls ipc_free() after use, or if this does
- * not return IPC_DONE. */
+/* Plans the message of a batch, which has the layout. Only if this returns IPC_DONE, the caller calls ipc_free()
+ * after use. */
 enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
 			 struct ipc_message *message)
 {
@@ -350,7 +350,7 @@ static void write_part(uint8_t *to, const struct ipc_part *part)
 	}
 }
 
-/* Writes the planned message, its head before it. */
+/* Writes the head, and then the planned message. */
 void ipc_write(void *to, const void *message)
 {
 	const struct ipc_message *m = message;

@@ -7,12 +7,12 @@
 
 #include "shmring.h"
 
-/* A static native method of Native.java. */
+/* Defines a static native method of Native.java. */
 #define NATIVE(type, name, ...)                                                                                   \
 	JNIEXPORT type JNICALL Java_io_shmring_Native_##name(JNIEnv *env UNUSED, jclass class UNUSED, __VA_ARGS__)
 #define UNUSED __attribute__((unused))
 
-/* Java sees handles as numbers; 0 never arrives here, Ring.java checks. */
+/* Converts a handle, which Java sees as a number. The handle is never 0 here, because Ring.java checks it. */
 static inline void *from_handle(jlong handle)
 {
 	return (void *)(intptr_t)handle; // NOLINT
@@ -23,7 +23,7 @@ static inline jlong to_handle(const void *pointer)
 	return (jlong)(intptr_t)pointer;
 }
 
-/* The offset of an address from the first slot; sequence 0 has slot 0 in every order. */
+/* Returns the offset of an address from the first slot, which has sequence 0 in every order of slots. */
 static inline uint64_t offset_of(const shmring *ring, const void *address)
 {
 	return (uint64_t)((const char *)address - (const char *)shmring_slot(ring, 0));

@@ -1,4 +1,4 @@
-/* Producers, whose claims Java fills through addresses with bounds that Java checks; and consumers. */
+/* Native methods for producers and consumers. Java fills claims through addresses, whose bounds Java checks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ NATIVE(jlong, next, jlong producer, jint slots)
 	return sequence < 0 ? answer(env, (int)sequence) : sequence;
 }
 
-/* Publishes the claim as one message for each part, of which Claim.java has three numbers. */
+/* Publishes the claim as one message for each part. `words` has three numbers for each part, from Claim.java. */
 NATIVE(jint, publish, jlong producer, jintArray words, jint kind)
 {
 	jsize count = (*env)->GetArrayLength(env, words) / 3;
@@ -73,7 +73,7 @@ NATIVE(jint, abort, jlong producer)
 	return answer(env, shmring_abort(from_handle(producer)));
 }
 
-/* Pushes one message of at most a slot; its bytes lie outside of the heap. */
+/* Pushes one message of at most one slot, whose bytes lie outside of Java's heap. */
 NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 {
 	uint64_t id;
@@ -84,7 +84,7 @@ NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 
 #define MOST_AT_ONCE (1 << 20)
 
-/* Copies the bytes of an array in parts: a garbage collection waits for the end of a part. */
+/* Copies the bytes of an array in parts, because a garbage collection has to wait for the end of a part. */
 static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
 {
 	for (jint copied = 0; copied < length;) {
@@ -206,7 +206,7 @@ struct described {
 	uint64_t behind;
 	uint64_t message_id;
 	uint64_t time;
-	uint64_t offset; /* from the first slot; they are mapped twice */
+	uint64_t offset; /* bytes from the first slot to the message; the slots are mapped twice */
 	uint64_t length;
 	uint64_t kind;
 	uint64_t slots;

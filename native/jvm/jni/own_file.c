@@ -50,8 +50,8 @@ static bool is_own(JNIEnv *env, int fd, mode_t mode, struct stat *st)
 	return true;
 }
 
-/* Opens an own regular file. O_NONBLOCK, because opening a FIFO would wait. Returns -1 if there is no file, or
- * if an exception is pending. */
+/* Opens a regular file of this user. Sets O_NONBLOCK, because opening a FIFO would wait. Returns -1 if there is no
+ * file, or if an exception is pending. */
 static int open_own(JNIEnv *env, const char *path, int flags, mode_t mode, struct stat *st)
 {
 	int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode);
@@ -69,7 +69,7 @@ static int open_own(JNIEnv *env, const char *path, int flags, mode_t mode, struc
 	return -1;
 }
 
-/* Reads an own file; null if there is none. */
+/* Reads a file of this user; returns null if there is none. */
 NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 {
 	char bytes[4096];
@@ -92,8 +92,9 @@ NATIVE(jbyteArray, readOwn, jbyteArray path, jint mode, jint most)
 	return result;
 }
 
-/* Writes the first bytes of an own file, makes it if there is none, and gives it this mode. If there is no room,
- * a file that was shorter is removed. A longer one has its page already, so that writing needs no room. */
+/* Writes the first bytes of a file of this user, creates the file if there is none, and sets its mode. If the disk
+ * has no room, removes a file that was shorter than the content. A longer file has its page already, so writing to
+ * it needs no room. */
 NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 {
 	jsize length = (*env)->GetArrayLength(env, content);
@@ -106,7 +107,7 @@ NATIVE(void, writeOwn, jbyteArray path, jint mode, jbyteArray content)
 		     : -1;
 
 	if (fd >= 0) {
-		errno = ENOSPC; /* for a short write */
+		errno = ENOSPC; /* for a short write, which sets no errno */
 		n = pwrite(fd, bytes, (size_t)length, 0);
 		if (n < length) {
 			throw_io(env, strerror(errno));

@@ -97,7 +97,7 @@ NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean 
 	return to_handle(ring);
 }
 
-/* Removes the name of this very ring; false if another ring has the name, or none. */
+/* Removes the name of this very ring. Returns false if another ring, or no ring, has the name. */
 NATIVE(jboolean, unlink, jlong ring, jbyteArray path)
 {
 	struct shmring_info info;
