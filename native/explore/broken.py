@@ -361,7 +361,7 @@ BREAKS = [
         "what is handed back while no seat is free may be released the short way",
         "takes.c",
         "\tif (consumer->ranges_used < 2) { "
-        "/* sends releases to release_any(), which checks `returned` */\n"
+        "/* makes releases go to release_any(), which checks `returned` */\n"
         "\t\tconsumer->range[consumer->ranges_used].lo = NONE;\n"
         "\t\tconsumer->ranges_used = 2;\n"
         "\t}\n",

@@ -11,8 +11,8 @@
 
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
-/* Tries of an exclusive consumer to get the admin lock, NAP_NS apart: it may count on the order of
- * its messages. */
+/* Times that an exclusive consumer tries to get the admin lock, NAP_NS apart: its user may count on the order of
+ * messages. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
@@ -71,7 +71,7 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
-			(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
+			(void)ranges_remove(dead, known, &all, lo, end); /* a range's beginning: needs no entry */
 			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 			consumer_raise_hold(consumer);
 			*status = consumer_overrun(consumer, lo, end);
@@ -102,7 +102,7 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
 	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read again */
-	(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
+	(void)ranges_remove(dead, known, &all, lo, end); /* a range's beginning: needs no entry */
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);

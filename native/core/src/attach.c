@@ -27,8 +27,8 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
 #endif
 
-/* `owned` is the last word of a page that every child finds wiped, also a child that no
- * fork handler has seen (clone, _Fork); everything else lies behind that page. */
+/* Allocates a handle. Its first word, `owned`, is the last word of a page that the kernel wipes in every child,
+ * even in a child that no fork handler has seen (clone, _Fork). The rest of the handle lies behind that page. */
 static shmring *handle_new(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -129,7 +129,8 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		status = admin_enter(r);
 		if (!status) {
 			status = handle_seat(r);
-			/* Processes that recover, consume or drop the orphans' branch attach this way. */
+			/* A process that recovers, consumes or drops the orphans' branch attaches even if no seat
+			 * is free. */
 			if (status == SHMRING_E_LIMIT && orphans_have_seats(r) && handle_without_seat(r))
 				status = SHMRING_OK;
 			admin_leave(r);
@@ -165,9 +166,9 @@ int attach_draft(const char *path, const char *name, shmring **out)
 	return attach_file(path, name, 0, O_RDWR | O_CLOEXEC, out);
 }
 
-/* /proc/PID/maps, where people look for the users of a ring, shows the map of a file
- * that had no name as "(deleted)" for good. So the ring is mapped once more, by its
- * name. If that fails, the handle still works. */
+/* Maps the ring once more, by its name. Otherwise /proc/PID/maps, where people look for the users of a ring, shows
+ * a file that had no name when it was mapped as "(deleted)" for good. If the second mapping fails, the handle
+ * still works. */
 void attach_by_name(shmring *r, const char *path)
 {
 	uint8_t *base = r->base;

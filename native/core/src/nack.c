@@ -1,8 +1,8 @@
 /* A living consumer hands messages back: docs/protocol.md, P7.
  *
- * This is an adoption in the other direction. The lease is recorded in an orphan of
- * the branch before it is struck here, and adopt_from marks the time between: if this
- * process dies, recovery keeps exactly one of the two. */
+ * Handing back is adoption (adopt.c) in the other direction. The lease is recorded in an orphan, a seat without an
+ * owner, before it is struck from this consumer's seat, and adopt_from is set in between: if this process dies
+ * then, recovery keeps exactly one of the two records. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Returns true if [lo, hi) can be struck: a range that reaches beyond both ends needs a free entry for its tail.
- */
+/* Returns true if [lo, hi) can be struck: a range that reaches beyond both ends is split, and its tail needs a
+ * free entry. */
 static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;
@@ -46,7 +46,7 @@ static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64
 	return SHMRING_OK;
 }
 
-/* Hands back messages that were delivered equally often. */
+/* Hands back [first, end), whose messages were all delivered equally often. */
 static int hand_back_some(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	shmring *r = consumer->ring;
@@ -56,7 +56,7 @@ static int hand_back_some(shmring_consumer *consumer, uint64_t first, uint64_t e
 	if (to.seat == NOBODY && recover_dead_seats(r))
 		to = orphan_find(r, branch, first, end, before);
 	if (load_relaxed(&consumer->branch->d.state) != BRANCH_ACTIVE)
-		return shmring_release(consumer, first, end); /* dropped: it is not delivered again */
+		return shmring_release(consumer, first, end); /* a dropped branch does not deliver again */
 	if (to.seat == NOBODY)
 		return keep_to_give_again(consumer, first, end);
 	hand_over(consumer, &to, first, end);

@@ -7,7 +7,8 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Finds a range to grow at its end or beginning, or a free entry. */
+/* Returns true if an orphan has room for [lo, hi), and stores the room in *place: a range that grows at its end or
+ * its beginning, or a free entry. */
 static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
 {
 	struct range known[LEASES];

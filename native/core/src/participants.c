@@ -1,4 +1,4 @@
-/* Participants join a ring; and a list of them. */
+/* Gives participants their seats in a ring, and describes the participants. */
 #include "holder.h"
 
 /* Takes a free seat; if there is none, frees the seats of dead owners first. */
@@ -50,8 +50,7 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	if (!status &&
-	    load_relaxed(&r->seat) == NOBODY) /* the handle lost its seat: leaving in order failed before */
+	if (!status && load_relaxed(&r->seat) == NOBODY) /* an earlier close had to abandon the handle's seat */
 		handle_seated(r, *index, true);
 	return status;
 }

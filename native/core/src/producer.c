@@ -115,12 +115,12 @@ static inline void order_before_filling(void)
  * producer was faster. */
 static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options, uint64_t lo, uint64_t n)
 {
-	/* n before lo: a reader that finds lo in a dead seat believes the n beside it.
-	 * Release: a reader that sees this n sees the end of the claim before (table.c). */
+	/* n is stored before lo, because a reader that finds lo in a dead seat trusts the n beside it. Release: a
+	 * reader that sees this n also sees the end of the previous claim (table.c). */
 	store_release(&s->intent.n, n);
 	crash_order();
-	/* The release half of the CAS orders this before it: a reader that sees the claim
-	 * word beyond lo sees this intent, or already its end. */
+	/* The release half of the CAS below orders this store before it: a reader that sees the claim word beyond
+	 * lo sees this intent, or its end. */
 	store_release(&s->intent.lo, lo);
 	if (options & OPT_SINGLE_PRODUCER) {
 		store_release(&c->claim.v, lo + n); /* no CAS: no other producer claims */
@@ -159,8 +159,9 @@ __attribute__((cold, noinline)) static int claim_lost(shmring_producer *p)
 __attribute__((cold, noinline)) static int push_any(shmring_producer *p, const void *data, size_t length,
 						    uint8_t kind, uint64_t *message_id);
 
-/* Pushes one slot that is free by the cached floor, of a kind that needs no check of the message.
- * `options` are the ring's; the compiler removes the checks of options that the caller knows. */
+/* Pushes a message of one slot if the slot is free by the cached floor, and the kind needs no check of the
+ * message; everything else goes to push_any(). `options` are the ring's; the compiler removes the checks of
+ * options that the caller knows. */
 __attribute__((always_inline)) static inline int push_straight(shmring_producer *p, const void *data,
 							       size_t length, uint8_t kind, uint64_t *message_id,
 							       uint32_t options)
@@ -171,7 +172,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 	struct control *entry;
 	uint64_t lo, i;
 
-	/* An empty message is rare, too: data may be NULL then. */
+	/* An empty message also takes the slow path, because its data may be NULL. */
 	if (__builtin_expect(!r->owned || p->claim_n || length - 1 >= SLOT_BYTES || kind_is_reserved(kind) ||
 				 options & OPT_CHECKSUM,
 			     0))
@@ -252,8 +253,8 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	if (__builtin_expect(n != 1, 0))
 		RETURN_NOT_OK(check_claim_size(r, n));
 
-	/* Relaxed: an older claim word makes the CAS fail. It is not below the cached
-	 * floor: the process that moved the floor there had seen the claim word beyond. */
+	/* Relaxed: if this claim word is old, the CAS fails. Even an old claim word is not below the cached floor,
+	 * because the process that moved the floor there had seen the claim word beyond it. */
 	lo = load_relaxed(&c->claim.v);
 	if (__builtin_expect(lo - p->floor > r->capacity - n, 0)) {
 		p->floor = load_acquire(&c->floor.v);
@@ -303,8 +304,8 @@ static int no_claim(const shmring *r)
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
 }
 
-/* Returns how many slots before an end marker at `at` its run began. The marker's entry has this
- * distance in place of a checksum, because the marker has no bytes. docs/protocol.md, P11. */
+/* Returns the number of slots from `began`, where a run began, to its end marker at `at`. The marker's entry holds
+ * this distance in place of a checksum, because the marker has no bytes. docs/protocol.md, P11. */
 static uint32_t run_behind(uint64_t began, uint64_t at)
 {
 	return at - began < UINT32_MAX ? (uint32_t)(at - began) : UINT32_MAX;
@@ -339,7 +340,7 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	return SHMRING_OK;
 }
 
-/* Extends the open claim of a single producer up to `last`: shmring_producer_available() bounds it. */
+/* Extends the open claim of a single producer up to `last`, which must be below shmring_producer_available(). */
 static int extend_claim(shmring_producer *p, uint64_t last)
 {
 	shmring *r = p->ring;
@@ -392,8 +393,9 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		/* The first row publishes the run. Release: a reader that sees the number of a row that
-		 * is not published yet knows by its seat that it is not (graph.c, claims.c). */
+		/* The first row publishes the run. Release: a reader that sees the number of a later row before
+		 * that also sees the open claim in the producer's seat, and so knows that the row is not published
+		 * (graph.c, claims.c). */
 		if (i)
 			store_release(&c->published, seq + 1);
 	}
@@ -427,7 +429,7 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	return SHMRING_OK;
 }
 
-/* The beginning of the run to which part `i` belongs. */
+/* Returns the sequence at which the run of part `i` began. */
 static uint64_t began_before(const shmring_producer *p, const struct shmring_part *parts, uint32_t i)
 {
 	uint64_t at = p->claim_lo, began = p->began;
@@ -464,7 +466,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			if (began == p->began) /* the claim's last end marker, met first */
+			if (began == p->began) /* the claim's last end marker: the loop runs backwards */
 				began = seq + part->slots;
 		}
 		bytes += part->length;

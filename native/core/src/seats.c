@@ -12,10 +12,10 @@
 
 #include "core.h"
 
-/* Wait of a close for the admin lock in a process that has waited ADMIN_TIMEOUT_NS in vain before. */
+/* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
-/* Longest step back of the clock that time_of_joining() bridges: clocks are set back by less, or for good. */
+/* Largest step back of the clock that time_of_joining() makes up for: clocks are set back by less, or for good. */
 #define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -41,9 +41,9 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
-/* Returns true if waiting for the admin lock is worth it. A handle can leave without the lock, as if its
- * process had died: while a stopped process has the lock, one long wait is enough for all handles of a
- * process. */
+/* Returns true if a caller that has waited for the admin lock since `since_ns` should wait on. While a stopped
+ * process has the lock, one long wait is enough for all closes of a process, because a handle can leave without
+ * the lock, as if its process had died. */
 bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 {
 	bool briefly = leaving && lock_file_given_up(r->locks);
@@ -130,7 +130,7 @@ bool seat_stopped(const struct seat_owner *owner)
 
 /* --- a seat read by others ----------------------------------------------------- */
 
-/* Readings of a seat before it is taken for free: only stray writes could spoil so many in a row. */
+/* Times that a seat is read before it counts as free: only stray writes could spoil so many readings in a row. */
 #define READINGS 16
 
 static struct seat_owner owner_of(const struct seat *s)
@@ -269,9 +269,9 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
-/* Returns a time of joining that no earlier owner of this seat had: it tells a seat's owners apart. Many
- * owners may come and go in one tick of a coarse clock, or while the clock is set back a little. After
- * the clock is set back further, a new owner would have to meet the very nanosecond of an older owner. */
+/* Returns a time of joining that no earlier owner of this seat had: it tells a seat's owners apart. Many owners
+ * may come and go in one tick of a coarse clock, or while the clock is set back a little. If the clock is set back
+ * further, two owners get the same time only if they join at the very same nanosecond. */
 static uint64_t time_of_joining(const struct seat *s)
 {
 	uint64_t now = now_ns(CLOCK_REALTIME), last = load_relaxed(&s->id.joined_ns);
@@ -301,7 +301,7 @@ static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
-/* Fills a seat without an owner, for an orphan that no dead consumer left. */
+/* Fills a seat, without an owner, for a new orphan: one that no dead consumer has left behind. */
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);
@@ -338,8 +338,8 @@ bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uin
 	return true;
 }
 
-/* Takes a free seat. SHMRING_UNAVAILABLE: there is none, or only `*barred` seats on
- * which other processes hold a lock. */
+/* Takes a free seat. Returns SHMRING_UNAVAILABLE if no seat is free, or if other processes hold locks on all the
+ * free seats, whose number is *barred. */
 int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
 {
 	uint32_t found = NOBODY;

@@ -28,7 +28,7 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 
 		if (branch_released(r, b, false) > sequence)
 			continue; /* the branch has released the message */
-		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* the branch has still to take it */
+		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* the branch has not taken the message yet */
 		for (uint32_t i = 0; !held && i < r->seat_count; i++)
 			if (load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1)
 				for (int k = 0; !held && k < LEASES; k++) {
@@ -42,8 +42,8 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 	return n;
 }
 
-/* Returns false for a row inside an open claim. Rows of a batch have their numbers before the batch's
- * first row publishes all of them. The number that the caller has seen brings the claim's intent with it. */
+/* Returns false for a row inside an open claim: all rows of a batch get their numbers before the first row
+ * publishes the batch. A caller that has seen the row's number sees the claim's intent, too. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
@@ -160,8 +160,8 @@ int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 	for (int step = 0; step < STEPS; step++) {
 		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
-		if (step == 0 || at < floor) { /* readers were faster: counted messages are gone */
-			end = load_relaxed(&r->cursors->claim.v); /* bounds the walk: producers go on */
+		if (step == 0 || at < floor) { /* consumers were faster: messages that were counted are gone */
+			end = load_relaxed(&r->cursors->claim.v); /* end of the walk, because producers go on */
 			RETURN_NOT_OK(shmring_branch_info(r, branch, &info));
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;

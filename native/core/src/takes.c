@@ -115,7 +115,7 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 }
 
 /* Records [lo, hi), whose messages were delivered `before` times before: grows the range that ends at lo, or takes
- * a free entry. A consumer never gets a message again that it holds, so its ranges never overlap. */
+ * a free entry. A consumer never gets a message that it holds already, so its ranges never overlap. */
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct seat *s = consumer->seat;
@@ -182,7 +182,7 @@ void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	deferred_join(&consumer->returned, &lo, &hi);
 	deferred_put(&consumer->returned, lo, hi);
-	if (consumer->ranges_used < 2) { /* sends releases to release_any(), which checks `returned` */
+	if (consumer->ranges_used < 2) { /* makes releases go to release_any(), which checks `returned` */
 		consumer->range[consumer->ranges_used].lo = NONE;
 		consumer->ranges_used = 2;
 	}
@@ -205,8 +205,8 @@ static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 	return true;
 }
 
-/* Records that [lo, hi), which this consumer holds, was delivered `before` times before. A piece that
- * would need more entries than there are keeps its count. */
+/* Records that [lo, hi), which this consumer holds, was delivered `before` times before. If a piece needs an entry
+ * and none is free, the piece keeps its old count. */
 void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct range *known = consumer->range;
@@ -305,8 +305,8 @@ void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t)
 	uint64_t done = TAKE_WORD(t, consumer->branch_index);
 	uint64_t pending = done | TAKE_PENDING;
 
-	/* Relaxed: the CAS of `taken` that follows releases it, and the CAS that ended there,
-	 * which was acquired, released this value. */
+	/* Relaxed: the CAS of `taken` that follows releases this store. The value read here was released by the
+	 * CAS that ended the take at `t`, which the caller has acquired. */
 	if (load_relaxed(take_end) == pending)
 		(void)cas_relaxed(take_end, &pending, done);
 }
@@ -406,8 +406,9 @@ int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end
 
 /* --- after a death ------------------------------------------------------------------ */
 
-/* Joins ranges that overlap: a split that was interrupted recorded the tail twice, perhaps in the last entry,
- * and the next strike may need that entry. `touching`: joins neighbours that were delivered as often, too. */
+/* Joins ranges that overlap: an interrupted split has recorded the tail twice, perhaps in the last entry, and the
+ * next strike may need that entry. With `touching`, also joins adjacent ranges that were delivered equally often.
+ */
 void seat_join_ranges(struct seat *s, bool touching)
 {
 	struct range known[LEASES];
@@ -428,8 +429,8 @@ void seat_join_ranges(struct seat *s, bool touching)
 		}
 }
 
-/* Settles a lease that a dead owner was moving between this seat and another one, so that one of
- * them keeps it: the seat that it left, as long as the other seat does not record it. */
+/* Settles a lease that a dead owner was moving between this seat and another seat: if the other seat records the
+ * lease, the other seat keeps it; otherwise this seat does. */
 static void settle_move(shmring *r, struct seat *s, struct branch *b)
 {
 	uint64_t from = load_relaxed(&s->lease.adopt_from) & ~ADOPT_AWAY;
@@ -458,8 +459,8 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	/* Load `taken` before take_end: the next consumer that moves `taken` first marks this seat's take as
-	 * done. */
+	/* `taken` is loaded before take_end, because the next consumer marks this seat's take as done before it
+	 * moves `taken`. */
 	uint64_t taken = load_acquire(&b->taken.v);
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);

@@ -4,7 +4,7 @@
 
 #include "wake.h"
 
-/* orphans.c: the destination of a lease; it is decided once, even if the seat is overwritten meanwhile */
+/* Destination of a lease (orphans.c). It is decided once, even if the seat is overwritten meanwhile. */
 struct place {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* number of the range in that seat */
@@ -53,11 +53,13 @@ static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_
 		store_release(&b->taken.v, end << 8 | me); /* no CAS: no other consumer takes */
 		return true;
 	}
-	/* Release: hold, range and take_end come before. `seen` was acquired, with all that the last taker saw. */
+	/* Release: a process that sees this `taken` also sees this consumer's hold, range and take_end. `seen` was
+	 * acquired, with everything that the last taker saw. */
 	return cas_release(&b->taken.v, &seen, end << 8 | me);
 }
 
-/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
+/* Raises the consumer's hold to `low`. Release: the payload was read before. Pairs with the acquire in
+ * branch_released(). */
 static inline void raise_hold(shmring_consumer *consumer, uint64_t low)
 {
 	store_release(&consumer->seat->lease.hold, low);

@@ -32,8 +32,7 @@ static bool is_named(int fd, const char *path)
 	return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && same_file(&opened, &named);
 }
 
-/* Opens a file that may be a ring, so that it can be locked. A FIFO or a device is not
- * opened: ENXIO. */
+/* Opens a file that may be a ring, in order to lock it. Does not open a FIFO or a device (ENXIO). */
 static struct lock_file *open_file(const char *path)
 {
 	struct stat st;
@@ -51,7 +50,8 @@ static void close_file(struct lock_file *file, off_t locked)
 {
 	int fd = lock_file_number(file);
 
-	/* A child that was forked meanwhile may still have its copy open. */
+	/* Unlocks the byte first, because a child that was forked meanwhile may still have its copy of the file
+	 * open. */
 	if (fd >= 0)
 		unlock_byte(fd, locked);
 	lock_file_close(file);
@@ -172,7 +172,8 @@ static int remove_unless(bool only_look, const char *path)
 	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
 }
 
-/* Called under the admin lock of the file behind fd: no process can join meanwhile. */
+/* Removes the ring at `path` if it is abandoned. The caller holds the admin lock of the file behind fd, so no
+ * process can join meanwhile. */
 static int reap_locked(int fd, const char *path, bool only_look)
 {
 	shmring *r;
@@ -193,7 +194,7 @@ static int reap_ring(int fd, const char *path, bool only_look)
 {
 	struct header h = {0};
 
-	/* A file that is not a ring is not locked either. */
+	/* A file that is not a ring is not even locked. */
 	(void)has_header(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
@@ -235,8 +236,8 @@ static const char *draft_uuid(const char *path)
 	return text;
 }
 
-/* The creator of a draft holds its lock from before the first byte until the file has
- * the ring's name; the first bytes are the header, with the uuid of the name. */
+/* Removes a draft whose creator has died. The creator holds the draft's lock from before the first byte until the
+ * file has the ring's name. The first bytes are the header, with the uuid that is in the draft's name. */
 static int reap_draft(int fd, const char *path, const char *uuid, bool only_look)
 {
 	char text[UUID_TEXT + 1];

@@ -22,9 +22,9 @@
 enum {
 	WORDS = 128, /* futexes in one sleep at most (the kernel's FUTEX_WAITV_MAX) */
 	WORD_32 = 2, /* FUTEX_32, without FUTEX_PRIVATE: shared between processes */
-	SPINS = 256, /* looks before a sleep */
+	SPINS = 256, /* most checks of single waits before a sleep */
 };
-/* Longest sleep on a part of the futexes, if one sleep cannot take all: then all are looked at. */
+/* Longest sleep on a part of the futexes, if one sleep cannot take all: all waits are checked after it. */
 #define TURN_NS (1000 * 1000LL)
 
 /* struct futex_waitv of linux/futex.h */
@@ -143,7 +143,7 @@ static bool sleep_for_any(struct any *a, int64_t until)
 		struct waiter w = waiter_of(in_turn(a, i));
 
 		store_relaxed(&w.seat->waits, WAIT_NONE);
-		/* A waker adds to the futex word first: an unchanged word was not woken. */
+		/* A waker changes the futex word first, so a consumer with an unchanged word was not woken. */
 		if (woken && w.consumer && load_acquire(&w.consumer->branch->futex.v) != words[i].value &&
 		    !is_alone(w.consumer))
 			store_relaxed(&w.consumer->woken, true);
@@ -205,9 +205,9 @@ static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline
 	return until;
 }
 
-/* Ends the wait. The caller tries the handles that are ready. The rings of the others are searched for
- * dead participants, also if some handle is ready at every wait: nobody else may wait at such a ring.
- * Returns true if nothing can come to one of them any more (find_lost()). */
+/* Ends the wait; the caller then tries the handles that are ready. Searches the rings of the other handles for
+ * dead participants, even if some handle is ready at every wait, because perhaps no other process waits at such a
+ * ring. Returns true if nothing can come to one of the handles any more (find_lost()). */
 static bool leave(const struct any *a, int64_t start)
 {
 	bool lost = false;

@@ -33,7 +33,7 @@ const struct shmring_wait_strategy_info *shmring_describe_wait(uint8_t strategy)
  * sleepers sleep longer: SHARE_NS times the number of sleepers, so that one of them soon takes
  * over if the sleeper that looked is gone. */
 #define SHARE_NS (20 * 1000 * 1000LL)
-#define LONG_NS (1000 * 1000 * 1000LL) /* waits in vain for this long ask whether the ring is lost */
+#define LONG_NS (1000 * 1000 * 1000LL) /* time in vain after which a wait asks whether the ring is lost */
 
 bool is_interrupted(const struct waiter *w)
 {

@@ -19,8 +19,8 @@ struct waiter {
 	shmring *ring;
 	struct seat *seat; /* seat of the waiting participant; NULL: a ring's handle waits */
 	struct shmring_consumer *consumer; /* consumer that waits for a message; else NULL */
-	const struct branch *releasing; /* branch whose releases are waited for; NULL without a consumer: a
-					   producer waits for free slots */
+	const struct branch *releasing; /* branch whose releases are waited for; NULL, and no consumer: a producer
+					   waits for free slots */
 	uint64_t slots; /* slots the producer needs; for a release wait, the target sequence */
 	uint64_t batch; /* slots the producer waits for first; at least `slots` */
 	const bool *interrupted;
