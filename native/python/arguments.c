@@ -85,7 +85,7 @@ bool parse_kind(PyObject *number, uint8_t *kind)
 
 	if (value == -1 && PyErr_Occurred())
 		return false;
-	if (value < 0 || value > UINT8_MAX) { /* the core refuses the others */
+	if (value < 0 || value > UINT8_MAX) { /* the core refuses the reserved kinds */
 		PyErr_Format(PyExc_ValueError, "kind must be 0, or %d to 255, not %ld", SHMRING_KIND_USER, value);
 		return false;
 	}

@@ -7,7 +7,8 @@ static int consumer_finish(struct handle *handle)
 	shmring_consumer *core = self->core;
 
 	self->core = NULL;
-	/* A message that next() took, without a done(), is delivered again, as a lease is. */
+	/* A message that next() took and done() has not released is delivered again, like a lease that is still
+	 * open. */
 	if (self->kept || self->taken_count)
 		self->abandoned = true;
 	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_consumer_abandon(core);

@@ -70,7 +70,7 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 
 	if (!producer_usable(self)) /* closed while this call copied */
 		return false;
-	/* A timeout of 0 is about room in the ring; the disk is always waited for. */
+	/* A timeout of 0 limits only the wait for room in the ring: the call always waits for the disk. */
 	if (waiting->deadline == 0)
 		waiting->deadline = waiting->timeout ? deadline_after(waiting->timeout) : FOREVER;
 	do {
@@ -126,7 +126,7 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 	Py_RETURN_NONE;
 }
 
-/* count_synced(consumer, ns) */
+/* count_synced(consumer, ns): adds `ns` to the time that the consumer has spent writing messages to disk. */
 PyObject *count_synced(PyObject *module, PyObject *args)
 {
 	struct state *state = PyModule_GetState(module);

@@ -10,7 +10,7 @@
 #define CONTENDED_SPIN 32
 /* Nanoseconds for which even a call without a timeout tries again after a lost race. */
 #define CONTENDED_GRACE_NS 10000000
-/* Naps of close(), 50 us each, for a thread that was told to let go. */
+/* Most naps, 50 us each, in which close() waits for a thread that was told to let go. */
 #define MOST_NAPS 2000
 
 static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
@@ -43,8 +43,9 @@ static void unlink_above(struct handle *handle)
 	handle->link = NULL;
 }
 
-/* Finishes the opening of a handle, which the core did without the GIL with this `status`. Returns false if
- * an exception is set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
+/* Finishes the opening of a handle. `status` is the result of the core, which opened the handle without the GIL.
+ * Returns false, with an exception, if the core failed; the handle is gone then. The ring is pinned, but may have
+ * been closed meanwhile. */
 bool handle_opened(struct handle *handle, int status)
 {
 	struct handle *below = handle->below;
@@ -81,8 +82,8 @@ static void free_memory(struct handle *handle)
 	object_free((PyObject *)handle);
 }
 
-/* Closes the handles that stand on a ring. Another thread may be collecting one of them: a new reference
- * could come too late. */
+/* Closes the handles that stand on a ring. Marks each handle as visited instead of taking a new reference, because
+ * another thread may be collecting the handle already. */
 static void close_above(struct handle *handle)
 {
 	struct handle *above;
@@ -97,8 +98,8 @@ static void close_above(struct handle *handle)
 	}
 }
 
-/* Waits in close() until an event loop's thread, which waits for this handle among others, has let go of
- * it: the caller may join again at once. */
+/* Waits in close() until an event loop's thread, which waits for this handle among others, has let go of it,
+ * because the caller may join again at once. */
 static void stand_by_for_waiters(struct handle *handle)
 {
 	for (int i = 0; i < MOST_NAPS && handle->awaited && handle->awaited_in == getpid(); i++)

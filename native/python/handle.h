@@ -37,15 +37,15 @@ struct handle {
 	struct handle *above; /* list of the handles that close with this one */
 	struct handle *next; /* next handle in the same list `above` */
 	struct handle **link; /* pointer to this handle: an `above` or a `next`; NULL: in no list */
-	int (*finish)(struct handle *); /* closes the core's handle; a status */
+	int (*finish)(struct handle *); /* closes the core's handle; returns a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
-	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
+	size_t pins; /* 1 until closed; 1 for each thread without the GIL, handle above, exported buffer */
 	size_t awaited; /* pins of threads that wait for this handle among others */
 	pid_t awaited_in; /* process of the last such thread: a forked child does not have the threads */
 	bool closed;
 	/* The next three fields are for tasks of an event loop, see wait.c. */
-	uint8_t misses; /* tries in a row to await this handle by polling, all in vain */
-	uint8_t skips; /* waits since then that did not try to poll */
+	uint8_t misses; /* polls before a wait, in a row, that found nothing; at most MOST_MISSES */
+	uint8_t skips; /* number of waits to come that do not poll first */
 	uint16_t streak; /* calls in a row that did not have to wait */
 	bool visited; /* the ring is closing this handle, and frees it if it is `collected` meanwhile */
 	bool collected;
@@ -121,7 +121,7 @@ static inline void handle_pin(struct handle *handle)
 	handle->pins++;
 }
 
-/* The last pin closes the core's handle. */
+/* Gives back a pin. The last pin closes the core's handle. */
 static inline int handle_unpin(struct handle *handle)
 {
 	return --handle->pins ? SHMRING_OK : handle_finish(handle);
@@ -151,7 +151,7 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 		handle_pin(below);
 }
 
-/* The ring of a producer or a consumer. */
+/* Returns the ring of a producer or a consumer. */
 static inline struct ring *ring_of(const struct handle *handle)
 {
 	return (struct ring *)handle->below;
@@ -191,7 +191,7 @@ enum when_full {
 	FULL_DROP = 2,
 };
 
-/* A message that this branch has released is on disk. */
+/* Name of the journal's branch: a message that this branch has released is on disk. */
 #define JOURNAL_BRANCH "journal"
 
 struct producer {
@@ -199,9 +199,9 @@ struct producer {
 	shmring_producer *core;
 	int64_t timeout; /* for calls without a timeout: FOREVER or 0 */
 	uint8_t wait; /* enum shmring_wait_strategy */
-	bool drop; /* full: count the message and return -1 */
+	bool drop; /* on a full ring, count the message as dropped and return -1 */
 	bool claimed; /* a Claim is open */
-	int aborted; /* the core's answer when the producer, as it closed, aborted its claim */
+	int aborted; /* status of the abort, if closing the producer aborted an open claim */
 	pid_t busy; /* the process in which a thread copies without the GIL; 0: none */
 };
 
@@ -293,8 +293,8 @@ struct consumer {
 	bool kept; /* messages that could not be handed back are held: closing hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
-	bool calls; /* waits for several handles return, to look at `ends` */
-	struct taken *taken; /* messages of next() that have had no done() */
+	bool calls; /* consumer_ended() has interrupted waits for several handles, to look at `ends` */
+	struct taken *taken; /* messages that next() took and done() has not released */
 	size_t taken_count;
 	size_t taken_room;
 };
@@ -303,7 +303,7 @@ struct consumer {
 struct lease {
 	struct handle handle;
 	struct shmring_lease range;
-	struct shmring_message *messages; /* a batch reads them when first asked */
+	struct shmring_message *messages; /* messages of a Batch, read when first asked for; else NULL */
 	struct shmring_message message; /* the message of a Lease */
 	bool nacked; /* closing hands the messages back instead of releasing them */
 	struct shmring_copy copy; /* copy of the message after its slots were released; `at` is NULL: none */
@@ -317,7 +317,8 @@ static inline bool consumer_usable(struct consumer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
 
-/* Messages that were taken can be given back: if not, something has written over the ring since. */
+/* Turns Invalid into Damaged: a message that was taken can be given back, unless something has written over the
+ * ring. */
 static inline int status_of_taken(int status)
 {
 	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;

@@ -1,5 +1,5 @@
-/* Items of the durable queues (src/shmring/durable/base/items.py): their places, many at a time; items that are
- * written to a file and read from it, with their checksums; the nodes of the append-only queue's stacks. */
+/* Functions for items of the durable queues (src/shmring/durable/base/items.py): the places of many items at a
+ * time; writing items to a file and reading them, with checksums; the nodes of the append-only queue's stacks. */
 #include <stddef.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ struct place {
 	uint32_t crc;
 };
 
-/* A buffer that holds the places [begin, end). */
+/* Gets the buffer of an object that has places, and checks that it holds the places [begin, end). Returns false
+ * with an exception. */
 static bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
 {
 	if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE))
@@ -124,7 +125,8 @@ PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* --- writing items --------------------------------------------------------------------- */
 
-/* Items of this average length are written from their own memory; shorter ones are gathered first. */
+/* Average bytes of items from which on each item is written from its own memory; shorter items are gathered
+ * first. */
 #define LONG_ITEM (2 << 10)
 
 struct source {
@@ -148,7 +150,7 @@ static bool is_too_long(struct state *state, uint64_t index, Py_ssize_t length)
 	return true;
 }
 
-/* Copies an object that is not bytes, because it may change. */
+/* Returns an item as bytes. Copies an object that is not bytes, because the object may change. */
 static PyObject *item_bytes(struct state *state, uint64_t index, PyObject *item)
 {
 	Py_buffer buffer;

@@ -1,5 +1,5 @@
-/* _shmring.Lease: one message that is read in place. The code that it shares with
- * Batch is here too: how long the core's hold lasts. */
+/* _shmring.Lease: one message that is read in place. The code shared with Batch is here, too: it decides how long
+ * the core's hold lasts. */
 #include <stdio.h>
 
 #include "device.h"
@@ -78,7 +78,8 @@ static int close_nacked(struct lease *self)
 	return close_released(self);
 }
 
-/* Keeps the consumer until an error's text has been read. A lease that is closed already may have no consumer. */
+/* Closes a lease by `close`, and returns None or raises. Keeps the consumer until the error's text has been read.
+ * A lease that is closed already may have no consumer. */
 static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 {
 	struct handle *consumer = self->handle.below;

@@ -285,7 +285,7 @@ static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
 	return PyLong_FromUnsignedLongLong(message_id);
 }
 
-/* push_now(producer, data, kind, align) */
+/* push_now(producer, data, kind, align): see push_in_turn() */
 PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);

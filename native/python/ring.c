@@ -58,7 +58,8 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 	return (PyObject *)ring;
 }
 
-/* Gives the pin of ring_hold() back after an error's text has been read: closing may write another text. */
+/* Gives back the pin of ring_hold(), and returns `result`. Callers have read the error's text before, because
+ * closing may write another text. */
 static PyObject *let_go_with(struct ring *ring, PyObject *result)
 {
 	(void)handle_unpin(&ring->handle);

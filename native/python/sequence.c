@@ -100,7 +100,8 @@ static bool taken_add(struct consumer *self, uint64_t sequence, const struct shm
 	return true;
 }
 
-/* Notes a message that was taken. Returns false if an exception is set, and the consumer no longer holds it. */
+/* Records a message that was taken, for done(). Returns false if an exception is set; the consumer no longer holds
+ * the message then. */
 static bool keep(struct consumer *self, const struct shmring_lease *lease, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
@@ -181,8 +182,8 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* Releases all messages of an exclusive consumer up to `last`. It may have read beyond the messages that it
- * took, up to available(): the messages between are taken first. */
+/* Releases all messages of an exclusive consumer up to `last`. Messages that the consumer has read, up to
+ * available(), but not taken are taken first. */
 static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;
@@ -248,7 +249,7 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
 		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
-	/* The slots of a long message behind its first one are not messages. */
+	/* The slots of a long message, except its first, are not messages. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
 

@@ -31,7 +31,7 @@ struct names {
 	PyObject *export_to_c;
 };
 
-/* References and nothing else: module.c visits them as one array. */
+/* State of the module. It has only references, because module.c visits all of them as one array. */
 struct state {
 	PyTypeObject *ring;
 	PyTypeObject *producer;
@@ -53,7 +53,7 @@ struct state {
 	struct names names;
 };
 
-/* Functions with keywords, or METH_FASTCALL, have another type than PyCFunction. */
+/* Casts a function with keywords, or a METH_FASTCALL function, whose type is not PyCFunction. */
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
 
 /* The spec of a type whose instances only this module makes. */

@@ -9,7 +9,7 @@ static const struct {
 	PyObject **builtin;
 } classes[] = {
     /* CHANGE: edit this for a new error */
-    {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: every other status becomes this one */
+    {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first row: the class of every status without a row */
     {SHMRING_CONTENDED, "Contended", NULL},
     {SHMRING_E_INVALID, NULL, &PyExc_ValueError},
     {SHMRING_E_NOT_FOUND, "RingNotFound", NULL},

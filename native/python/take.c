@@ -56,7 +56,7 @@ void raise_empty(struct consumer *self, int64_t timeout)
 	char reason[EXPLANATION_BYTES];
 	PyObject *seconds;
 
-	if (timeout == 0) { /* a poll may be a hot loop: it gets an answer without reasons */
+	if (timeout == 0) { /* raises without reasons, because a poll may be a hot loop */
 		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
 			     ring->label);
 		return;
@@ -89,7 +89,8 @@ void consumer_ended(struct consumer *self)
 	shmring_consumer_interrupt(self->core, true);
 }
 
-/* Raises EndOfStream if there was an end since `ends` were counted. The wake-up may have been for a message. */
+/* Raises EndOfStream if the consumer was told of an end since its ends were counted as `ends`. The wake-up is
+ * passed on then, because it may have been for a message. */
 static PyObject *check_ends(struct consumer *self, uint64_t ends)
 {
 	if (!consumer_usable(self))
@@ -184,8 +185,8 @@ static inline PyObject *copy_out(struct consumer *self, const struct shmring_lea
 	return bytes;
 }
 
-/* Returns the message as bytes, released; NULL without an exception at an end marker. No other thread has run
- * until the first try is over, so self->ends has not changed. */
+/* Takes a message, releases it, and returns it as bytes; NULL without an exception at an end marker. self->ends is
+ * still the value from before the first try, because no other thread runs during that try. */
 static inline PyObject *pop_bytes(struct consumer *self, int64_t timeout)
 {
 	struct shmring_lease lease;
@@ -315,7 +316,8 @@ PyObject *consumer_iternext(PyObject *op)
 	return consumer_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
-/* Each loop over a consumer ends at an end marker, also where threads share the consumer. */
+/* Iterates until the next end marker: every loop over a consumer ends there, even if threads share the
+ * consumer. */
 PyObject *consumer_iter(PyObject *op)
 {
 	struct consumer *self = (struct consumer *)op;

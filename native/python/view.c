@@ -60,9 +60,9 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	return memory;
 }
 
-/* Lends a memoryview of a leased message: views_take_back() releases it. A weak reference finds it then, which
- * costs as much as the rest of a loop's turn. So the iterator holds the view in `turn` instead, until the turn
- * after the next one: a loop's variable has let go of it by then. */
+/* Lends a memoryview of a leased message until views_take_back() releases it. Finding the memoryview then takes a
+ * weak reference, which costs as much as the rest of a loop's turn. So the iterator holds the view in `turn`
+ * instead, until the turn after the next one: by then a loop's variable has let go of the memoryview. */
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {
@@ -81,8 +81,9 @@ PyObject *view_lend(struct state *state, struct lease *lease, const struct shmri
 	return Py_NewRef(view->memory);
 }
 
-/* Lets go of a view that an iterator holds. A memoryview that the program has kept is found by a weak reference
- * from now on; without memory for one, the memoryview keeps the slots for as long as it lives. */
+/* Lets go of a view that an iterator holds. If the program has kept the memoryview, a weak reference finds the
+ * memoryview from now on. If there is no memory for the reference, the memoryview keeps the slots for as long as
+ * it lives. */
 void view_settle(struct view **turn)
 {
 	struct view *view = *turn;

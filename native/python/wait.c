@@ -193,8 +193,8 @@ static bool wait_in_slices(struct list *list, struct state *state, struct bell *
 	return true;
 }
 
-/* wait_any([(producer, slots) or (consumer, ends_of() it)], timeout, strategy, bell or None, rung):
- * [consumer or producer] */
+/* wait_any([(producer, slots) or (consumer, ends_of(consumer))], timeout, strategy, bell or None, rung): returns
+ * the consumers and producers that are ready. A bell that was rung since `rung` was read from it ends the wait. */
 PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);
@@ -272,8 +272,9 @@ PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	return NULL;
 }
 
-/* Polling before a wait: a wait may be over in less time than a thread takes to wake up, if the last waits were.
- * After n misses in a row, MOST_MISSES at most, 2^n - 1 waits skip the polling. */
+/* Most misses that count: a miss is polling that found nothing. Polling before a wait helps if waits are shorter
+ * than a thread takes to wake up, as the last waits were. After n misses in a row, 2^n - 1 waits skip the polling.
+ */
 enum { MOST_MISSES = 6 };
 
 /* should_try(consumer or producer): returns whether to poll for a moment before a wait. */
