@@ -146,7 +146,7 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 #define BODY_ALIGNMENT 64 /* alignment of a copy, recommended by Arrow */
 
 struct mapping {
-	struct handle *lease; /* pinned for as long as the mapping is made */
+	struct handle *lease; /* lease of the message; pinned while the mapping is made */
 	const struct ipc_layout *layout;
 	const uint8_t *message;
 	uint64_t bytes;

@@ -290,7 +290,7 @@ struct consumer {
 	bool exclusive;
 	bool end_markers; /* end markers are delivered as messages */
 	bool abandoned; /* the branch delivers this consumer's leases again */
-	bool kept; /* messages that could not be handed back are held: closing hands them back */
+	bool kept; /* some messages could not be handed back: closing the consumer hands them back */
 	uint64_t max_slots; /* most slots of a batch; 0: no bound */
 	uint64_t ends; /* number of ends of the stream that the core has told this consumer of */
 	bool calls; /* consumer_ended() has interrupted waits for several handles, to look at `ends` */
@@ -307,7 +307,7 @@ struct lease {
 	struct shmring_message message; /* the message of a Lease */
 	bool nacked; /* closing hands the messages back instead of releasing them */
 	struct shmring_copy copy; /* copy of the message after its slots were released; `at` is NULL: none */
-	struct view *views; /* views that loops over a batch were lent */
+	struct view *views; /* list of the views that were lent to loops over a batch */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
 };

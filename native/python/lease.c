@@ -138,7 +138,7 @@ PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 /* Ends a `with` block: releases the lease, or hands it back after an exception. A failure to hand it back is not
- * raised, because the exception says more; closing the consumer hands the lease back then. */
+ * raised, because the block's exception says more; closing the consumer hands the lease back then. */
 PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
 	if (nargs == 0 || args[0] == Py_None)

@@ -14,13 +14,13 @@
 #include "shmring.h"
 
 #define FOREVER INT64_MAX
-#define GIL_FREE_BYTES (1 << 20) /* a copy this large is worth giving up the GIL */
+#define GIL_FREE_BYTES (1 << 20) /* least bytes of a copy for which giving up the GIL pays */
 
 enum {
 	ERROR_CLASSES = 22,
 };
 
-/* Keyword names, interned once: a call compares pointers. */
+/* Names of keyword arguments. They are interned once, because a call then only compares pointers. */
 struct names {
 	PyObject *timeout;
 	PyObject *kind;

@@ -173,7 +173,7 @@ static inline PyObject *copy_out(struct consumer *self, const struct shmring_lea
 {
 	PyObject *bytes;
 
-	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
+	handle_pin(&self->handle); /* another thread may close the consumer meanwhile, also during a hand-back */
 	bytes = __builtin_expect(message->length >= GIL_FREE_BYTES, 0)
 		    ? copy_large(message)
 		    : PyBytes_FromStringAndSize(message->data, message->length);

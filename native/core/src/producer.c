@@ -383,7 +383,7 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	n = (uint32_t)(last - lo + 1);
 	RETURN_NOT_OK(check_rows(r, n, lengths, length));
 	time = message_time(r->options);
-	if (n < p->claim_n) /* readers see this aborted run only after the run before it */
+	if (n < p->claim_n) /* the unused rest of the claim; readers see it only after the rows */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
 	for (uint32_t i = n; i-- > 0;) {
 		uint64_t seq = lo + i;
@@ -504,7 +504,7 @@ static int push_any(shmring_producer *p, const void *data, size_t length, uint8_
 	lo = shmring_next(p, (uint32_t)slots);
 	if (lo < 0)
 		return (int)lo;
-	if (length) /* data may be NULL otherwise */
+	if (length) /* data may be NULL if length is 0 */
 		memcpy(slot_at(p->ring, (uint64_t)lo), data, length);
 	if (message_id)
 		*message_id = (uint64_t)lo;

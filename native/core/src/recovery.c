@@ -15,7 +15,7 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	uint64_t low;
 	bool is_consumer;
 
-	if (id >= BRANCHES) { /* damaged: no branch has this number */
+	if (id >= BRANCHES) { /* the seat is damaged: no branch has this number */
 		store_release(&s->id.state, SEAT_FREE);
 		return;
 	}

@@ -192,7 +192,7 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 
-/* Copies a seat of a copied ring again: its owner may have left since. */
+/* Copies a seat of a copied ring again, because the seat's owner may have left since the last copy. */
 static void seat_copy(const shmring *r, uint32_t index)
 {
 	struct seat now;

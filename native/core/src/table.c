@@ -47,7 +47,8 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
-		/* Relaxed: the caller's fence orders the end of a claim before the caller's answer. */
+		/* Relaxed: if this load sees the end of a claim, the caller's acquire fence behind it makes the
+		 * caller see the publication, too. */
 		uint64_t lo = load_relaxed(&r->seats[i].intent.lo);
 
 		if (lo != NONE && lo <= sequence && sequence - lo < load_acquire(&r->seats[i].intent.n) &&

@@ -173,8 +173,8 @@ static bool spin(const struct any *a)
 	return false;
 }
 
-/* Returns true if this process has a signal handler with SA_RESTART: after such a handler the kernel
- * restarts a sleep on several futexes, but not a sleep on one. */
+/* Returns true if this process has a signal handler with SA_RESTART. After such a handler the kernel restarts a
+ * sleep on several futexes, but not a sleep on one futex. */
 static bool has_restarting_handler(void)
 {
 	struct sigaction action;

@@ -22,7 +22,7 @@ struct waiter {
 	const struct branch *releasing; /* branch whose releases are waited for; NULL, and no consumer: a producer
 					   waits for free slots */
 	uint64_t slots; /* slots the producer needs; for a release wait, the target sequence */
-	uint64_t batch; /* slots the producer waits for first; at least `slots` */
+	uint64_t batch; /* slots the producer first waits for, for BATCH_NS at most; at least `slots` */
 	const bool *interrupted;
 	struct wait_memory *memory;
 };
