@@ -41,8 +41,8 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * way as the user allows. An answer is read in the ring's memory, which is free again before the
  * task waits for the next answer.
  *
- * <p>A thread other than the task's may read the answers, and the task may end meanwhile: all
- * methods hold the monitor.
+ * <p>A thread other than the task's may read the answers, and the task may end while that thread
+ * reads. Each method therefore holds this object's monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
   private final SidecarTask<?, ?> task;
@@ -54,15 +54,15 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Signature.AnswerHandler handler;
   private Optional<Client> client = Optional.empty();
   private Batches batches;
-  // The start of a Python worker in another thread; the task does not end before it.
+  // Completes when another thread has started a Python worker; the task waits for this at its end.
   private CompletableFuture<Void> prepared = CompletableFuture.completedFuture(null);
   private Optional<Answer> answer = Optional.empty();
-  private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the answer
-  private Optional<RowColumns> ofRows = Optional.empty(); // set if rows had to wait
+  private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
+  private Optional<RowColumns> ofRows = Optional.empty(); // set if input rows waited
   private long given; // rows given out that are not yet in the metrics
-  // Thread that reads the piece, outside of the monitor.
+  // Thread that reads the current columns without holding the monitor.
   private Optional<Thread> reader = Optional.empty();
-  // Spark's holder of the name of the file that the child reads.
+  // Value of Spark's InputFileBlockHolder that the child has set: the name of the file it reads.
   private Optional<Object> fileBelow = Optional.empty();
   private boolean closed;
   private boolean released;
@@ -110,8 +110,8 @@ public final class AnsweredBatches implements AutoCloseable {
 
   /**
    * Runs a step while `input_file_name` shows the file that the child reads, and restores the file
-   * that the operators above see. Spark's writer thread does so for Spark's own functions: at a
-   * file's end the name is lost to the thread that reads.
+   * that the operators above see: at a file's end, the name is lost in the thread that reads. For
+   * Spark's own functions, a separate writer thread reads the child, with the same effect.
    */
   private void readApart(Step step) throws InterruptedException {
     InputFileBlockHolder$ holder = InputFileBlockHolder$.MODULE$;
@@ -200,7 +200,8 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Begins with a sidecar before generated code fills a batch: its ring bounds the batch's bytes.
+   * Connects to the sidecar before generated code fills a batch, because the sidecar's ring bounds
+   * the bytes of a batch.
    */
   private void meet() {
     if (client.isEmpty() && call instanceof SidecarCall) {
@@ -230,8 +231,8 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
-   * Lets a worker begin: over rings, or over its socket if no rings can be made, or the worker cannot
-   * attach to them.
+   * Makes a worker begin, with batches over rings. Batches go over the worker's socket if no rings
+   * can be made or the worker cannot attach to them.
    *
    * @param bytes the bytes of a request
    */
@@ -316,7 +317,7 @@ public final class AnsweredBatches implements AutoCloseable {
     answer = Optional.empty();
   }
 
-  /** Updates the number of output rows in Spark's UI, long before the task ends. */
+  /** Adds the rows given out to the number in Spark's UI, while the task still runs. */
   private void tell() {
     task.metrics().add("numOutputRows", given);
     given = 0;
@@ -428,7 +429,7 @@ public final class AnsweredBatches implements AutoCloseable {
 
   public Iterator<ColumnarBatch> columns() {
     return new Given<>() {
-      // Results of rows that waited.
+      // Result rows of the piece not given out yet; empty unless input rows waited in a queue.
       private Iterator<InternalRow> results = Collections.emptyIterator();
       private ColumnarBatch piece;
 

@@ -41,8 +41,8 @@ public final class Batches implements AutoCloseable {
   // Bytes of a request above which the fixed cost of a request hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
-  // Time that a finished batch waits for further ones to join it; one that is being filled is
-  // finished.
+  // Time, from the start of filling a request, after which no further batch joins the request. The
+  // batch being filled is still finished.
   private static final long READY_NANOS = 1_000_000;
 
   // Limits at which a request takes no more groups: bytes, rows, or time spent filling it.
@@ -50,17 +50,18 @@ public final class Batches implements AutoCloseable {
   private static final int JOINED_ROWS = 10_000;
   private static final long JOINED_NANOS = 50_000_000;
 
-  // Number of requests that have only one batch after a finished batch had to wait for the child.
+  // Number of requests that carry only one batch each, after the child has taken longer than
+  // READY_NANOS to give a row.
   private static final int ALONE = 16;
 
-  // Pages of a task's memory that vectors may take if rows can wait in Spark's queue instead. A
-  // page is a sixteenth of the tasks' memory. Vectors cannot be spilled, and other operators need
-  // pages, too.
+  // Most pages of Spark's memory that a task's vectors, and one batch of them, may take if rows can
+  // wait in Spark's queue instead. A page is a sixteenth of the tasks' memory. Vectors cannot be
+  // spilled, and other operators need pages, too.
   private static final int PAGES = 4;
   private static final int PAGES_OF_BATCH = 2;
 
-  // Rows, and bytes, written into vectors at a time if the rows are then read out to wait in the
-  // queue.
+  // Most rows, and most bytes, written into vectors at a time if the rows then move from there into
+  // Spark's queue.
   private static final int FEW_ROWS = 1024;
   private static final long FEW_BYTES = 1 << 16;
 
@@ -72,8 +73,8 @@ public final class Batches implements AutoCloseable {
     private final byte[] schemaBytes; // schema of the sent columns, as an IPC message
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
     private Optional<Vectors> last = Optional.empty(); // the vectors made last
-    private long pieceBytes = UNLIMITED; // limit of vectors whose rows are read out into the queue
-    private boolean isOver; // whether the side's vectors are not used again
+    private long pieceBytes = UNLIMITED; // most bytes of vectors whose rows go to the queue
+    private boolean isOver; // whether vectors given back are freed, not reused
 
     Side(Signature.Side side, SparkTypes types) {
       this.side = side;
@@ -112,10 +113,10 @@ public final class Batches implements AutoCloseable {
     private final Side side;
     private final VectorSchemaRoot root;
     private final List<RootWriter> writers; // one writer, or one for each list of a cogroup
-    private VectorSchemaRoot part; // the rows given out last; the root itself if none were
+    private VectorSchemaRoot part; // slice that part() returned last; the root if none
     private int filled; // number of the input's rows in the vectors
     private int batches; // number of the function's batches in the vectors
-    // Rows of each group, for a Python worker.
+    // Number of rows of each group, in a request to a Python worker; else empty.
     private final List<Integer> groups = new ArrayList<>();
     private boolean goesOn; // whether more rows of the last group follow
 
@@ -182,9 +183,7 @@ public final class Batches implements AutoCloseable {
       return part;
     }
 
-    /**
-     * Gives the vectors back once their request is answered; to be called once for each request.
-     */
+    /** Gives the vectors back for reuse. Call it once for each request, after the answer. */
     void leave() {
       leavePart();
       side.free.push(this);
@@ -220,13 +219,13 @@ public final class Batches implements AutoCloseable {
   private Side generated; // the side whose vectors generated code writes into
   private long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
-  // Vectors that the input writes already.
+  // Vectors that generated code has begun to fill before a request takes them.
   private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
   private final ArrayDeque<Vectors> written = new ArrayDeque<>(); // filled vectors, to be sent next
   private boolean apart; // whether each group is a request of its own
-  private int groupsWanted = 1; // groups of the next request: few at first, for a slow function
-  private int alone; // number of further requests that have only one batch
-  private int cut; // rows since the last multiple of call.cutRows(), where each batch ends
+  private int groupsWanted = 1; // groups of the next request; small at first, for slow functions
+  private int alone; // number of next requests that carry only one batch each
+  private int cut; // rows since the last multiple of call.cutRows(); each multiple ends a batch
   private boolean memoryIsShort;
   private Optional<SidecarClient> client = Optional.empty();
 
@@ -261,7 +260,7 @@ public final class Batches implements AutoCloseable {
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.wholeBytes = call.wholeBytes(settings);
     this.metrics = metrics;
-    // The stage gives rows, so rows wait at once.
+    // The stage gives rows, not vectors, so rows wait in Spark's queue from the start.
     if (!ofRows.isEmpty() && input instanceof RowInput) {
       beginRows();
     }
@@ -305,7 +304,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Lets each further batch have one group, as a socket's streams need; the first always has one.
+   * Puts only one group into each further request, as the streams of a socket need. The first
+   * request always has one group.
    */
   void keepGroupsApart() {
     apart = true;
@@ -389,7 +389,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Whether the task gets memory for all vectors, if need be after the free ones are given back.
+   * Returns whether Spark grants memory for all vectors. If Spark refuses, frees the empty vectors
+   * and asks again.
    */
   private boolean holdsAll() {
     long most = mayKeepRows() ? PAGES * memory.pageBytes() : UNLIMITED;
@@ -401,7 +402,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Whether a batch has fewer rows than Spark's own would, because the rows take too many bytes.
+   * Whether the limit of bytes ended a batch before it had as many rows as Spark's own batch would
+   * have.
    */
   private boolean isCutShort(Vectors vectors) {
     return client.isEmpty()
@@ -423,8 +425,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Reads rows out of vectors: the rows written before, then the input's further rows, few at a
-   * time.
+   * Iterates over rows in vectors: first the rows already written, then the input's further rows,
+   * FEW_ROWS at a time.
    */
   private final class WrittenRows implements Iterator<InternalRow> {
     private final Input written;
@@ -492,8 +494,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Writes a whole group or cogroup. A group too large for a request is only counted, for the
-   * error.
+   * Writes a whole group or cogroup. If the group is too large for a request, only counts its rows
+   * and bytes, for the text of the error.
    */
   private void fillFrames(Vectors vectors) {
     SidecarClient asked = client.orElseThrow();
@@ -506,7 +508,7 @@ public final class Batches implements AutoCloseable {
           bytes += writer.vectorBytes();
           writer.reset(enough);
         }
-        writer.limit(enough); // the writer stops there, and the loop checks its size
+        writer.limit(enough); // fill() returns at this size, and the loop checks it
         rows += input.fill(writer, Integer.MAX_VALUE);
       } while (input.goesOn());
       bytes += writer.vectorBytes();
@@ -521,8 +523,8 @@ public final class Batches implements AutoCloseable {
   }
 
   /**
-   * Whether Spark gave no memory for the last vectors: they are sent, with no other request under
-   * way.
+   * Whether Spark refused memory for the last vectors. The task then has only one request under way
+   * at a time.
    */
   boolean isMemoryShort() {
     return memoryIsShort;
@@ -565,14 +567,15 @@ public final class Batches implements AutoCloseable {
     }
 
     /**
-     * Returns an input over a stage: its generated code writes the rows itself, or it gives rows.
+     * Returns an input over a stage, which either gives rows or has generated code that writes the
+     * rows into batches itself.
      */
     public static Input ofStage(List<Iterator<InternalRow>> children, AnswerHandler handler) {
       return ofStage(
           children.get(0), () -> handler.keepRows().orElseGet(() -> (OfRows) handler));
     }
 
-    /** Returns an input over a stage, whose rows get no answers. */
+    /** Returns an input over a stage whose rows are sent without getting answers. */
     static Input ofStage(Iterator<InternalRow> stage, Supplier<OfRows> sent) {
       Optional<InternalRow> first = stage.hasNext() ? Optional.of(stage.next()) : Optional.empty();
       if (first.isPresent() && first.get() instanceof RowSink sink) {
@@ -593,7 +596,7 @@ public final class Batches implements AutoCloseable {
       return ofColumns(children.get(0));
     }
 
-    /** Returns an input over batches of columns, which get no answers. */
+    /** Returns an input over batches of columns that are sent without getting answers. */
     static Input ofColumns(Iterator<ColumnarBatch> batches) {
       return new ColumnInput(batches);
     }
@@ -601,7 +604,7 @@ public final class Batches implements AutoCloseable {
     abstract boolean hasNext();
 
     /**
-     * Sets where the input writes, for an input that {@link #hasNext} already makes write rows.
+     * Sets the writers of an input that already writes rows while {@link #hasNext} runs.
      *
      * @param next supplier of empty writers, called whenever one is needed
      * @param batchRows number of rows of a full batch
@@ -629,7 +632,7 @@ public final class Batches implements AutoCloseable {
       return false;
     }
 
-    /** Whether each call writes one group, or a part of one. */
+    /** Whether each call of fill() writes one group, or a part of one. */
     boolean isOfGroups() {
       return false;
     }
@@ -649,7 +652,7 @@ public final class Batches implements AutoCloseable {
   static final class RowInput extends Input {
     private final Iterator<InternalRow> rows;
     private final OfRows sent;
-    // Projected row that did not fit the batch before; null if there is none.
+    // Projected row that is not written yet, perhaps because the last batch was full; null if none.
     private UnsafeRow next;
     private long rowBytes; // bytes of the last row taken, retained bytes included
 

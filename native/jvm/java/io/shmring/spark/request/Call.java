@@ -37,21 +37,22 @@ public sealed interface Call extends Serializable {
   /** Returns the most requests that a task may have under way. */
   int inFlight();
 
-  /** Whether the functions see that a partition has no rows. */
+  /** Whether the functions are called for a partition without rows. */
   default boolean isCalledWithNothing() {
     return false; // an empty partition sends no request
   }
 
   /**
-   * Returns the bytes of vectors that end a batch in a task with these settings, whatever its rows.
+   * Returns the bytes of vectors at which a batch ends, whatever its number of rows, in a task with
+   * these settings.
    */
   default long wholeBytes(SQLConf ofTask) {
     return Long.MAX_VALUE;
   }
 
   /**
-   * Returns the interval, in rows of the child, at which a batch ends wherever it began; 0 for
-   * none.
+   * Returns the interval, in rows of the child, at which every batch ends, even a batch that began
+   * in the middle of an interval; 0 for none.
    */
   default int cutRows() {
     return 0;
@@ -62,12 +63,12 @@ public sealed interface Call extends Serializable {
     return this;
   }
 
-  /** Whether Spark's own batches have one column, whose fields are all columns. */
+  /** Whether Spark's own batches have one struct column, whose fields are the child's columns. */
   default boolean isStruct() {
     return false;
   }
 
-  /** Whether one request may have several groups; true if the function cannot tell. */
+  /** Whether one request may have several groups; true if the function cannot notice. */
   default boolean joinsGroups() {
     return false;
   }
@@ -81,7 +82,8 @@ public sealed interface Call extends Serializable {
   boolean needsMemory();
 
   /**
-   * Describes a call of a sidecar, as shmring.spark.through() has put it into the function's name.
+   * Describes a call of a sidecar, which shmring.spark.through() has written into the function's
+   * name.
    *
    * @param timeout seconds to wait for an answer
    * @param connectTimeout seconds to wait for the sidecar
@@ -91,7 +93,8 @@ public sealed interface Call extends Serializable {
       String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
       implements Call {
     /**
-     * Divisor of a ring's size that gives the most bytes of a batch: other tasks need room, too.
+     * Divisor of a request ring's bytes: the quotient is the most bytes of a batch, because other
+     * tasks need room, too.
      */
     static final int PART = 8;
 
@@ -113,8 +116,7 @@ public sealed interface Call extends Serializable {
     }
 
     /**
-     * Returns a parser of a text, placed at the first call in it; what follows the call stays
-     * unread.
+     * Returns a parser placed at the first call in a text. Text that follows the call stays unread.
      */
     public static JsonParser in(String text) throws IOException {
       int at = text.indexOf(BEGINS);
@@ -203,7 +205,7 @@ public sealed interface Call extends Serializable {
     /** Python module of the daemon whose workers can use rings. */
     public static final String DAEMON = "shmring.spark.daemon";
 
-    /** Setting: the module that is run in place of DAEMON; it does more, and calls DAEMON's main. */
+    /** Setting: module to run instead of DAEMON; the module must call DAEMON's main itself. */
     public static final String DAEMON_SETTING = "spark.shmring.daemon";
 
     // CHANGE: edit this for a new kind of Python function
@@ -215,7 +217,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
             PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF());
 
-    // Functions of groups whose batches have one column for each column of the frame.
+    // Functions of groups that get one column for each column of the frame, not one struct column.
     private static final Set<Integer> PANDAS_GROUPS =
         Set.of(
             PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
@@ -237,7 +239,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_ARROW_BATCHED_UDF());
 
     // CHANGE: edit this for a new version of Spark
-    // Spark 4.1 lacks the two types of iterators, and their names.
+    // The two types with iterators are numbers because Spark 4.1 has neither them nor their names.
     private static final Set<Integer> AGGREGATES =
         Set.of(
             PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
@@ -245,7 +247,7 @@ public sealed interface Call extends Serializable {
             PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
             254); // SQL_GROUPED_AGG_ARROW_ITER_UDF
 
-    // Spark puts the batches of a group together before a function gets it.
+    // Functions that get each group whole: Spark joins the group's batches before the call.
     private static final Set<Integer> JOINED =
         Set.of(
             PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
@@ -256,14 +258,14 @@ public sealed interface Call extends Serializable {
     private static final Set<Integer> UDTFS =
         Set.of(PythonEvalType.SQL_ARROW_TABLE_UDF(), PythonEvalType.SQL_ARROW_UDTF());
 
-    /** Whether functions of this kind, which get columns, are known. */
+    /** Whether this kind is one of the supported kinds of functions that get columns. */
     public static boolean isOfColumns(int evalType) {
       return Stream.of(ITERATORS, SCALARS, AGGREGATES, UDTFS)
           .anyMatch(kind -> kind.contains(evalType));
     }
 
-    // Requests under way at a time: few, so that a function that stops early has computed little in
-    // vain.
+    // Most requests under way at a time. The number is small because requests under way are wasted
+    // if a function stops early.
     private static final int IN_FLIGHT = 4;
 
     /**
@@ -272,7 +274,10 @@ public sealed interface Call extends Serializable {
      */
     private static final String CONVERSIONS = "spark.shmring.conversions";
 
-    /** "off": each worker imports pandas itself; src/shmring/spark/warm.py is told by a variable. */
+    /**
+     * Setting: "off" lets each worker import pandas itself. An environment variable tells
+     * src/shmring/spark/warm.py.
+     */
     private static final String WARM_WORKERS = "spark.shmring.warmWorkers";
 
     /** Returns the session's settings that a worker is told. */
@@ -353,7 +358,7 @@ public sealed interface Call extends Serializable {
     @Override
     public long wholeBytes(SQLConf ofTask) {
       long set = ofTask.arrowMaxBytesPerBatch();
-      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // Spark's meaning of both
+      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // for Spark, both mean no limit
     }
 
     /**
@@ -409,13 +414,14 @@ public sealed interface Call extends Serializable {
       return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
     }
 
-    /** Whether answers have one column, whose fields are all columns. */
+    /** Whether answers have one struct column, whose fields are the result's columns. */
     boolean givesStruct() {
       return isOfFrames() || udtf.isDefined();
     }
 
     /**
-     * Whether several answers may come as one message: Spark makes them of values, not by request.
+     * Whether several answers may come as one message: true if Spark makes their batches of values,
+     * and the function does not.
      */
     boolean comesTogether() {
       return evalType != PythonEvalType.SQL_ARROW_UDTF()

@@ -37,7 +37,7 @@ final class Clients {
     }
   }
 
-  private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // the last one given back first
+  private static final ArrayDeque<Idle> IDLE = new ArrayDeque<>(); // most recently given back first
   private static final Map<PythonWorker, WorkerRings> RINGS = new IdentityHashMap<>();
 
   static {
@@ -107,7 +107,7 @@ final class Clients {
   }
 
   private static void closeUnwanted() {
-    boolean all = SidecarClient.isMemoryShort(); // another process may wait for memory
+    boolean all = SidecarClient.isMemoryShort(); // close all: another process may wait for memory
     closeAll(idle -> all || idle.isUnwanted());
   }
 
@@ -150,7 +150,7 @@ final class Clients {
     }
   }
 
-  /** Lets the log say once that batches go over sockets. */
+  /** Logs once, with the reason, that batches go over sockets. */
   static void withoutRings(String why) {
     if (!WITHOUT_RINGS.getAndSet(true)) {
       LOG.warn(
@@ -160,7 +160,7 @@ final class Clients {
     }
   }
 
-  /** Closes the rings of workers that Spark has closed, and rings that no task has used for a while. */
+  /** Closes rings whose worker Spark has closed, and rings that no task has used for a while. */
   private static void closeUnusedRings() {
     synchronized (RINGS) {
       for (Map.Entry<PythonWorker, WorkerRings> each : List.copyOf(RINGS.entrySet())) {

@@ -63,8 +63,8 @@ public record CollectTask<T>(
     Batches.Input of(Iterator<T> child, StructType columns);
 
     /**
-     * Returns a source of a stage's rows; its code writes them itself if it ends in
-     * RowsToArrowExec.
+     * Returns a source of a stage's rows. The stage's code writes the rows into batches itself if
+     * the stage ends in RowsToArrowExec.
      */
     static Source<InternalRow> ofStage() {
       return (child, columns) ->
@@ -92,11 +92,12 @@ public record CollectTask<T>(
   }
 
   /**
-   * Returns arrays of bytes, as any serializer that Spark may have for results takes them. The first
-   * array is a head, the others are the batches in the result. The head has, big-endian: the bytes
-   * of all batches (long); the stage to cancel if they are too many (int); the number of the file
-   * (int); offset and length of the part of the file, 0 if there is none (longs); the number of
-   * batches in the result that come before the part (int); and what the driver fills in.
+   * Returns arrays of bytes, because every serializer that Spark may use for results takes them.
+   * The first array is a head, the others are the batches in the result. The head has, big-endian:
+   * the bytes of all batches (long); the stage to cancel if these bytes are too many (int); the
+   * number of the file (int); offset and length of the task's part of the file, 0 if there is none
+   * (longs); the number of batches in the result that come before the part (int); and two ints that
+   * the driver fills in.
    */
   public byte[][] collect(TaskContext context, Iterator<T> child) throws IOException {
     ReadChannel message = new ReadChannel(Channels.newChannel(new ByteArrayInputStream(schema)));
@@ -107,7 +108,7 @@ public record CollectTask<T>(
         Part part = new Part(context)) {
       Batches.Input input = source.of(child, columns);
       input.writeTo(pool::ahead, most);
-      while (part.bytes <= files.mostBytes() && input.hasNext()) { // else the job fails
+      while (part.bytes <= files.mostBytes() && input.hasNext()) { // above it the job fails
         context.killTaskIfInterrupted();
         Vectors vectors = pool.next();
         input.fill(vectors.writer(), most);
@@ -131,7 +132,7 @@ public record CollectTask<T>(
     private final TaskContext context;
     private final List<byte[]> inResult = new ArrayList<>();
     private Optional<FileChannel> file = Optional.empty(); // the file, while it is written to
-    private boolean tried; // whether the file was to be opened
+    private boolean tried; // whether the task has tried to open the file
     private int before; // number of batches in the result that come before those in the file
     private long bytes; // bytes of all batches
     private long begin; // offset of the stream in the file
@@ -206,13 +207,13 @@ public record CollectTask<T>(
 
   private record Vectors(VectorSchemaRoot root, RootWriter writer) {}
 
-  /** Vectors, each used again for later batches. */
+  /** Keeps vectors, and uses each again for later batches. */
   private static final class Pool implements AutoCloseable {
     private final Schema schema;
     private final BufferAllocator allocator;
     private final List<VectorSchemaRoot> all = new ArrayList<>();
     private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-    // Generated code fills them already.
+    // Vectors that generated code has begun to fill before the task takes them.
     private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
     private Optional<RootWriter> last = Optional.empty(); // the writer made last
 
@@ -221,7 +222,7 @@ public record CollectTask<T>(
       this.allocator = allocator;
     }
 
-    /** Returns a writer for generated code, which may fill several before they are asked for. */
+    /** Returns a writer for generated code, which may fill several before next() is called. */
     RootWriter ahead() {
       ahead.add(empty());
       return ahead.getLast().writer();
@@ -233,7 +234,7 @@ public record CollectTask<T>(
 
     private Vectors empty() {
       Vectors vectors = free.isEmpty() ? made() : free.pop();
-      vectors.writer().reset(Long.MAX_VALUE / 2); // no limit of bytes; twice this does not overflow
+      vectors.writer().reset(Long.MAX_VALUE / 2); // no limit; twice this value does not overflow
       return vectors;
     }
 

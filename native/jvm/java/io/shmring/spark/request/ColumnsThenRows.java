@@ -20,7 +20,7 @@ public final class ColumnsThenRows implements AnswerHandler {
   private final StructType types;
   private final UdfAnswers columns;
   private final Supplier<UdfAnswers.OverRows> overRows;
-  private Optional<UdfAnswers.OverRows> rows = Optional.empty(); // once rows wait
+  private Optional<UdfAnswers.OverRows> rows = Optional.empty(); // set once rows wait
   private int underWay; // requests whose columns stay in vectors
 
   /**

@@ -12,10 +12,10 @@ import org.apache.spark.sql.catalyst.InternalRow;
  */
 final class GeneratedInput extends Batches.Input {
   private final RowSink sink;
-  // Runs the code; gives the sink whenever the code stops.
+  // Iterator of the stage, which runs the code and returns the sink whenever the code stops.
   private final Iterator<InternalRow> stops;
   private int batchRows;
-  private int taken; // rows in the writer that fill() has returned
+  private int taken; // rows of the sink that fill() has counted
   private boolean ended;
 
   GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {

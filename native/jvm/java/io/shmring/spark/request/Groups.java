@@ -75,7 +75,7 @@ public final class Groups {
       return GroupedIterator.apply(CollectionConverters.asScala(rows), keys, output);
     }
 
-    /** Returns the rows of two children by their keys, which are attributes. */
+    /** Pairs the groups of two children that have equal keys; the keys are attributes. */
     @SuppressWarnings("unchecked")
     Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> cogroups(
         java.util.Iterator<InternalRow> rows,
@@ -137,7 +137,7 @@ public final class Groups {
 
     /** Writes rows of a frame; a side without rows gets an empty batch. */
     @Override
-    @SuppressWarnings("unchecked") // elements behind the key are iterators of rows
+    @SuppressWarnings("unchecked") // elements after the key are iterators of rows
     int fill(RootWriter writer, int mostRows) {
       if (rows == null) {
         if (side == 0) {

@@ -124,9 +124,9 @@ public class MapAnswers implements AnswerHandler, OfRows {
   public record Declared(int evalType, DataType type) {}
 
   /**
-   * Handles answers of Spark's own Python functions. Spark does not compare their types with the
-   * declared ones: Spark fails, or does not, when it reads a value. Only the function knows which
-   * answers belong to which batch.
+   * Handles answers of Spark's own Python functions. Spark does not compare the answers' types with
+   * the declared types: a wrong type fails, if at all, when Spark reads a value. Only the function
+   * knows which answers belong to which batch.
    */
   public static class OfPython extends MapAnswers {
     private final Optional<Declared> declared;
@@ -150,7 +150,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     /** Raises Spark's error if the answers are not of the function's type. */
-    @SuppressWarnings("unchecked") // the error need not be declared
+    @SuppressWarnings("unchecked") // the generic type lets a checked exception go undeclared
     private <E extends Throwable> void validate(Declared as, Schema got) throws E {
       DataType type = ArrowUtils.fromArrowSchema(got);
       if (!DataType$.MODULE$.equalsIgnoreCompatibleNullability(type, as.type())) {
@@ -181,7 +181,10 @@ public class MapAnswers implements AnswerHandler, OfRows {
       return Optional.empty();
     }
 
-    /** Reads a piece that differs from the declared types as Spark does, with Spark's errors. */
+    /**
+     * Returns the columns with the declared types. If the piece has other types, reads it as Spark
+     * does, with Spark's errors.
+     */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot piece) {
       if (isDeclared) {
@@ -192,15 +195,15 @@ public class MapAnswers implements AnswerHandler, OfRows {
               .map(ArrowColumnVector::new)
               .toArray(ColumnVector[]::new);
       ColumnVector[] taken = new ColumnVector[output.size()];
-      Arrays.setAll(taken, i -> all[i]); // the index error names a column that is missing
+      Arrays.setAll(taken, i -> all[i]); // if a column is missing, the index error names it
       return new ColumnarBatch(taken, piece.getRowCount());
     }
   }
 
   /**
    * Handles answers of a UDTF, which gets computed arguments. As in Spark's own node, the result
-   * rows of each batch stand beside the next input row that waits or, if none waits, beside the
-   * last one.
+   * rows of each batch are joined with the next waiting input row or, if none waits, with the last
+   * input row.
    */
   public static final class OfUdtf extends OfPython {
     private final UnsafeProjection kept;
@@ -209,10 +212,10 @@ public class MapAnswers implements AnswerHandler, OfRows {
     private final JoinedRow joined = new JoinedRow();
     private long waiting; // number of input rows that wait in the queue
     private int[] batches; // number of result rows of each batch in the current piece
-    private InternalRow[] left; // for each batch, the input row beside its results
+    private InternalRow[] left; // for each batch, the input row joined with its results
     private InternalRow last; // the input row taken from the queue last
     private int batch; // index of the batch whose result row was given last
-    private int rest; // result rows of this batch that were not given yet
+    private int rest; // result rows of the current batch not given yet
 
     /**
      * @param arguments the UDTF's arguments, computed from the input's attributes
@@ -261,7 +264,8 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     /**
-     * Fails as Spark does if the partition had no input rows, so that results stand beside none.
+     * Returns a function that joins results with input rows. It fails, as Spark does, if there are
+     * results but the partition had no input rows.
      */
     @Override
     public Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece) {

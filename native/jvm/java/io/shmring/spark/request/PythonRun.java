@@ -51,7 +51,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * spark/exchange.py reads.
  */
 final class PythonRun implements WorkerClient.Control {
-  // An Arrow stream begins with ff ff ff ff.
+  // First bytes before the rings' paths: "SHMR". An Arrow stream begins with ff ff ff ff instead.
   private static final int MAGIC = 0x53484d52;
   private static final int VERSION = 1;
   private static final int STRUCT = 1;
@@ -63,14 +63,16 @@ final class PythonRun implements WorkerClient.Control {
           + " there, or set spark.shmring.functions to off";
   // Paths of this host's Pythons that lack shmring.
   private static final Set<String> LACKING = ConcurrentHashMap.newKeySet();
-  // Pythons, and environments, for which this process has asked Spark for a worker.
+  // Pairs of a Python and an environment for which this process has asked Spark for a worker.
   private static final Set<List<Object>> STARTED = ConcurrentHashMap.newKeySet();
   private static final Logger LOG = LoggerFactory.getLogger(PythonRun.class);
   private static final String SPARKS_DAEMON = "pyspark.daemon";
-  private static final String CANNOT_ATTACH = "a worker cannot attach to its rings"; // exchange.py
+  // Words of an error that exchange.py raises.
+  private static final String CANNOT_ATTACH = "a worker cannot attach to its rings";
   private static final AtomicLong STREAMS = new AtomicLong();
 
-  // Functions of frames are written without names of arguments. Spark 4.1 also takes a profiler.
+  // Spark's methods that write functions: functions of frames are written without names of
+  // arguments. In Spark 4.1 the methods also take a profiler.
   private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
   private static final Method WRITE_UDFS_OF_FRAMES = writer(int[][].class);
   private static final boolean IS_CONF_OF_COMMAND = WRITE_UDFS.getParameterCount() > 3;
@@ -82,7 +84,7 @@ final class PythonRun implements WorkerClient.Control {
   private boolean usesRings; // whether batches go over rings if some can be made
   private final long stream = STREAMS.incrementAndGet();
   private Optional<WorkerRings> rings = Optional.empty();
-  private Predicate<DataOutputStream> batches; // writes the next one to the socket, without rings
+  private Predicate<DataOutputStream> batches; // writes the next batch to the socket
   private boolean isRefused;
   private PythonWorker worker;
   private Runner runner;
@@ -91,7 +93,7 @@ final class PythonRun implements WorkerClient.Control {
   // Spark's reader of the worker's socket; it yields no batches, only errors and the end of the
   // task.
   private Iterator<byte[]> reader;
-  private boolean isAtEnd; // whether the worker was given back
+  private boolean isAtEnd; // whether the worker was given back or ended
 
   /**
    * @param bytes the bytes of a request
@@ -110,11 +112,11 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   /**
-   * Lets Spark start a worker in another thread if this process has none yet in the function's
-   * environment: the start of their daemon takes a second, in which the task makes its first batch.
-   * The worker then waits in Spark's pool.
+   * Lets another thread start a worker, unless this process has started one in the function's
+   * environment before. The start of the workers' daemon takes a second, in which the task makes
+   * its first batch. The worker then waits in Spark's pool.
    *
-   * @return the end of the start; the environment is not to be used before
+   * @return future that completes after the start; do not use the environment before it completes
    */
   CompletableFuture<Void> prepare() {
     Runner starter = new Starter();
@@ -129,12 +131,12 @@ final class PythonRun implements WorkerClient.Control {
                     CollectionConverters.asScala(Collections.emptyIterator()),
                     context.partitionId(),
                     context))
-        .exceptionally(error -> null); // the task meets it again when it asks for a worker
+        .exceptionally(error -> null); // the task gets the same error when it asks for a worker
   }
 
   /**
-   * Lets a worker begin, and waits until it has attached to its rings; returns empty if it has none, and
-   * its batches are to go over the socket.
+   * Makes a worker begin, and waits until the worker has attached to its rings. Returns empty if it
+   * has no rings, so batches must go over the socket.
    */
   Optional<WorkerRings> begin() {
     runner = new Runner();
@@ -145,7 +147,7 @@ final class PythonRun implements WorkerClient.Control {
           CollectionConverters.asScala(Collections.emptyIterator()),
           context.partitionId(),
           context);
-    } catch (Exception error) { // Scala's methods declare none
+    } catch (Exception error) { // Scala's methods throw checked exceptions undeclared
       if (!String.valueOf(error.getMessage()).contains("No module named 'shmring")) {
         throw error;
       }
@@ -157,7 +159,7 @@ final class PythonRun implements WorkerClient.Control {
     if (rings.isPresent() && !hasStarted()) {
       try {
         end();
-      } catch (Exception error) { // Scala's methods declare none
+      } catch (Exception error) { // Scala's methods throw checked exceptions undeclared
         String said = String.valueOf(error.getMessage());
         int why = said.indexOf(CANNOT_ATTACH);
         if (why < 0) {
@@ -180,7 +182,8 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * Lets Spark write the batches to the socket while the task waits for an answer.
    *
-   * @param batches writes the next batch, or the end; returns false behind the end
+   * @param batches function that writes the next batch, or the end of the batches; returns false if
+   *     it wrote the end
    */
   void writeBatchesWith(Predicate<DataOutputStream> batches) {
     this.batches = batches;
@@ -230,7 +233,8 @@ final class PythonRun implements WorkerClient.Control {
 
   // CHANGE: edit this for a new version of Spark
   /**
-   * Extends the base of Spark's runners, the same in 4.1 to 4.3, by what its Arrow runner sends.
+   * Extends the base class of Spark's runners, which is the same in 4.1 to 4.3, and sends the same
+   * data as Spark's Arrow runner.
    */
   private class Runner extends BasePythonUDFRunner {
     Runner() {
@@ -302,8 +306,8 @@ final class PythonRun implements WorkerClient.Control {
 
     /**
      * Returns the module of the daemon that starts the worker: shmring's if rings are used, else
-     * Spark's, or the user's in place of either. Scala gives this private value of the class a
-     * public method, so named in 4.1 to 4.3.
+     * Spark's. A setting of the user may replace either. In 4.1 to 4.3, Scala makes a private value
+     * of the base class a public method of this name.
      */
     @Override
     public String org$apache$spark$api$python$BasePythonRunner$$daemonModule() {
@@ -320,13 +324,13 @@ final class PythonRun implements WorkerClient.Control {
       return false;
     }
 
-    /** Returns the worker's settings; called since Spark 4.2, and part of the command before. */
+    /** Returns the worker's settings. Called since Spark 4.2; before, the command has them. */
     public Map<String, String> runnerConf() {
       return call.conf();
     }
 
     // CHANGE: edit this for a new kind of Python function
-    /** Returns the same settings as Spark's runner of functions with named arguments; since 4.2. */
+    /** Returns the settings that Spark's runner with named arguments returns; called since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();
@@ -464,7 +468,7 @@ final class PythonRun implements WorkerClient.Control {
     }
   }
 
-  /** Starts a worker, or finds one, and gives it to Spark's pool at once. */
+  /** Gets a worker, new if no worker is idle, and gives the worker to Spark's pool at once. */
   private final class Starter extends Runner {
     @Override
     public Announcement newWriter(

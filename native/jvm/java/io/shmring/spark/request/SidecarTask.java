@@ -85,7 +85,10 @@ public record SidecarTask<T, R>(
       return SQLMetrics.createNanoTimingMetric(context, name, UNSET);
     }
 
-    /** Returns the metrics in order; other extensions' tasks may carry the map, and a VectorMap cannot. */
+    /**
+     * Returns the metrics in order, as a ListMap: other extensions may send the map to tasks, and a
+     * VectorMap cannot be sent.
+     */
     public scala.collection.immutable.Map<String, SQLMetric> byName() {
       return ListMap.from(CollectionConverters.asScala(all));
     }

@@ -140,13 +140,14 @@ public record Signature(
       return Optional.empty();
     }
 
-    /** Returns the types of the piece's rows if it gives no columns; empty if it gives columns. */
+    /** Returns the types of the rows if pieces give only rows; empty if pieces give columns. */
     default Optional<StructType> onlyRows() {
       return Optional.empty();
     }
 
     /**
-     * Returns a function from the piece's rows, in order, to Spark's; a row lasts until the next.
+     * Returns a function that turns the piece's rows, in order, into output rows. An output row is
+     * valid until the next call.
      */
     Function<InternalRow, UnsafeRow> rows(ColumnarBatch piece);
 

@@ -35,8 +35,9 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Sends batches to a Python worker over its socket, as Spark's own runners do, because no rings can be
- * made. Spark asks for the next batch while the task waits for an answer and the worker takes more.
+ * Sends batches to a Python worker over its socket, as Spark's own runners do, if no rings can be
+ * made. While the task waits for an answer, Spark asks for the next batch whenever the worker takes
+ * more.
  */
 final class SocketClient implements PythonClient {
   private record Request(EncodedBatch batch, int side, boolean goesOn, Runnable answered) {
@@ -114,7 +115,7 @@ final class SocketClient implements PythonClient {
     return false;
   }
 
-  /** Writes the next batch; returns false if there is none, and the end is written. */
+  /** Writes the next batch; if there is none, writes the end and returns false. */
   private boolean write(DataOutputStream out) {
     try {
       WriteChannel channel = new WriteChannel(Channels.newChannel(out));
@@ -274,7 +275,7 @@ final class SocketClient implements PythonClient {
     unanswered.clear();
     try {
       if (answers.isPresent()) {
-        answers.get().close(false); // the socket is Spark's
+        answers.get().close(false); // false: leave Spark's socket open
       }
     } catch (IOException error) {
       throw new UncheckedIOException(error);

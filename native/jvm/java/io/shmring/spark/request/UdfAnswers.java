@@ -26,20 +26,20 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Joins results of UDFs with their input rows, which wait for them; each row has one result. */
+/** Joins results of UDFs with the input rows, which wait for the results; each row has one result. */
 public abstract class UdfAnswers implements AnswerHandler {
   private final StructType results;
   private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
-  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // vectors of each request
+  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // of unanswered requests
   private int answered; // number of answered rows of the oldest request
 
   /**
    * @param isOfSidecar whether a sidecar answers; else Spark itself finds nulls that are not
    *     allowed
-   * @param lags whether results come in the order of the rows, but perhaps after all requests; then
-   *     the worker itself checks their number
+   * @param lags whether results may come late, even after all requests, though in the order of the
+   *     rows; the worker itself then checks their number
    */
   private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;
@@ -115,7 +115,7 @@ public abstract class UdfAnswers implements AnswerHandler {
       this.rows = new ColumnRows(joined(rows, results));
     }
 
-    /** Leaves out computed arguments, which stand behind the child's columns in the vectors. */
+    /** Leaves out the computed arguments, which follow the child's columns in the vectors. */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot results) {
       return FlatColumn.batch(sentOf(results.getRowCount()), columns, results);
@@ -134,7 +134,8 @@ public abstract class UdfAnswers implements AnswerHandler {
     private final UnsafeRowJoiner joiner;
 
     /**
-     * Makes the handler of aggregates: one result for each group's key, or for each window's row.
+     * Makes the handler of aggregates, which have one result for each group's key, or for each row
+     * of a window.
      */
     public OfWaiting(StructType rows, StructType results) {
       this(rows, results, false, true);
@@ -221,7 +222,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     return projection;
   }
 
-  /** Returns a queue of rows that wait for answers; it is in a file if memory is short. */
+  /** Returns a queue for rows that wait for answers; if memory is short, it is in a file. */
   static HybridRowQueue waiting(int columns) {
     TaskContext context = TaskContext.get();
     HybridRowQueue rows = HybridRowQueue.apply(context.taskMemoryManager(), columns);

@@ -33,7 +33,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * Computes the bounds of each row's windows with Spark's own frames.
  *
  * @param spark Spark's factory of the frames
- * @param frames distinct frames with bounds, which are sent; a whole partition has no bounds
+ * @param frames distinct frames whose bounds are sent; a frame of a whole partition has no bounds
  */
 public record Windows(ArrowWindowPythonEvaluatorFactory spark, List<SpecifiedWindowFrame> frames)
     implements Serializable {
