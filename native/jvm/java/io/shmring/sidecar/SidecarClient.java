@@ -33,7 +33,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   // Nanoseconds between two checks for living participants: a check takes a system call of about a
   // microsecond for each participant.
   private static final long LOOK_NANOS = 250_000_000;
-  // Longest single wait; between two waits the client checks the other direction.
+  // Longest single wait to send or to receive; between two waits the client tries the other.
   private static final Duration SLICE = Duration.ofMillis(50);
   // Number of workers that may die while they work on one request before the request counts as the
   // cause.
@@ -47,7 +47,7 @@ public final class SidecarClient implements Client, AutoCloseable {
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
-  private long largest; // slots of the largest answer that has come, or that will come again
+  private long largest; // slots of the largest answer so far, also if it did not fit
   private long needed; // slots that the reply ring needs for an answer that did not fit; else 0
   // Slots that the reply ring should have for all requests under way; 0 if it is large enough.
   private long wished;
@@ -68,8 +68,8 @@ public final class SidecarClient implements Client, AutoCloseable {
    *
    * @param replySlots size of the reply ring in slots; 0 for a size that grows as needed while
    *     memory remains for other rings
-   * @param spare gives memory of other rings back, to be called if there is none for this ring;
-   *     returns whether it gave any
+   * @param spare an action that is called if there is no memory for this ring: it frees memory of
+   *     other rings, and returns whether it freed any
    * @param taskCheck a check that throws if the caller may not wait any longer
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers
@@ -330,7 +330,7 @@ public final class SidecarClient implements Client, AutoCloseable {
             .filter(each -> each.number == head.number() && !each.complete)
             .findFirst();
     if (found.isEmpty()) {
-      // A second worker answers a request whose first worker died after it had answered.
+      // A duplicate answer: the first worker died after it had answered, and a second one answers.
       return false;
     }
     Request request = found.get();
@@ -507,7 +507,7 @@ public final class SidecarClient implements Client, AutoCloseable {
     waiting.clear();
     replies.close();
     requests.close();
-    if (deadSince.isPresent()) { // a dead sidecar's files may be removed by no other process
+    if (deadSince.isPresent()) { // perhaps no other process removes a dead sidecar's files
       Ring.reap(RequestRing.name(sidecar));
     }
   }

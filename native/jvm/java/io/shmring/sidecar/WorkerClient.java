@@ -31,13 +31,13 @@ public final class WorkerClient implements PythonClient {
     /** Returns whether the worker has sent bytes or closed the socket. Does not wait. */
     boolean isHeard();
 
-    /** Reads the worker's last words after it has ended, and raises its error. Call it once. */
+    /** Reads the rest of the socket after the worker's end, and raises its error. Call it once. */
     void end();
 
     /**
-     * The worker has said nothing for a while; called again and again.
+     * Takes notice that the worker has sent no message for a while. Called repeatedly meanwhile.
      *
-     * @param nanos since it has said something, or since the wait for it began
+     * @param nanos nanoseconds since the worker's last message, or since the wait for it began
      */
     void isSilent(long nanos);
   }
@@ -464,10 +464,10 @@ public final class WorkerClient implements PythonClient {
 
   // --- is the worker alive? ----------------------------------------------------------------------
 
-  /** Checks, after a wait in vain, whether the task or the worker has ended. */
+  /** Checks, after a wait without a message, whether the task or the worker has ended. */
   private void look() {
     taskCheck.run();
-    // The worker's last messages in the ring come before the reason of its end on the socket.
+    // Take the worker's last messages from the ring before the socket says why it ended.
     if (control.isHeard() && !take(Duration.ZERO)) {
       over = true;
       control.end();

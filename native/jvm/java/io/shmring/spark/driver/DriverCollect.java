@@ -80,7 +80,7 @@ public final class DriverCollect {
   // driver's heap.
   private static final long MOST_INLINE_OF_ALL = 32 << 20;
 
-  /** The stage that {@link #generated} has made of a stage. */
+  /** Tag of a stage for the stage that {@link #generated} has made of it. */
   private static final TreeNodeTag<WholeStageCodegenExec> GENERATED =
       new TreeNodeTag<>("io.shmring.generated");
 
@@ -196,7 +196,10 @@ public final class DriverCollect {
         settings.arrowUseLargeVarTypes());
   }
 
-  /** Runs the plan without its last nodes, if tasks do the work of these; their metrics count. */
+  /**
+   * Runs the plan, without its last nodes if the tasks do the work of these nodes. The metrics of
+   * the nodes left out still count.
+   */
   private BoxedUnit run(SparkPlan plan, ArrowBatchStreamWriter stream) {
     Optional<WholeStageCodegenExec> stage =
         plan instanceof WholeStageCodegenExec last ? Optional.of(last) : Optional.empty();
@@ -230,7 +233,7 @@ public final class DriverCollect {
     synchronized (stage) { // several threads may collect one frame
       return stage
           .getTagValue(GENERATED)
-          .filter(made -> made.child().children().head() == stage.child()) // tags go to copies, too
+          .filter(made -> made.child().children().head() == stage.child()) // copies have its tags
           .getOrElse(
               () -> {
                 RowsToArrowExec end = new RowsToArrowExec(stage.child());

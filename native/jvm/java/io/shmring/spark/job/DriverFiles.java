@@ -86,8 +86,8 @@ public record DriverFiles(String folder, List<String> files, long mostBytes)
     try {
       if (part < Long.MAX_VALUE / window && isLinkTo(path, file[1])) {
         FileChannel opened = FileChannel.open(path, READ, WRITE);
-        // Looked at again, because the driver may close the file at any time, and its number then
-        // belongs to another one.
+        // Check the link again: the driver may close the file at any time, and its number may then
+        // belong to another file.
         if (isLinkTo(path, file[1])) {
           return Optional.of(opened.position(part * window));
         }

@@ -4,7 +4,7 @@ import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
 /**
- * A number for Spark's UI, summed up over the tasks. Spark makes each metric by the name of its
+ * A number for Spark's UI, summed up over the tasks. Spark creates each metric from the name of its
  * class.
  */
 public abstract class RingMetric extends CustomSumMetric {

@@ -358,7 +358,7 @@ public sealed interface Call extends Serializable {
     @Override
     public long wholeBytes(SQLConf ofTask) {
       long set = ofTask.arrowMaxBytesPerBatch();
-      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // for Spark, both mean no limit
+      return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // no limit, as in Spark
     }
 
     /**

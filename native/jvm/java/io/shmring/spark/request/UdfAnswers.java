@@ -26,13 +26,13 @@ import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Joins results of UDFs with the input rows, which wait for the results; each row has one result. */
+/** Joins results of UDFs with the waiting input rows; each row has one result. */
 public abstract class UdfAnswers implements AnswerHandler {
   private final StructType results;
   private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
-  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // of unanswered requests
+  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // vectors still unanswered
   private int answered; // number of answered rows of the oldest request
 
   /**

@@ -16,8 +16,8 @@ import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 
 /**
- * Does what Spark's ColumnarToRow does, over a node's answers. It is a class of its own because
- * other extensions replace Spark's class by nodes that only know their own columns (Comet's
+ * Turns the columns of a node's answers into rows, as Spark's ColumnarToRow does. This class exists
+ * because other extensions replace Spark's class by nodes that only know their own columns (Comet's
  * EliminateRedundantTransitions does).
  */
 public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {

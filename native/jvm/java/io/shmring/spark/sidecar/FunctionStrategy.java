@@ -52,9 +52,9 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Plans two kinds of functions: calls of a sidecar (shmring.spark.through(...) and shmring's UDFs),
  * which the JVM makes without a Python worker, and ordinary Python functions, which Spark's workers
- * execute with batches over rings. Everything else is left to Spark's planner; if a mapInArrow of a
- * sidecar is, Spark's Python workers ask the sidecar. The reason stands behind the functions'
- * names, so that explain() shows it.
+ * execute with batches over rings. Everything else is left to Spark's planner. If a mapInArrow of a
+ * sidecar is left to Spark, Spark's Python workers ask the sidecar. The reason is appended to the
+ * functions' names, where explain() shows it.
  */
 public final class FunctionStrategy extends SparkStrategy {
   /** Setting: if false, all plans are left to Spark's planner. */
@@ -195,9 +195,9 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   /**
-   * Whether a plan is an aggregate or a window that is left to Spark because not all of its
-   * functions are Python's, or because Spark refuses it with an error that names the functions: a
-   * mixture, or, in windows, several kinds of functions, or iterators.
+   * Whether a plan is an aggregate or a window that is left to Spark. Spark executes functions that
+   * are not Python's. Spark refuses mixtures of Python's and other functions and, in windows, several
+   * kinds of functions or iterators; its error names the functions.
    */
   private static boolean isRefused(LogicalPlan plan) {
     if (plan instanceof Window window) {
@@ -268,7 +268,7 @@ public final class FunctionStrategy extends SparkStrategy {
         .or(() -> SparkTypes.unsupported(map.schema()));
   }
 
-  /** Plans functions over rings; {@link #objection} has found none. */
+  /** Plans functions over rings, after {@link #objection} has found no reason against it. */
   private SparkPlan overRings(LogicalPlan plan) {
     Option<String> artifacts = PythonCalls.artifacts();
     if (plan instanceof Aggregate) {
@@ -317,7 +317,7 @@ public final class FunctionStrategy extends SparkStrategy {
         work, CollectionConverters.asJava(plan.children()).stream().map(this::planLater).toList());
   }
 
-  /** Returns the function of a plan that has one function, of batches, groups or cogroups. */
+  /** Returns the only function of a plan that calls it with batches, groups or cogroups. */
   private static PythonUDF function(LogicalPlan plan) {
     return CollectionConverters.asJava(plan.expressions()).stream()
         .filter(PythonUDF.class::isInstance)

@@ -15,7 +15,7 @@ import scala.PartialFunction$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Puts the reason why functions are left to Spark behind their names, so that explain() shows it.
+ * Appends the reason why functions are left to Spark to their names, where explain() shows it.
  */
 final class LeftToSpark {
   private static final String BEGINS = " [Spark's own way: ";
@@ -25,7 +25,8 @@ final class LeftToSpark {
   private LeftToSpark() {}
 
   /**
-   * Returns the plan with the reason behind its functions' names; empty if all have one already.
+   * Returns the plan with the reason appended to its functions' names; empty if every name has a
+   * reason already.
    */
   static Optional<LogicalPlan> marked(
       LogicalPlan plan, String why, Predicate<PythonFuncExpression> which) {

@@ -42,9 +42,9 @@ final class PythonCalls {
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
   /**
-   * Holds a session's settings that calls depend on. A plan may run under other settings than it
-   * was made. Spark's nodes of groups, of cogroups and of UDTFs read the settings when the node is
-   * made, others when its tasks are made, or in the tasks (Call.in).
+   * Holds a session's settings that calls depend on. A plan may be made under other settings than
+   * it runs under. Spark's nodes of groups, cogroups and UDTFs read the settings when the node is
+   * made; Spark's other nodes read them when tasks are made, or in the tasks (Call.in).
    *
    * @param types mapping from Spark types to Arrow types
    * @param conf settings that the worker is told
@@ -71,7 +71,7 @@ final class PythonCalls {
     return SQLConf.get().getConfString(SWITCH, "off").equals("on");
   }
 
-  /** Lets the log say once why functions take Spark's own way. */
+  /** Logs once why functions go Spark's own way, and not over rings. */
   static void tell(String why) {
     LeftToSpark.tell(
         String.format(
@@ -91,7 +91,7 @@ final class PythonCalls {
       return Optional.of("spark.python.use.daemon is false");
     }
     String worker = conf.get("spark.python.worker.module", SPARKS_WORKER);
-    if (worker.startsWith("pyspark") && !worker.equals(SPARKS_WORKER)) { // daemons ignore others
+    if (worker.startsWith("pyspark") && !worker.equals(SPARKS_WORKER)) { // else daemons ignore it
       return Optional.of("spark.python.worker.module is set");
     }
     return Optional.empty();
@@ -204,7 +204,8 @@ final class PythonCalls {
   }
 
   /**
-   * Returns the chain that ends with a function: each function's only argument is the one before.
+   * Returns the chain of functions that ends with the given one. Each function's only argument is
+   * the function before it.
    */
   private static List<PythonFuncExpression> chain(PythonFuncExpression udf) {
     List<PythonFuncExpression> chain = new ArrayList<>();

@@ -37,7 +37,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Ends a stage whose generated code writes values straight into batches of a node over rings,
- * without rows, as the code of Spark's aggregates takes values. If the stage's code is not
+ * without rows, just as the code of Spark's aggregates uses values. If the stage's code is not
  * generated, this node gives the child's rows.
  */
 public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
@@ -56,8 +56,8 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   }
 
   /**
-   * @param computed deterministic expressions over the child's columns; the code writes their values
-   *     behind these columns
+   * @param computed deterministic expressions over the child's columns; the code writes their
+   *     values after the child's columns
    */
   public RowsToArrowExec(SparkPlan child, Seq<Expression> computed) {
     this.child = child;

@@ -56,8 +56,8 @@ public final class SidecarColumns extends ColumnarRule {
    * Returns a node over rings that gives columns, below a node whose generated code makes rows of
    * them; empty if that does not pay.
    *
-   * @param fused whether the node above is in the same generated code, and reads only values it
-   *     needs
+   * @param fused whether the node above is in the same generated code, which then reads only the
+   *     values that the node needs
    */
   private static Optional<SparkPlan> generated(SparkPlan node, boolean fused) {
     if (!(node instanceof SidecarNode sidecar)

@@ -88,7 +88,7 @@ public abstract sealed class SidecarNode extends SparkPlan
       return false;
     }
 
-    /** Resources of the executors that run the tasks, if not the application's own. */
+    /** Returns the profile of the tasks' executors; empty for the application's executors. */
     default Option<ResourceProfile> profile() {
       return Option.empty();
     }
@@ -272,7 +272,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     return work.canGiveColumns(this) ? Optional.of(copy(true, children)) : Optional.empty();
   }
 
-  /** Returns this node over the child's columns, if the rows it would take are made of columns. */
+  /** Returns this node with columns as its input, if the child's rows are made of columns. */
   SparkPlan overColumns() {
     if (!isOverOne()) {
       return this;

@@ -53,9 +53,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 // CHANGE: edit this for a new kind of Python function
 /**
- * Has the works of nodes over rings. A sidecar and Spark's own Python workers have functions of
- * batches, UDFs and functions of groups; only the workers have UDTFs, and aggregates of groups and
- * of windows. `artifacts` is the uuid of the query's artifacts in Spark Connect.
+ * Contains the kinds of work of nodes over rings. Sidecars and Spark's own Python workers execute
+ * functions of batches, UDFs and functions of groups; only the workers execute UDTFs and aggregates
+ * of groups and windows. `artifacts` is the uuid of the query's artifacts in Spark Connect.
  */
 final class SidecarNodes {
   private SidecarNodes() {}
@@ -146,8 +146,9 @@ final class SidecarNodes {
     }
 
     /**
-     * Returns the arguments if a stage's code may compute them: they must be deterministic, because
-     * Spark seeds random numbers of an argument by the task, and of a stage by its partition.
+     * Returns the arguments if a stage's code may compute them. They must be deterministic, because
+     * Spark seeds random numbers differently: in an argument by the task, in a stage by the
+     * partition.
      */
     @Override
     default Optional<Seq<Expression>> computed(SidecarNode node) {
@@ -164,8 +165,8 @@ final class SidecarNodes {
     }
 
     /**
-     * Returns the places of sent expressions among the child's columns and, behind, the computed
-     * ones.
+     * Returns the places of the sent expressions in the vectors, which have the child's columns
+     * first, then the computed arguments.
      */
     private List<Integer> places(SidecarNode node) {
       List<ExprId> columns =
@@ -214,7 +215,7 @@ final class SidecarNodes {
           Input::ofStage);
     }
 
-    /** Returns false over rows, which wait for their results and stay rows. */
+    /** Returns false if the input is rows: they wait for their results and stay rows. */
     @Override
     default boolean canGiveColumns(SidecarNode node) {
       return node.takesColumns() || node.isOverStage();
@@ -285,7 +286,8 @@ final class SidecarNodes {
     }
 
     /**
-     * Returns false for iterators, which may take all input first: only rows can wait in a file.
+     * Returns false for iterators, which may take all input before they give a result: only rows
+     * can wait in a file.
      */
     @Override
     public boolean writesColumns(SidecarNode node) {
@@ -366,11 +368,11 @@ final class SidecarNodes {
       implements Work {
     /**
      * Returns the columns that are sent of a child. Spark's workers get the columns that Spark's
-     * own node sends. A sidecar gets the function's arguments, with their names, of a single child,
-     * and the frame's own columns of each of two children.
+     * own node sends. A sidecar gets the function's arguments, with their names, if there is one
+     * child; if there are two, it gets the own columns of each child's frame.
      *
-     * @param output the child's columns; of two children, Spark has put the keys before the frame's
-     *     own columns, which may have the keys again
+     * @param output the child's columns; if there are two children, Spark has put the keys before
+     *     the frame's own columns, which may contain the keys again
      */
     FrameSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);
@@ -578,7 +580,7 @@ final class SidecarNodes {
     }
 
     /**
-     * Returns the sent columns: the bounds, which stand behind a row's columns, then the arguments.
+     * Returns the sent columns: the bounds, which follow a row's own columns, then the arguments.
      */
     private FrameSide side(SidecarNode node, int bounds) {
       int columns = node.child().output().size();

@@ -16,10 +16,10 @@ import org.apache.spark.sql.execution.window.WindowExecBase;
 import scala.collection.immutable.Seq;
 
 /**
- * Nodes over rings by the classes that Spark's rules look for, so that a rule treats a node over rings
- * as it treats Spark's own: PushDownLocalSort and ConvertSortMergeJoinToShuffledHashJoin look for
- * WindowExecBase, InsertSortForLimitAndOffset for EvalPythonExec, CoalesceShufflePartitions for
- * UnaryExecNode.
+ * Contains the classes of nodes over rings. They have the types that Spark's rules look for, so a
+ * rule treats a node over rings as it treats Spark's own: PushDownLocalSort and
+ * ConvertSortMergeJoinToShuffledHashJoin look for WindowExecBase, InsertSortForLimitAndOffset for
+ * EvalPythonExec, CoalesceShufflePartitions for UnaryExecNode.
  */
 final class SparkNodes {
   private SparkNodes() {}
@@ -88,7 +88,7 @@ final class SparkNodes {
       return work().results();
     }
 
-    /** Only the doExecute() of EvalPythonExec calls this method, and SidecarNode has its own. */
+    /** Never runs: only EvalPythonExec's doExecute() calls it, and SidecarNode has its own. */
     @Override
     public EvalPythonEvaluatorFactory evaluatorFactory() {
       throw new UnsupportedOperationException(nodeName() + " has no evaluator");

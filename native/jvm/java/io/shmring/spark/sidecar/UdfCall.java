@@ -21,8 +21,8 @@ record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions";
 
   /**
-   * Bytes of a pickled function that name the class of the function itself. A function that only
-   * wraps a UDF of shmring names that UDF's class later.
+   * Number of first bytes of a pickled function that name the class of the function itself. If a
+   * function only wraps a UDF of shmring, later bytes name that UDF's class.
    */
   private static final int CLASS_WITHIN = 64;
 

@@ -63,7 +63,7 @@ final class UdfSteps {
   }
 
   /**
-   * Adds a function, after the functions in its arguments; only the function sees their results.
+   * Adds a function, after the functions in its arguments, whose results only the function sees.
    */
   void add(PythonUDF function, Attribute result) {
     List<Expression> arguments = new ArrayList<>();
