@@ -88,7 +88,7 @@ public final class AnsweredBatches implements AutoCloseable {
       }
       leaveAnswer();
       if (call instanceof PythonCall) {
-        context.killTaskIfInterrupted(); // Spark does so between its own batches, too
+        context.killTaskIfInterrupted(); // Spark checks between its own batches, too
       }
       runOrEnd(() -> readApart(this::advance));
     } while (columns.isEmpty());

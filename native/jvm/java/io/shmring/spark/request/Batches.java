@@ -161,7 +161,7 @@ public final class Batches implements AutoCloseable {
       return sides.indexOf(side);
     }
 
-    /** Returns the rows of each group; none if the request is not of groups for a Python worker. */
+    /** Returns the number of rows of each group; none unless a Python worker gets groups. */
     int[] groups() {
       return groups.stream().mapToInt(Integer::intValue).toArray();
     }
@@ -176,7 +176,7 @@ public final class Batches implements AutoCloseable {
       return root.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
     }
 
-    /** Returns some of the rows, valid until the next call or until the vectors are given back. */
+    /** Returns a slice of the rows, valid until the next call or the vectors' return. */
     VectorSchemaRoot part(int first, int count) {
       leavePart();
       part = root.slice(first, count);
@@ -298,7 +298,7 @@ public final class Batches implements AutoCloseable {
     return !written.isEmpty() || input.hasNext();
   }
 
-  /** Returns the bytes of a request of several groups; 0 if groups are not joined. */
+  /** Returns the bytes at which a request takes no more groups; 0 if groups are not joined. */
   long joinedBytes() {
     return call.joinsGroups() ? JOINED_BYTES : 0;
   }
@@ -321,7 +321,7 @@ public final class Batches implements AutoCloseable {
    * Returns vectors filled with the next batches, as many as the child gives without delay;
    * {@link #hasNext} must have returned true.
    *
-   * @param most most batches to put into the vectors, if batches may be joined at all
+   * @param most limit of the batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
     if (written.isEmpty()) {

@@ -78,7 +78,7 @@ public sealed interface Call extends Serializable {
     return 1 << 24;
   }
 
-  /** Whether a task fails if Spark has no memory for its batches; else they are sent one by one. */
+  /** Whether a task fails if Spark has no memory for its batches; else it sends them one by one. */
   boolean needsMemory();
 
   /**

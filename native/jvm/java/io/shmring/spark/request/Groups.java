@@ -27,7 +27,7 @@ public final class Groups {
    *
    * @param keys keys by which the child's rows are sorted and grouped
    * @param output the child's columns
-   * @param columns expressions that are sent of each row
+   * @param columns expressions computed from each row, whose values are sent
    * @param sent types of the rows that are sent
    */
   public record FrameSide(
@@ -106,7 +106,7 @@ public final class Groups {
 
     /**
      * @param children rows of one side, or of two
-     * @param begun function from each group's key and rows to the rows that are sent
+     * @param begun function that takes a group's key and rows, and returns the rows to send
      * @param isWhole whether each group or cogroup is one batch, however large; else batches are as
      *     large as Spark's own
      */

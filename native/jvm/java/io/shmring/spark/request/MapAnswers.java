@@ -83,7 +83,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
 
   private Optional<String> difference(List<Field> got) {
     List<String> gotNames = ResultSchema.names(got);
-    if (got.isEmpty() && !method.equals("mapInArrow")) { // only rows need columns
+    if (got.isEmpty() && !method.equals("mapInArrow")) { // an answer without rows needs no columns
       places = new int[] {};
       return Optional.empty();
     }

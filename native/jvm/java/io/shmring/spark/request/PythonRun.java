@@ -255,7 +255,7 @@ final class PythonRun implements WorkerClient.Control {
     }
 
     /**
-     * Ends the worker of a killed task if its function computes for longer than Spark allows:
+     * Ends the worker of a killed task if the function computes for longer than Spark allows.
      * Spark's own monitor ends a worker only while the task waits for the monitor.
      */
     void endIfKilled() {

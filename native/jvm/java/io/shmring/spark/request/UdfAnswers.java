@@ -32,7 +32,8 @@ public abstract class UdfAnswers implements AnswerHandler {
   private final NullCheck nulls;
   private final boolean lags;
   private final boolean isOfSidecar;
-  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>(); // vectors still unanswered
+  // Vectors of unanswered requests, oldest first; empty if results may lag.
+  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>();
   private int answered; // number of answered rows of the oldest request
 
   /**
@@ -196,7 +197,7 @@ public abstract class UdfAnswers implements AnswerHandler {
     }
   }
 
-  /** Returns the types of rows with results behind them. */
+  /** Returns the types of rows that have results appended. */
   static StructType joined(StructType rows, StructType results) {
     StructType joined = rows;
     for (StructField result : results.fields()) {

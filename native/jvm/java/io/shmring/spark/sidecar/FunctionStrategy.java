@@ -196,8 +196,8 @@ public final class FunctionStrategy extends SparkStrategy {
 
   /**
    * Whether a plan is an aggregate or a window that is left to Spark. Spark executes functions that
-   * are not Python's. Spark refuses mixtures of Python's and other functions and, in windows, several
-   * kinds of functions or iterators; its error names the functions.
+   * are not Python's. Spark refuses mixtures of Python's and other functions and, in windows,
+   * several kinds of functions or iterators; its error names the functions.
    */
   private static boolean isRefused(LogicalPlan plan) {
     if (plan instanceof Window window) {

@@ -336,7 +336,7 @@ public abstract sealed class SidecarNode extends SparkPlan
 
   private <R> RDD<R> execute(SidecarTask.Output<R> output) {
     if (givesColumns && !work.canGiveColumns(this)) {
-      // Another extension's rule has put rows below this node after the node was to give columns.
+      // This node was planned over columns, but another extension's rule has put rows below it.
       SidecarNode same = (SidecarNode) over(new RowToColumnarExec(child()));
       same.metrics = known();
       return same.execute(output);
@@ -357,7 +357,8 @@ public abstract sealed class SidecarNode extends SparkPlan
   }
 
   /**
-   * Returns a child's rows; another extension's rule may have put a child that only has columns.
+   * Returns a child's rows. The child may give only columns if another extension's rule put it
+   * there.
    */
   private static RDD<InternalRow> rows(SparkPlan child) {
     return child.supportsRowBased()

@@ -61,8 +61,8 @@ final class SidecarNodes {
   private SidecarNodes() {}
 
   /**
-   * Work of mapInArrow, perhaps of a sidecar, or of mapInPandas: the answer's rows replace the
-   * child's rows, which are sent.
+   * Work of mapInPandas, or of mapInArrow by a Python worker or a sidecar: the child's rows are
+   * sent, and the answer's rows replace them.
    */
   record Mapping(
       String name,
