@@ -91,7 +91,8 @@ final class PythonCalls {
       return Optional.of("spark.python.use.daemon is false");
     }
     String worker = conf.get("spark.python.worker.module", SPARKS_WORKER);
-    if (worker.startsWith("pyspark") && !worker.equals(SPARKS_WORKER)) { // else daemons ignore it
+    // Daemons ignore a worker module whose name does not begin with pyspark.
+    if (worker.startsWith("pyspark") && !worker.equals(SPARKS_WORKER)) {
       return Optional.of("spark.python.worker.module is set");
     }
     return Optional.empty();
