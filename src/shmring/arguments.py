@@ -21,7 +21,7 @@ Start = Literal["earliest", "latest"]
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 
-MOST_IN_FLIGHT = 2**31 - 1  # requests that a client counts: an int in Java
+MOST_IN_FLIGHT = 2**31 - 1  # limit of the option `in_flight`: an int in Java
 _LEAST_SLOTS, _MOST_SLOTS = 1024, 2**31  # the core's limits
 
 ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)

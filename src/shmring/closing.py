@@ -1,4 +1,4 @@
-"""Objects closed at the end of a ``with`` block, and freeing leases held by an error's frames."""
+"""A base class for objects that a ``with`` block closes; freeing leases that an error holds."""
 
 from __future__ import annotations
 

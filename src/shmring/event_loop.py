@@ -52,10 +52,12 @@ Handle = Consumer | Producer
 _H = TypeVar("_H", bound=Handle)
 _T = TypeVar("_T", bytes, int)
 
-# Consumers and producers that one sleep covers: the kernel's limit of 128, without the bell.
+# Maximum consumers and producers that one sleep covers: the kernel's limit is 128, and the bell
+# that wakes the thread takes one.
 _AT_ONCE = 127
-# Seconds after which a thread without work ends. A thread with work checks as often whether its
-# loop was closed by a program that had not ended the loop's generators before.
+# Seconds after which a thread without work ends. A thread with work checks at this interval whether
+# its loop was closed: a program may close a loop without ending its generators, which would have
+# stopped the thread.
 _IDLE = 1.0
 # Seconds for which a task tries again and again, in turn with the loop's other tasks, if trying
 # succeeded before: about the time it takes to wake the thread, which then wakes the loop.
@@ -116,7 +118,8 @@ class _Sleeper:
     def __init__(self, watch: _Watch) -> None:
         self._watch = watch
         self._changed = threading.Condition()  # guards _waits, _thread and _stopped
-        # By handle: the slots a producer needs at least, or the ends a consumer has been told of.
+        # Wait of each handle. For a producer: the fewest free slots that a task needs. For a
+        # consumer: the number of end markers of which it has been told.
         self._waits: dict[Handle, int] = {}
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -176,7 +179,7 @@ class _Sleeper:
                 return
 
     def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
-        """Return the bell's number of rings so far, and the waits; None if the thread is to end.
+        """Return how often the bell has rung, and the waits; None if the thread is to end.
 
         The number is read with the waits under one lock: a later change of the waits rings the
         bell, and wait_any() returns at once if the number has grown.
@@ -191,13 +194,14 @@ class _Sleeper:
 
 
 class _Watch:
-    """The tasks of one loop that wait."""
+    """The waiting tasks of one event loop, and the threads that wait for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.forks = lineage.forks
-        # By handle: the futures of the tasks that wait, in order, each with the slots it needs
-        # (producer) or the ends its consumer had been told of (consumer).
+        # Futures of the tasks that wait for a handle, in order. The number with a future is, for a
+        # producer, the slots that the task needs; for a consumer, the end markers of which it had
+        # been told.
         self._tasks: dict[Handle, dict[asyncio.Future[bool], int]] = {}
         self._sleepers = [_Sleeper(self)]
         self._end: AsyncIterator[None] | None = None
@@ -245,7 +249,7 @@ class _Watch:
             waiting = [future for future in tasks if not future.done()]
             if not waiting:
                 decline(handle)
-            if isinstance(handle, Consumer):  # one task gets a message; every task gets an end
+            if isinstance(handle, Consumer):  # a message wakes one task, an end all tasks
                 ends = ends_of(handle)
                 waiting = [f for f in waiting if tasks[f] != ends] or waiting[:1]
             for future in waiting:  # a producer may have room for several messages
@@ -324,7 +328,7 @@ async def _later(
     wanted: int,
     timeout: float | None,
 ) -> _T:
-    """Go on after a first attempt that was not successful.
+    """Complete a call whose first attempt did not succeed.
 
     No ``await`` comes between the last attempt and its ``return``: a cancelled task loses nothing.
     """

@@ -28,7 +28,7 @@ MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sid
 
 _SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-_DELIVERIES = 3  # deliveries of one message; a sidecar gives up a batch after the same number
+_DELIVERIES = 3  # deliveries that make a finding; a sidecar gives up a batch after as many
 _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 
 Status = Literal[1, 2]
@@ -38,7 +38,7 @@ def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE)
     """Return all findings, the worst first.
 
     A participant or a branch that has moved between the two looks is not reported as hanging.
-    Without the earlier look, each one that may hang is reported.
+    Without the earlier look, each participant or branch that may hang is reported.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def _of_branch(
     moved = not was or was[0]["position"] != branch["position"]
     if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
         words = f"its journal is {waited:,.0f} s behind; {behind}"
-        # A journal that writes would only lose time by being killed.
+        # Suggest no kill if the journal has moved: it is writing, and a kill would only cost time.
         command = "" if moved else _kill(consumers, seen)
         yield Finding(status, "journal", ring, None, words, command)
     elif lag and waited >= age and idle and not moved:

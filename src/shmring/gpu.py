@@ -1,6 +1,6 @@
 """Copies to a GPU: the GPU's runtime pins a ring, and a lease is held until its copy is done.
 
-The runtime is that of CUDA or HIP: the runtime that the process has loaded already, for example
+The runtime is CUDA's or HIP's. It is the runtime that the process has loaded already, for example
 through torch or cupy.
 """
 
@@ -39,8 +39,8 @@ _NOT_READY = 600  # error code of EventQuery while the work before the event is 
 _LIBRARIES = {"libcudart": "cuda", "libamdhip64": "hip"}
 _HOST_DEVICES = {"cuda": 3, "hip": 11}  # DLPack's device types for pinned host memory
 _VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
-# Columns with fewer bytes than a page between them are copied as one piece: the bytes between them
-# belong to the same mapping, because two mappings have at least a page between them, or nothing.
+# Columns with less than a page between them are copied as one piece. The bytes between them are
+# then in the same mapping: two mappings adjoin, or are at least a page apart.
 _GAP = 4096
 _PAUSE = 0.001  # seconds between two checks for copies that are done
 
@@ -72,7 +72,7 @@ class _Runtime:
 
     def function(self, name: str, *arguments: Any, short: bool = False) -> Any:
         library = self._short if short else self._library
-        found = library[self.prefix + name]  # a new object: setting its argtypes changes no other
+        found = library[self.prefix + name]  # a new function object: its argtypes change no other
         if arguments:
             found.argtypes = arguments
         return found
@@ -98,7 +98,7 @@ class _Runtime:
         self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
         error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream)
         if not error and (error := self._record(event, stream)):
-            self._synchronize(stream)  # no event tells the end of the copy: wait for it here
+            self._synchronize(stream)  # without an event, wait for the end here
         if error:
             self.destroy(event)
         self.check(error, f"cannot copy {nbytes} bytes to the GPU")

@@ -45,7 +45,7 @@ class Node(ABC):
 
     @abstractmethod
     def follow(self, upstream: Node) -> None:
-        """Do as then() does, from the follower's side."""
+        """Make this node follow `upstream`: the follower's part of then()."""
 
     @abstractmethod
     def unfollow(self, upstream: list[str]) -> None:

@@ -37,8 +37,8 @@ class Seen:
     # By branch: seconds since its oldest unreleased message was published; missing if not known.
     ages: dict[str, float]
     # By seat: the most seconds for which a participant may have held its oldest message. The ring
-    # does not store when a message was taken: it was after the message was published, after its
-    # consumer joined, and after the last look that did not see the message held.
+    # does not store when a message was taken. The message was taken after it was published, after
+    # its consumer joined, and after the last look that did not see it held.
     held: dict[int, float]
     # By seat of a sidecar's worker: the request that the worker handles, in words.
     requests: dict[int, str]
@@ -123,7 +123,7 @@ class HostLook:
     left: list[str]  # paths of files left by rings that are gone, or whose creation never ended
     memory: int  # bytes of shared memory
     free: int  # bytes of shared memory that are free
-    missing: list[str]  # requested names of neither a ring nor a sidecar
+    missing: list[str]  # requested names that belong to no ring and to no sidecar
     foreign: int  # number of other users' rings that were left out
     whole: bool  # True if the look was for the whole host, False if for requested names only
 
@@ -208,7 +208,8 @@ class Observer(Closing):
         same = known is not None and known.inode == file.st_ino
         if known is not None and same and not others_may_write:
             return known
-        # A ring that others may write to is looked at through a copy, which ages: make a new one.
+        # A ring that other users may write to is seen through a private copy, which ages: make a
+        # new copy.
         ring = look_on(path=path) if "/" in name else look_on(name)
         if known is not None:
             known.ring.close()

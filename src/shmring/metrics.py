@@ -93,7 +93,7 @@ def _metric(line: str) -> Metric:
 
 #: All metrics, in the order in which they are exported.
 METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
-# By a participant's counter: the metric that sums it up.
+# Names of a participant's counters, each with the metric that is the sum of the counter.
 # CHANGE: edit this for a new counter of participants
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",

@@ -35,7 +35,7 @@ from shmring.errors import (
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
 REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sidecar's answers
-RING_OVERHEAD = 256 * 1024  # most bytes of a ring's file beside its slots, without a schema
+RING_OVERHEAD = 256 * 1024  # maximum bytes of a ring's file, without its slots and its schema
 PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
 
@@ -311,8 +311,8 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
 # --- companion files ------------------------------------------------------------------------------
 
-SINK = "sink"  # kind: the last epoch of a streaming query that is in the ring
-STAGING = "staging"  # kind: rows of a job, whose driver is a participant until the job ends
+SINK = "sink"  # kind of file: the last epoch of a streaming query that is in the ring
+STAGING = "staging"  # kind of file: rows of a job, whose driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
 # Prefix, before a job's id, of the name of the job's participant (see RingJob.java).
 _JOB_PARTICIPANT = "spark write "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shmring._shmring import ArrowLayout, Lease
     from shmring.ring import Producer
 
-# Most bytes of a message: its length is a 32-bit number.
+# Maximum bytes of a message: its length is a 32-bit number.
 _MOST_BYTES = 2**32 - 1
 
 # pyarrow as Any: its type stubs leave the types of arrays open, which strict checking refuses.
@@ -78,9 +78,9 @@ class BatchEncoder:
 
         Returns
         -------
-        a function of a batch of this schema and of the timeout. The function returns the
-        message_id, or None if the batch needs :meth:`pieces` and :meth:`push`. None if every batch
-        of the schema needs them
+        a function that takes a batch of this schema and a timeout. The function returns the
+        message_id, or None if the batch needs :meth:`pieces` and :meth:`push`. If every batch of
+        the schema needs them, there is no function: None
         """
         if self._layout is None:
             return None
@@ -109,7 +109,7 @@ class BatchEncoder:
 
         Raises
         ------
-        MessageTooLarge : a single row needs more
+        MessageTooLarge : a single row is larger than a piece may be
         """
         if batch.num_rows == 0 and prefix + _stream_bytes(batch) > most_bytes(slots):
             batch = _empty(batch.schema)
@@ -376,7 +376,7 @@ def known(schema: pa.Schema, heads: dict[int, bytes]) -> Known | None:
 
 
 def learned(stream: pa.Buffer) -> Known | None:
-    """Learn from the schema at a stream's beginning, in a copy that its producer cannot change."""
+    """Prepare the schema at a stream's beginning, in a copy that its producer cannot change."""
     return _learned(bytes(memoryview(stream)[: metadata_bytes(stream)]))
 
 
@@ -420,7 +420,7 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def most_bytes(slots: int) -> int:
-    """Return the most bytes of a message if two must fit into a ring, wherever they begin."""
+    """Return the maximum bytes of a message if two must fit in a ring, wherever they begin."""
     return (slots // 2 - 1) * SLOT_BYTES
 
 
@@ -445,7 +445,8 @@ def _split_rows(
             yield from _split_rows(part, limit, too_large, views)
 
 
-# Unused bytes, or rows, of a column up to which copying the used part does not pay.
+# Number of unused bytes, or unused rows, of a column up to which it does not pay to copy the used
+# part.
 _SMALL = 4096
 
 

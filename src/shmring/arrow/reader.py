@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Seconds between two checks whether the producers wait for this waiting reader.
 _SLICE = 0.5
-# Slices after which the reader raises: another thread may be about to drop its batches.
+# Number of jammed slices after which the reader raises. Until then, another thread may drop its
+# batches.
 _JAMMED_SLICES = 3
 # Batches that an event loop reads before its other tasks have their turn.
 _STREAK = 16
@@ -43,7 +44,7 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class _Jam:
-    """Notices that the producers of a waiting reader wait for batches that the reader keeps."""
+    """Detects a jam: a reader waits for producers, which wait for batches that it keeps."""
 
     def __init__(self, ring: Ring, label: str, consumer: Consumer) -> None:
         self._ring = ring

@@ -97,7 +97,7 @@ def run(
         running = Journal(attached, directory, retention=retention, **options)
         try:
             _announce(ring, running)
-            with suppress(KeyboardInterrupt, Terminated):  # how it ends
+            with suppress(KeyboardInterrupt, Terminated):  # a signal ends the command
                 _watch(running)
         finally:
             # Messages already taken go to disk within moments: let no second Ctrl-C interrupt that.

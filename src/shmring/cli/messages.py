@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BRANCH = "default"
 
-_AT_ONCE = 256  # most messages in one push: few enough that a small ring need not be empty
+_AT_ONCE = 256  # maximum messages in one push: few enough for a small ring that is not empty
 _READ = 1 << 16
 
 
@@ -105,7 +105,7 @@ def lines(file: Any) -> Iterator[list[bytes]]:
 
 
 _LULL = 0.001  # seconds without a message after which the lines so far are written out
-_LEAST = 0.001  # seconds of the last wait: the error of a wait of 0 s does not say who blocks
+_LEAST = 0.001  # seconds of the last wait: with a wait of 0 s, the error would not name who blocks
 _SLICE = 0.2  # seconds of one wait; between two waits the command checks for signals
 
 

@@ -105,7 +105,7 @@ def as_time(time_ns: int) -> str:
 
 
 def print_lines(text: str) -> None:
-    """Print text without the spaces at the ends of its lines, which tables have."""
+    """Print text without trailing spaces, with which the lines of a table end."""
     print("\n".join(line.rstrip() for line in text.splitlines()))
 
 
@@ -132,7 +132,8 @@ def show_table(
 
 # --- messages and batches -----------------------------------------------------------------------
 
-# Most messages, and most bytes, that are collected for one write. A consumer can keep 48 leases.
+# Maximum messages, and maximum bytes, that are collected for one write. A consumer can keep 48
+# leases.
 _LINES, _LINE_BYTES = 32, 1 << 16
 
 

@@ -88,7 +88,7 @@ def sidecar(
     server = Sidecar(target, name=name, workers=workers, **options)
     try:
         server.start(timeout=timeout)
-        with suppress(KeyboardInterrupt, Terminated):  # how a server ends
+        with suppress(KeyboardInterrupt, Terminated):  # a signal ends the server
             _say_ready(server, workers)
             server.serve_forever()
     finally:

@@ -108,7 +108,7 @@ def exporter(port: int, address: str, interval: float, age: float, foreign: bool
     with HostMetrics(interval=interval, age=age, foreign=foreign) as metrics:
         registry = CollectorRegistry()
         registry.register(metrics)
-        with suppress(KeyboardInterrupt, Terminated):  # how it ends
+        with suppress(KeyboardInterrupt, Terminated):  # a signal ends the command
             _serve(port, address, registry)
 
 

@@ -30,8 +30,8 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Attempts after the deadline: a look may have repaired a position after the last attempt, and other
-# connections may be faster for a while, but not for ever.
+# Maximum number of attempts after the deadline. There are some, because a look may have repaired a
+# position since the last attempt; but other connections could be faster each time.
 LATE = 100
 
 # Seconds between two searches of the whole table: the first pause, and the longest.
@@ -71,12 +71,12 @@ class Deadline:
         if remaining <= 0:
             return False
         sleep(min(first * 2**self.waits, remaining, longest))
-        # Cap the number of doublings: no wait can last longer.
+        # Cap the exponent: after 60 doublings the wait is `longest` in any case.
         self.waits = min(self.waits + 1, 60)
         return True
 
     def again(self) -> bool:
-        """Return whether an attempt is left, after a look that shows a message or a free slot."""
+        """Return whether to try again, after a look that shows a message or a free slot."""
         if time.monotonic() >= self._end:
             self._late += 1
         return self._late <= LATE
@@ -95,7 +95,7 @@ class Searches:
         self._due = -math.inf
 
     def found(self) -> None:
-        """Note that there was a message."""
+        """Note that there was a message, and postpone the next search."""
         self._pause = FIRST_PAUSE
         self._due = time.monotonic() + FIRST_PAUSE
 
@@ -115,8 +115,8 @@ Which = Literal["push", "pop"]
 Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
 
-# Attempts of a transaction: if two transactions wait for each other, the database undoes one of
-# them, which then tries again.
+# Maximum number of attempts of a transaction: if two transactions wait for each other, the database
+# undoes one of them, which is then tried again.
 ATTEMPTS = 10
 
 
@@ -185,7 +185,7 @@ class Backend(ABC):
     free_message : SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows : whether the next numbers are columns of the tables
     first_wait : seconds of the first wait; each later wait is twice as long as the last one
-    meanings : what codes of the database's errors mean to users
+    meanings : the database's error codes, each with its meaning for users
     rights : text about the rights that a user of a ring needs
     """
 
@@ -198,7 +198,8 @@ class Backend(ABC):
     # Seconds to wait for a lock. Statements of shmring hold a lock only while they run: a lock that
     # is held longer belongs to another program, or to a stopped process.
     lock_seconds: ClassVar[float] = 10.0
-    # True once the first session is prepared: the connection may die before.
+    # True once the first session is prepared; a connection that is lost earlier is not opened
+    # again.
     _connected = False
 
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
@@ -227,7 +228,7 @@ class Backend(ABC):
 
     @abstractmethod
     def serve(self, subscriber: str, holder: int) -> bool:
-        """Pop as this subscriber, which had this bit of `holders`; False if it was removed."""
+        """Pop for this subscriber, which has this bit of `holders`; False if it was removed."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -271,10 +272,10 @@ class Backend(ABC):
 
     @abstractmethod
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
-        """Read the position of push or pop, and the slot `ahead` of it.
+        """Read the position of push or pop, and the slot that is `ahead` slots after it.
 
-        Ahead of push, read the first slot that is not free. `whole`: search all slots for messages
-        whose number a connection took without popping them.
+        For push, read instead the first slot up to there that is not free, if there is one.
+        `whole`: search all slots for messages whose number a connection took without popping them.
         """
 
     def waiting(self, peek: Peek) -> int:
@@ -296,7 +297,7 @@ class Backend(ABC):
         return 0
 
     def sleep(self, seconds: float, told: int = 0) -> None:
-        """Wait at most so long; a notification ends the wait.
+        """Wait for at most `seconds`; a notification ends the wait.
 
         `told`: result of told() before the last look. If notifications came since, do not sleep:
         the look may have missed their messages.
@@ -373,7 +374,7 @@ class Backend(ABC):
         """Wait until a subscriber's calls and claims have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
-        """Let new messages wait for the subscribers that the ring's row has now."""
+        """Make new messages wait for the subscribers that are in the ring's row now."""
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -413,7 +414,7 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
-        """Turn errors on which a user can act into shmring's, and survive a lost connection."""
+        """Turn errors that a user can act on into shmring's; replace a lost connection."""
         try:
             yield
         except exc.DBAPIError as error:

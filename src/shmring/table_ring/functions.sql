@@ -1,5 +1,5 @@
--- Functions that read a position, and repair a cursor, while they hold the position's lock alone.
--- Then no other call is between taking a number and its UPDATE, and the slots are right. These
+-- Functions that read a position and repair its cursor. They hold the position's lock alone: so no
+-- other call is between taking a number and its UPDATE, and the slots are up to date. These
 -- functions need a transaction that is read committed: an older snapshot lacks slots that were
 -- filled since, and the cursor would be set back too far.
 
@@ -15,8 +15,8 @@ BEGIN
             AND s.message_id BETWEEN c.first AND c.first + c.count - 1));
 END $$;
 
--- Take back numbers that no slot has, and return the next number, and the slot that is `ahead` of
--- the next number's slot; or the first slot up to that slot that is not free.
+-- Take back numbers that no slot has. Return the next number, and one of the slots of this number
+-- and the `ahead` numbers after it: the first slot that is not free, or else the last slot.
 CREATE OR REPLACE FUNCTION {ring}_look_push(
     ahead bigint, {mark} boolean DEFAULT NULL, OUT push bigint, OUT number bigint,
     OUT message_id bigint, OUT reference_count integer, OUT holders bigint, OUT known bigint)
@@ -142,8 +142,8 @@ BEGIN
 END $$;
 
 -- Pop a message; NULL if none came within `timeout` milliseconds. Mostly, only the first three
--- statements run. The caller gives the bit, because PostgreSQL prepares each operator anew in each
--- transaction.
+-- statements run. The caller computes `mine`, the subscriber's bit: PostgreSQL would prepare the
+-- shift operator anew in each transaction.
 CREATE OR REPLACE FUNCTION {ring}_pop_one(
     holder integer, mine bigint, pops regclass, timeout integer, {mark} boolean DEFAULT NULL)
 RETURNS bytea LANGUAGE plpgsql AS $$
@@ -210,8 +210,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Pop at most `most` messages, in an order that is not promised. They end before the first number
--- whose push is in its transaction. The cursor's lock is kept until the commit.
+-- Pop at most `most` messages, in an order that is not promised, up to the first number whose push
+-- is not committed yet. The cursor's lock is kept until the commit.
 CREATE OR REPLACE FUNCTION {ring}_pop_many(
     holder integer, pops regclass, most bigint, timeout integer, {mark} boolean DEFAULT NULL)
 RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$

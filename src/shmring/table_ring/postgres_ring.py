@@ -5,8 +5,9 @@ A ring called ``orders`` has, beside its tables:
 ``orders_push``, ``orders_pop_<n>``
     sequences: the number of the next push, and of each subscriber's next pop
 ``orders_claims``
-    a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
-    open claim, locked by its transaction, or a claim that was given up, for the next pop
+    a row for each claim: a run of numbers that a subscriber's cursor has passed, but whose messages
+    are not popped. Its transaction has the row of an open claim locked; any other row is a claim
+    that was given up, for the next pop
 the functions of the `.sql` files
     each runs in one statement, and so in one round trip. In functions that a client calls, the last
     parameter says that the call has its transaction alone; the parameter's name contains the
@@ -42,18 +43,19 @@ R = TypeVar("R")
 # Version of the SQL functions. Increase it with every change of a function's body.
 VERSION = 1
 
-# SQLSTATEs of the functions' errors. FULL_WITHIN: some messages have free slots, others do not.
+# SQLSTATEs of the functions' errors. FULL_WITHIN: only some of the messages have free slots.
 # FOREIGN: a slot holds a number that does not belong there.
 FULL_WITHIN, FOREIGN = "SR001", "SR002"
 
-# Second keys of a ring's advisory locks. A subscriber's cursor has its bit as key, below 64.
+# Second keys of a ring's advisory locks. Keys below 64 lock a subscriber's cursor: the key is the
+# subscriber's bit.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 
 # Number added to a subscriber's sequence while the subscriber may have claims.
 CLAIMED = 1 << 62
 
-# Numbers below a cursor in which to search for messages that were taken and not popped: more than
-# there are connections. A look at the whole table finds messages further back.
+# How many numbers below a cursor a look searches for messages that were taken and not popped: more
+# than there are connections. A look at the whole table finds messages further back.
 NEAR = 300
 
 # State of the last number that a session took. DONE: its slot has the number. GIVEN_UP: the number
@@ -94,7 +96,8 @@ _SETTINGS = (
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
-    # The keys of the ring's locks, and its row, have the schema's name as quote_ident() gives it.
+    # Fix the result of quote_ident(): the keys of the ring's locks, and the ring's row, contain the
+    # schema's name in this form.
     b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"
@@ -105,7 +108,7 @@ _SETTINGS = (
 
 
 def bytea_array(messages: Sequence[bytes]) -> bytes:
-    """Return messages as a parameter of type bytea[]; one join costs less than a call a message."""
+    """Return messages as a bytea[] parameter; one join is cheaper than a call for each message."""
     parts = [_HEADER.pack(1, 0, _BYTEA, len(messages), 1)]
     for message in messages:
         parts += (_LENGTHS[len(message)], message)
@@ -163,7 +166,7 @@ class PostgresRing(Backend):
     _last = UNKNOWN
     # Number of notifications so far; their content means nothing.
     _told = 0
-    # True while the backend finds out why a part of the ring is missing: no nested search.
+    # True while the backend finds out why a part of the ring is missing; prevents a nested search.
     _asking = False
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
@@ -213,7 +216,8 @@ class PostgresRing(Backend):
                 return self._run_prepared(name, parameters)
             except InvalidSqlStatementName:
                 pass  # after a DROP or ROLLBACK the driver itself deallocates all statements
-        # Note the name first: an interrupt after the answer leaves the session with the statement.
+        # Note the name before sending: after an interrupt, the session may have the statement
+        # already.
         name = self._prepared.setdefault(sql, b"shmring_%d" % len(self._prepared))
         self._driver.pgconn.send_prepare(name, sql.encode())
         self._answer()
@@ -477,7 +481,7 @@ class PostgresRing(Backend):
         return f"{self._schema}.{self.tables.name}{suffix}"
 
     def _called(self, suffix: str = "") -> str:
-        """Return a name for a statement in which the driver looks for parameters."""
+        """Return a name with each % doubled, for a statement with parameters of the driver."""
         return self._named(suffix).replace("%", "%%")
 
 

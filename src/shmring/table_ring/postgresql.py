@@ -31,7 +31,7 @@ from shmring.table_ring.schema import Layout, mask
 
 R = TypeVar("R")
 
-# Most milliseconds that the server itself waits for a slot or a message, which may come at once.
+# Maximum milliseconds that the server itself waits for a slot or a message that may come soon.
 LONGEST_WAIT = 50
 # Seconds until a waiting session looks without a notification: TOLD_WAIT if it gets notifications,
 # UNTOLD_WAIT if another session holds the lock and gets them.
@@ -47,7 +47,7 @@ class PostgresBackend(PostgresRing):
     docs/table-ring-design.md says why this is safe.
     """
 
-    # The server has waited for IDLE milliseconds before, and sends notifications, too.
+    # Begin with IDLE: the server has waited as long already, and it also sends notifications.
     first_wait = IDLE / 1000
 
     _waiters = 0
@@ -226,8 +226,8 @@ class PostgresBackend(PostgresRing):
             self._run(f'UNLISTEN "{self.tables.name}"')
 
     def told(self) -> int:
-        # Count the notifications that have arrived before the look, which sees their messages. The
-        # call also notices that the connection has ended.
+        # Count the notifications so far: the look that follows sees their messages. The call also
+        # notices that the connection has ended.
         self._sent(self._take_notifications)
         return self._told
 
@@ -275,8 +275,8 @@ class PostgresBackend(PostgresRing):
     def _cursors(self) -> dict[tuple[str, int], int | None]:
         """Return the number of each subscriber's sequence, by the subscriber's name and bit.
 
-        One statement reads both at one moment: the next subscriber with the bit has a sequence of
-        the same name.
+        One statement reads subscribers and sequences at one moment: once a subscriber is removed,
+        the next one with its bit has a sequence of the same name.
         """
         rows = self._call(
             f"SELECT u.name, u.holder, c.oid::bigint FROM {self._called('_subscribers')} u"
@@ -304,8 +304,8 @@ class PostgresBackend(PostgresRing):
     def _try(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
-        If an error cut a number off from its slot, or came before the look that follows a number
-        that was given up, the next call takes the number back first.
+        The next call takes the number back first, if an error left the number without its slot, or
+        prevented the look that has to follow a number that was given up.
         """
 
         def tidy_attempt() -> R | None:
@@ -313,7 +313,7 @@ class PostgresBackend(PostgresRing):
                 # Search the whole table if an error undid the number: other sessions may have
                 # passed over it.
                 whole = self._last == UNDONE
-                self._last = max(self._last, UNKNOWN)  # stays so unless both looks succeed
+                self._last = max(self._last, UNKNOWN)  # stays UNKNOWN or UNDONE if a look fails
                 self.peek("push")
                 self.peek("pop", whole=whole)
             self._last, self._given_up = UNDONE, which
@@ -328,7 +328,7 @@ class PostgresBackend(PostgresRing):
             if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._last = GIVEN_UP
-            return None  # a look then finds a free slot, or that the subscriber was removed
+            return None  # the next look finds a free slot, or that the subscriber is gone
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
         """Run a statement that reads the state of the ring."""

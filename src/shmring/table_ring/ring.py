@@ -245,7 +245,8 @@ class TableRing(Closing):
         # Held by the thread that uses the connection; a thread that waits releases the lock.
         self._lock = threading.Lock()
         self._claim_open = False
-        # Waits of other threads that ended while a claim was open.
+        # Waits of other threads that ended while a claim was open; unlisten() follows the claim's
+        # end.
         self._waited: list[tuple[Which, float]] = []
         # Counters, changed only by the thread that holds _lock.
         self._counters: Counter[str] = Counter()

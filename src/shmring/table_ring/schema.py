@@ -31,13 +31,14 @@ from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
 LAYOUT = 1
 MESSAGE_BYTES = 300
-# Most slots of a ring: place() multiplies two numbers below `slots`, whose product must stay below
-# 2**63.
+# Maximum slots of a ring: place() multiplies two numbers below `slots`, whose product must stay
+# below 2**63.
 MAX_SLOTS = 2**31 - 1
-# Most subscribers: `holders` has a bit for each, and reference_count, a smallint, counts them. The
-# ring in memory has the same limit of branches.
+# Maximum subscribers: `holders` has a bit for each, and reference_count, a smallint, counts them.
+# The ring in memory has the same limit of branches.
 MAX_SUBSCRIBERS = 64
-# Distant ranges of a scattered ring: the last decimal digit of a number selects its range.
+# Number of distant ranges in a scattered ring: the last decimal digit of a number selects its
+# range.
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -65,7 +66,7 @@ def check_name(name: str) -> str:
 
 
 def check_new_name(name: str) -> None:
-    """Raise ValueError if a ring of this name could meet another ring's tables."""
+    """Raise ValueError if a ring of this name could have the same table as another ring."""
     if found := _SUFFIX.search(name):
         raise ValueError(
             f"ring name {name!r} ends in {found[0]!r}, as parts of a ring {name[: found.start()]!r}"

@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
-# Most buffers in one vectored write: Linux refuses more.
+# Maximum number of buffers in one vectored write; Linux refuses more.
 _IOV_MAX = 1024
-# Most bytes in one write. For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In
-# a virtual machine, which has to get them from its host, a larger write took up to five times as
-# long.
+# Maximum bytes in one write. For a larger write, ext4 of Linux 6.16 and later looks for huge pages.
+# A virtual machine has to get huge pages from its host, and there a larger write took up to five
+# times as long.
 _WRITE_BYTES = 1 << 20
 _POLL_SECONDS = 0.01  # seconds between two attempts to get a lock
-_READ, _WRITE = 0o444, 0o222  # rights of owner, group and all users
+_READ, _WRITE = 0o444, 0o222  # mode bits to read and to write, for owner, group and others
 
 
 def is_full(error: OSError) -> bool:
@@ -57,7 +57,7 @@ def _no_space(error: OSError, path: str) -> NoSpace:
 
 @contextmanager
 def _in_words(what: str) -> Generator[None]:
-    """Turn errors of the system into errors of shmring, whose text names `what`."""
+    """Turn errors of the system into shmring's; `what` names the file or lock in their text."""
     try:
         yield
     except IsADirectoryError as error:
@@ -86,7 +86,7 @@ def _in_words(what: str) -> Generator[None]:
 
 
 def check_size(path: str, nbytes: int) -> None:
-    """Refuse a file that would be larger than this process may write.
+    """Raise if a file of this size exceeds the process's limit (``ulimit -f``).
 
     Raises
     ------
@@ -181,9 +181,9 @@ class File:
         return b"".join(parts)
 
     def write(self, parts: Sequence[Buffer], offset: int) -> int:
-        """Write all parts one after the other, and return where they end.
+        """Write all parts one after the other; return the offset after the last byte.
 
-        After an error any of the bytes may be written.
+        After an error, any of the bytes may have been written.
         """
         nbytes = sum(map(len, parts))
         small = len(parts) <= _IOV_MAX and nbytes <= _WRITE_BYTES
@@ -203,7 +203,7 @@ class File:
         return offset
 
     def append(self, parts: Sequence[Buffer], end: int) -> int:
-        """Write all parts at the end of the file, or nothing; return where it ends now."""
+        """Write all parts at the end of the file, or nothing; return the new size."""
         try:
             return self.write(parts, end)
         except OSError:
@@ -235,7 +235,7 @@ class File:
         os.ftruncate(self._fd, nbytes)
 
     def map(self) -> memoryview:
-        """Return the present contents; they stay valid when the file is closed and removed."""
+        """Map the present contents; the mapping stays valid after the file is closed or removed."""
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
 
     def close(self) -> None:
@@ -269,8 +269,8 @@ class LockFile(File):
 
     Parameters
     ----------
-    path : the lock file; made if missing, and never removed: a process that has a removed file of
-        the same name open would be a second owner
+    path : the lock file; made if missing, and never removed: a process that still has a removed
+        lock file open could own that file, while another process owns the new file
     what : name of the locked thing in the error
     timeout : seconds to wait for the present owner; None waits for ever, 0 does not wait
     mode : mode of a new lock file, before the umask
@@ -301,7 +301,7 @@ class LockFile(File):
         _held.add(self)
 
     def _keep_readers_out(self) -> None:
-        """Remove the right to read from users who may not write: reading allows a flock."""
+        """Remove read permission from users who may not write: to read is enough for a flock."""
         found = self.stat()
         mode = stat.S_IMODE(found.st_mode)
         allowed = mode & ~_READ | (mode & _WRITE) << 1
@@ -322,7 +322,7 @@ def _record(fd: int, text: bytes) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
     except OSError:
-        # On a full disk the owner still has its lock; other processes' errors only lack its pid.
+        # Ignore a full disk: the lock is held, and only other processes' errors lack its pid.
         pass
 
 
@@ -353,7 +353,7 @@ os.register_at_fork(after_in_child=_drop_in_child)
 
 
 class Disk:
-    """Names, files and locks.
+    """The file system as the durable queues use it: names, files and locks.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ class Disk:
 
     Attributes
     ----------
-    parallel : whether syncing in another thread gains anything
+    parallel : whether a sync in another thread saves time
     """
 
     parallel = True
@@ -376,7 +376,7 @@ class Disk:
         return File(path, flags | made, self._mode)
 
     def copy_mode(self, source: str, target: str) -> None:
-        """Make an empty file with the mode of the file `source`; the usual mode without `source`.
+        """Make the empty file `target` with the mode of `source`, if `source` exists.
 
         Raises
         ------
@@ -471,7 +471,7 @@ def check_names(*files: File) -> None:
 
 
 class SyncedAhead(ABC):
-    """A file that any thread may sync, also before the commit that has to wait for the sync."""
+    """A file that any thread may sync early, before the commit that needs the sync."""
 
     _sync_error: Damaged | OSError | None = None
 
@@ -540,8 +540,8 @@ def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
 def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
     """Replace the file ``path`` in one step: after a crash ``path`` is the old file or the new one.
 
-    The new file gets the old file's mode.  The new file is open before the rename: so no call after
-    the rename can fail and leave the caller with the old file, which has lost its name.
+    The new file gets the old file's mode.  The new file is opened before the rename:
+    if opening failed after the rename, the caller would be left with the old file, without a name.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class FileHeader:
 
 
 class Frame(NamedTuple):
-    """The header of a frame at a place of its file, and its table."""
+    """A frame's header and table, and its place in the file."""
 
     place: int
     first: int
@@ -85,7 +85,7 @@ class Frame(NamedTuple):
     table: Buffer = b""
 
     def encode(self, salt: int) -> bytes:
-        """Return the bytes of the header, which the table follows."""
+        """Return the bytes of the header; in the file, the table follows them."""
         header = _FRAME.pack(MAGIC, 0, *self[1:10])
         crc = _frame_crc(salt, self.place, header, self.table)
         return MAGIC + crc.to_bytes(4, "little") + header[8:]
@@ -108,10 +108,10 @@ class FileFormat:
     ----------
     magic : 8 bytes
     version : the version that is written and read
-    fields : the format's own fields of the file header, as `struct` names them; 40 bytes at most
+    fields : the format's own fields of the file header, in `struct` notation; 40 bytes at most
     what : name of the kind in errors, for example "journal segment"
     entry_bytes : size of an entry of the frames' tables
-    align : number of bytes of which the place of every frame is a multiple
+    align : every frame begins at a multiple of this number of bytes
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class FileFormat:
         return frame if crc == _frame_crc(salt, place, header, frame.table) else None
 
     def next_place(self, end: int) -> int:
-        """Return the first place for a frame from `end` on."""
+        """Return the first aligned place at or after `end`, where the next frame begins."""
         return -(-end // self._align) * self._align
 
     def walk(self, read: Read, place: int, size: int, salt: int, number: int) -> Iterator[Frame]:
@@ -205,7 +205,8 @@ class FileFormat:
         for place in places_of_frames(read, start, size, backwards=True):
             frame = self.decode_frame(read, place, size, salt)
             if frame is not None:
-                # The zeros between the frame and the next place may have been cut off by a crash.
+                # A crash may have cut off the zeros that pad this frame up to the place of the next
+                # one.
                 whole = frame.payload_end <= size <= self.next_place(frame.payload_end)
                 return frame if whole else None
         return None
@@ -213,7 +214,7 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """Find a frame after `start` that says that the frame of this number was on disk."""
+        """Find a later frame whose header says that frame `number` was on disk."""
         for place in places_of_frames(read, start, size):
             frame = self.decode_frame(read, place, size, salt)
             if frame is not None and frame.synced > number:
@@ -229,7 +230,7 @@ def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
 def places_of_frames(
     read: Read, start: int, size: int, *, backwards: bool = False
 ) -> Iterator[int]:
-    """Yield the places from `start` on where a frame may begin; with `backwards` the last first."""
+    """Yield the places from `start` on where a frame may begin, in reverse if `backwards`."""
     lows = range(start, size, _SEARCH_BYTES)
     for low in reversed(lows) if backwards else lows:
         # Read a little more: a mark that begins in this piece may end in the next piece.

@@ -18,7 +18,7 @@ from shmring.errors import MessageTooLarge
 PLACE = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
 _LARGEST = 0xFFFFFFFF
-# Bytes read at a time for the next items; an item of at least a quarter of this is read alone.
+# Bytes read at a time for the next items; an item longer than a quarter of this is read alone.
 _AHEAD_BYTES = 256 << 10
 
 
@@ -120,7 +120,7 @@ class ReadAhead:
     """Reads items that are taken one after the other, a block of the file at a time.
 
     A block is only a hint: if an item in the block does not match its checksum, the file is read
-    again. So nothing has to be announced when a file grows or is replaced.
+    again. So this object need not be told when a file grows or is replaced.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class ReadAhead:
     def some(
         self, into: list[bytes], source: Readable, places: bytearray, begin: int, end: int
     ) -> int:
-        """Append the items of one block from ``begin`` on; return 0 if the first is damaged."""
+        """Append the items of one block; return their number, 0 if the first item is damaged."""
         if source is self._source and (count := self._unpack(into, places, begin, end)):
             return count
         data = self._read(source, places, begin, end)

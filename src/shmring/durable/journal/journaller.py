@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("shmring.durable")
-# Most bytes that one sync covers, or a third of the ring if that is less: one third is synced,
+# Maximum bytes that one sync covers, or a third of the ring if that is less: one third is synced,
 # another third is written, and producers fill the last third.
 _GATHER_BYTES = 8 << 20
 _IDLE = 0.1  # seconds between two checks of stop() and of the retention
@@ -104,9 +104,10 @@ class Journal(Closing):
     JournalGap : the ring does not continue where the journal ends, the journal itself has a hole,
         or the directory is new, and another directory has the messages that the ring's journal has
         released
-    Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
-    TooManyLeases : from close(): programs that are no journals have died on its branch "journal",
-        and left more than 48 messages apart from each other, which cannot be written in order
+    Damaged : data that had been on disk is unreadable; from close(): the journal's files have been
+        removed
+    TooManyLeases : from close(): consumers other than journals have died on the branch "journal",
+        and left more than 48 messages that are not neighbours and cannot be written in order
 
     While the disk is full, the journal waits and tries again. Once the ring is full, producers wait
     too.
@@ -137,7 +138,7 @@ class Journal(Closing):
         # 3.11 takes the thread for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._looked = time.monotonic()
-        self._adopted: list[Batch] = []  # batches that the last journal held; written first
+        self._adopted: list[Batch] = []  # batches leased by the previous journal; written first
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -220,9 +221,9 @@ class Journal(Closing):
             self._ended.set()
 
     def _adopt(self) -> None:
-        """Lease all messages that the last journal had on lease, before anything is written.
+        """Lease all messages that the previous journal had on lease, before anything is written.
 
-        While another process has the ring's lock, later messages are delivered before them.
+        While another process has the ring's lock, the ring delivers later messages first.
         """
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):
@@ -236,7 +237,7 @@ class Journal(Closing):
         return branch is not None and branch["orphans"] > 0
 
     def _most(self) -> int:
-        """Return the most bytes of slots for one record, and for one sync."""
+        """Return the maximum bytes of slots in one record, and in one sync."""
         return min(self._gather_bytes, self._log.share)
 
     def _lease(self, nbytes: int, timeout: float) -> Batch:
@@ -254,7 +255,7 @@ class Journal(Closing):
         while nbytes < most:
             try:
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
-            except (Empty, EndOfStream):  # an end marker that an earlier journal had reached
+            except (Empty, EndOfStream):  # EndOfStream: an earlier journal had reached the marker
                 break
             except TooManyLeases:  # a dead consumer left many separate messages: write these first
                 if taken:
@@ -272,7 +273,7 @@ class Journal(Closing):
             return
         self._await_sync()
         if nbytes < most or not self._disk.parallel:
-            # Sync here: the ring has no more messages to write meanwhile, and a caller may wait.
+            # Sync in this thread: there is nothing to write meanwhile, and a durable push may wait.
             self._sync(taken)
             return
         self._sync_thread = threading.Thread(
@@ -307,7 +308,7 @@ class Journal(Closing):
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
-            return 0  # all messages are on disk already, and were delivered again
+            return 0  # redelivered messages, all of them on disk already
         entries: Buffer = _entries(batch)
         slots: list[Buffer] = [batch.slots]
         if known > first:
@@ -422,7 +423,7 @@ def _behind(entries: Buffer, slot: int) -> bytes:
 def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:
     """Return the sequence up to which all branches have released their messages.
 
-    None without branches; 0 if a branch is missing.
+    The result is None if no branches are given, and 0 if one of them does not exist.
     """
     wanted = set(branches)
     if not wanted:

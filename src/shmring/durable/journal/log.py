@@ -16,7 +16,8 @@ record is a frame; its numbers are sequences, and its payload is the slots, 300 
                                               17  1  where it begins in its slot
                                               18  2  zero
 
-Both times are the journal's own: ns since 1970 when it began, plus the time for which it ran.
+Both times come from the journal's own clock: the time when the journal began, in ns since 1970,
+plus the time for which it has run.
 
 All records begin at multiples of 64.  The payload has the same address modulo 64 as its first slot
 had in the ring: data that was aligned there is aligned here.
@@ -24,8 +25,8 @@ had in the ring: data that was aligned there is aligned here.
 A segment is synced as a whole before the next one is made, and its header before its first
 record.  So only the newest segment can be torn; an unreadable part of any other one is damage.
 
-A segment begins at the sequence at which the one before it ends; an aborted claim between the two
-lies before its first record. If a segment begins later, messages are missing: another segment was
+A segment begins at the sequence at which the segment before it ends, even if its first record comes
+after an aborted claim. If a segment begins later, messages are missing: another segment was
 removed or cut, or (with 1 at byte 60) the journal was told to go on behind lost messages.
 """
 
@@ -52,8 +53,8 @@ from shmring.durable.base.frames import (
 from shmring.errors import Damaged, JournalGap
 
 _LOG = logging.getLogger("shmring.durable")
-_SHARES = 8  # number of segments, or of the largest records, that fit into the disk space
-_LEAST_SHARE = 64 << 10  # bytes: lower limit of a share of the disk space
+_SHARES = 8  # a segment, or a record, takes at most 1/8 of the disk space
+_LEAST_SHARE = 64 << 10  # bytes: the least that this share may be
 
 # Smallest jump of the wall clock that is logged; a smaller one may be a leap second or adjustment.
 _JUMP_NS = 10 * 10**9
@@ -249,7 +250,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Kept:
-    """A complete segment."""
+    """A complete segment that has not been forgotten yet."""
 
     path: str
     end: int
@@ -272,8 +273,9 @@ class JournalLog:
     durable : sequence below which everything is on disk
     torn : text about the torn end that opening cut off
     same_ring : whether the last segment was written for this ring
-    share : part of the space that the log has or may get, in bytes, when the last segment was
-        begun: a larger segment could never be forgotten, and a larger record not be written
+    share : maximum bytes of a segment and of a record: an eighth of the space that the log had or
+        could get when the last segment was begun. A larger segment could never be forgotten, and
+        a larger record could not be written
 
     Raises
     ------
@@ -300,7 +302,8 @@ class JournalLog:
         self._schema = schema
         self._segment_bytes = segment_bytes
         self._after_gap = False  # True if the next segment begins after lost messages
-        # Held during a sync. append() takes it only to change files, and so goes on meanwhile.
+        # Held during a sync. append() takes this lock only to change to a new file, so records can
+        # be written during a sync.
         self._sync_lock = threading.Lock()
         self._file: File | None = None
         self._salt = 0
@@ -419,7 +422,7 @@ class JournalLog:
         if (
             self._file is None
             or self._after_gap
-            # A segment without a record is not full: a new segment would get the same name.
+            # Keep a segment without a record, whatever its size: a new one would get the same name.
             or self._records < self._offset >= min(self._segment_bytes, self.share)
         ):
             self._roll(self.end or first)
@@ -493,8 +496,8 @@ class JournalLog:
         """Raise Damaged if the directory no longer has the segments that were written.
 
         A user may have removed the directory or a segment, or have renamed it and made another one.
-        Older segments may be removed, the oldest first. Only the thread that calls :meth:`append`
-        and :meth:`forget` may call this.
+        The oldest segments may be missing, but none after a segment that is still there. Only the
+        thread that calls :meth:`append` and :meth:`forget` may call this.
 
         Raises
         ------
@@ -547,7 +550,7 @@ class JournalLog:
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """Return the time when the second oldest segment was begun; read from its header once."""
+        """Return when the oldest segment ended: when the next one was begun, by its header."""
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path

@@ -108,7 +108,7 @@ def _messages(segment: Segment, record: Frame) -> Iterator[Message]:
 def _segments(
     disk: Disk, path: str, from_: int = 0, *, allow_gap: bool = False
 ) -> Iterator[Segment]:
-    """Yield the segments that reach beyond a sequence, in order; for 0 all segments.
+    """Yield in order the segments that reach beyond a sequence; sequence 0 yields all segments.
 
     The caller reads each segment to its end before it takes the next one.
 
@@ -120,7 +120,7 @@ def _segments(
     Damaged : a segment overlaps another segment, or has its name
     """
     reached = from_
-    end: int | None = None  # sequence at which the segment before ended
+    end: int | None = None  # sequence at which the previous segment ended
     while True:
         names = segment_names(disk, path)
         if not names:

@@ -45,9 +45,9 @@ from shmring.errors import Damaged, NotARing, PositionNotFound
 _STATE = struct.Struct("<QQQQQQ")
 _FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
-# Bytes of a region up to which it is checked on opening, instead of synced before its commit.
+# Maximum bytes of a region that is checked on opening; a larger region is synced before its commit.
 _CHECKED_REGION = 1 << 20
-# Bytes written for one commit after which a sync begins before the rest is written.
+# Bytes of one commit after which a sync begins in the background, before the rest is written.
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
 NODE_BYTES = 32
@@ -112,7 +112,7 @@ class AppendOnlyFile(SyncedAhead):
     Parameters
     ----------
     write : whether to append; only one process at a time may do so
-    file : the open file at the path, or that will be renamed to the path; None opens the file
+    file : an open file that has, or will get, the name `path`; None opens the file at `path`
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class AppendOnlyFile(SyncedAhead):
     def refuse_other_names(self) -> None:
         """Raise NotARing if the file has hard links.
 
-        A second writer could have the file open under another name, or keep it.
+        Under another name, a second writer could open the file, or keep it after a replacement.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class AppendOnlyFile(SyncedAhead):
         return self.file.read(nbytes, position - self.base)
 
     def append_back(self, packing: Packing, below: int) -> int:
-        """Write items and their nodes upon the node ``below``; return the last node's position.
+        """Write items and their nodes on top of node ``below``; return the last node's position.
 
         Raises
         ------

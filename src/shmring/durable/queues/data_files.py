@@ -1,6 +1,7 @@
 """The data files of the persistent queue: items one after the other, and nothing else.
 
-``data.0000000001`` and so on.  The transaction log has the place and the checksum of each item.
+Their names are ``data.0000000001`` and so on.  The transaction log has the place and the checksum
+of each item.
 Writes only append to a file.  The write that takes a file to the maximum or beyond is its last, and
 the file is deleted when none of its items is in the queue any more.  Bytes that no committed
 transaction names are ignored.
@@ -82,7 +83,7 @@ class DataFile(SyncedAhead):
         return data
 
     def write(self, file: File, parts: Sequence[Buffer], offset: int) -> None:
-        """Write to the caller's part of the file; `file` is the result of :meth:`open`."""
+        """Write to the part reserved for the caller; `file` is the result of :meth:`open`."""
         file.write(parts, offset)
         with self._lock:  # keep the file open for the sync: close() may have dropped it meanwhile
             self._written = object()
@@ -121,7 +122,7 @@ class DataFile(SyncedAhead):
                     self._handle = None
 
     def discard(self, *, may_be_in_use: bool = False) -> None:
-        """Remove the file, which has no needed item, or put it aside if it holds damage."""
+        """Remove the file, whose items are all gone, or put it aside if an item is damaged."""
         with self._sync_lock:  # another thread may be syncing the file ahead
             handle, self._handle = self._handle, None
             self._synced = self._written
@@ -187,7 +188,7 @@ class DataFiles:
         return self._files[number]
 
     def settle(self, *, keep_broken: bool) -> None:
-        """Drop the files that recovery has found without references; go on in the last file."""
+        """Remove the files that have no references after recovery; go on in the last file."""
         for file in list(self._files.values()):
             if file.references == 0:
                 file.keep_broken = keep_broken
@@ -211,7 +212,7 @@ class DataFiles:
             if self._closed:
                 raise Closed(f"the queue at {self._directory} was closed; open it again")
             file = self._current or self._create()
-            opened = file.open()  # under the lock: after close() another owner may have the name
+            opened = file.open()  # under the lock: after close(), the file may be another owner's
             offset = file.end
             file.end += nbytes
             file.references += items
@@ -263,7 +264,7 @@ class DataFiles:
                 self._drained.append(file)
 
     def retire_current(self) -> None:
-        """Complete the file that is being filled, so that it can be deleted once it is drained."""
+        """Stop filling the current file if it has no items, so that it can be deleted."""
         with self._lock:
             file = self._current
             if file is not None and file.references == 0:
@@ -299,7 +300,7 @@ class DataFiles:
             if live is not None and file.number not in live:
                 self._discard(file)
             else:
-                with suppress(Damaged, OSError):  # committed items were synced at their commit
+                with suppress(Damaged, OSError):  # committed items are on disk already
                     # Grow the file, so that the next owner appends after the bytes that a session
                     # of this process is still writing.
                     if owned and file.end and file.size() < file.end:

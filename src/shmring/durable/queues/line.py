@@ -12,7 +12,7 @@ from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
 Source = DataFile | TransactionLog
-# Items below which a run is joined with the run before it.
+# A run with fewer items than this is extended by the next run, instead of beginning a new span.
 _LONG_RUN = 4096
 # Sort key of spans.
 by_number = attrgetter("number")

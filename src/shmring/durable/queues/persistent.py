@@ -45,8 +45,8 @@ from shmring.forks import lineage
 from shmring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
-# Errors after which the queue refuses all calls with Closed. Any other error stops the queue as
-# well, and is also raised at once.
+# Errors that stop the queue without being raised themselves: this call and all later calls raise
+# Closed. Any other error stops the queue as well, and is raised at once.
 _STOPPING = (OSError, Damaged)
 # Run of items that a transaction adds: number of the first item, file (None for the log), offset,
 # table of places.
@@ -240,7 +240,7 @@ class PersistentQueue(Closing):
     # --- calls of sessions ---------------------------------------------------------------------
 
     def take(self, taken: list[Span]) -> bytes | None:
-        """Give the front item to a session with the spans ``taken``; None if there is no item."""
+        """Take the front item, and note it in a session's ``taken``; None if there is no item."""
         with self._lock:
             if self._failure is not None or not self.is_open:
                 raise self._closed()
@@ -258,7 +258,7 @@ class PersistentQueue(Closing):
             return None
 
     def take_some(self, items: list[bytes], most: int, taken: list[Span]) -> bool:
-        """Give items of one span to a session; return whether there may be more."""
+        """Take items of one span for a session; return whether there may be more."""
         with self._lock:
             if self._failure is not None or not self.is_open:
                 raise self._closed()
@@ -333,7 +333,7 @@ class PersistentQueue(Closing):
             self._write_group(group)
         except NoSpace as error:
             if len(group) > 1:
-                # Transactions that only take items may still succeed.
+                # Commit each one alone: a transaction that only takes items may still succeed.
                 for transaction in group:
                     self._commit_group([transaction])
             elif not reclaimed and self._reclaim():
@@ -365,7 +365,8 @@ class PersistentQueue(Closing):
     def _write_group(self, group: list[Transaction]) -> None:
         body = Body()
         number = self._next_item
-        # The items that are put, by their numbers; offsets in the log count from the body.
+        # Items that this group adds, in the order of their numbers. Offsets of items in the log are
+        # relative to the body.
         put: list[Placed] = []
         files: set[DataFile] = set()
         taken: list[Span] = []
@@ -504,7 +505,7 @@ class PersistentQueue(Closing):
             self.files.discard_drained(drained)
 
     def _release(self, spans: Iterable[Span]) -> None:
-        """Give up the places of items that have left the queue."""
+        """Take the references of items that have left the queue away from their data files."""
         for span in spans:
             if isinstance(span.run.source, DataFile):
                 self.files.release(span.run.source, len(span))

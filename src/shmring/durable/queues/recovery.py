@@ -194,7 +194,7 @@ def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
 
 
 def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]:
-    """Yield the numbers of the items beyond the end of a file, each with a text."""
+    """Yield the number of each item that lies beyond the end of its file, with a text."""
     for index in range(span.begin, span.end):
         number = span.run.first + index
         offset, length, _ = PLACE.unpack_from(span.run.places, index * PLACE.size)
@@ -211,7 +211,7 @@ def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]
 # --- a shorter log --------------------------------------------------------------------------------
 
 
-# By run that stood in the log: the data file and the new places of its living items.
+# Runs that were moved out of the log: the data file, and the new places of the living items.
 Moved = dict[Run, tuple[DataFile, bytearray]]
 
 
@@ -249,8 +249,8 @@ def rewrite(
                 replaces=log.allocated,
             )
         except BaseException:
-            # Take back the copies only here: once the rename was tried, the log at the path may
-            # need them.
+            # Release the copies only after an error in this step: after an attempt to rename, the
+            # log at the path may need them.
             for run, (file, _) in moved.items():
                 files.release(file, sum(len(span) for span in live if span.run is run))
             raise

@@ -1,6 +1,6 @@
-"""Transactions on a persistent queue: a session is one, and several threads' commits are joined.
+"""Sessions (transactions on a persistent queue), and a group commit for several threads.
 
-The class of a queue's two ends is shared with the append-only queue.
+The class `Ends` is shared with the append-only queue.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from shmring.forks import renew_locks_in_child
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue
 
-# Bytes of items held in memory; beyond them items are written early, uncommitted.
+# Maximum bytes of items held in memory; then the items are written early, uncommitted.
 BUFFER_BYTES = 1 << 20
-# Bytes of items up to which they go into the log with the transaction, and need one sync, not two.
+# Maximum bytes of items that go into the log with the transaction, which saves the first of two
+# syncs.
 _INLINE_BYTES = 32 << 10
 
 
@@ -144,7 +145,7 @@ class Extent:
 
 
 class Transaction:
-    """The changes of one flush; once they are `done`, an `error` of None says: committed."""
+    """The changes of one flush: committed if `done` is true and `error` is None."""
 
     def __init__(self, extents: list[Extent], inline: Packing, taken: list[Span]) -> None:
         self.extents = extents

@@ -201,7 +201,7 @@ class TransactionLog:
     ) -> TransactionLog:
         """Write a log that holds a single transaction under a name, to be renamed to `path`.
 
-        `replaces`: bytes of the log that the new log replaces.
+        `replaces`: size in bytes of the log that the new log replaces; 0 for none.
         """
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
         parts: list[Buffer] = [header]
@@ -253,7 +253,7 @@ class TransactionLog:
         self.next_number = number
 
     def append(self, body: Body, *, deferred: bool, may_use_reserve: bool) -> int:
-        """Write one transaction behind the others; return where its body stands.
+        """Write one transaction after the others; return the offset of its body.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class TransactionLog:
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
-        check_size(self.path, end)  # the limit may have been set after the file was made
+        check_size(self.path, end)  # the limit may be newer than the file
         if end + self.reserve > self.allocated:
             try:
                 self._extend(end + self.reserve + _CHUNK)
@@ -298,7 +298,7 @@ class TransactionLog:
         self.synced = self.next_number - 1
 
     def witness(self) -> None:
-        """Sync every transaction, then append and sync one that tells the next opening so."""
+        """Sync every transaction, then append and sync an empty one that records the sync."""
         self.sync()
         self.append(Body(), deferred=False, may_use_reserve=True)
         self.sync()
