@@ -249,7 +249,7 @@ class _Watch:
             waiting = [future for future in tasks if not future.done()]
             if not waiting:
                 decline(handle)
-            if isinstance(handle, Consumer):  # a message wakes one task, an end all tasks
+            if isinstance(handle, Consumer):  # a message wakes one task, an end wakes all
                 ends = ends_of(handle)
                 waiting = [f for f in waiting if tasks[f] != ends] or waiting[:1]
             for future in waiting:  # a producer may have room for several messages

@@ -311,7 +311,7 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
 # --- companion files ------------------------------------------------------------------------------
 
-SINK = "sink"  # kind of file: the last epoch of a streaming query that is in the ring
+SINK = "sink"  # kind of companion file: the last epoch of a streaming query that is in the ring
 STAGING = "staging"  # kind of file: rows of a job, whose driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
 # Prefix, before a job's id, of the name of the job's participant (see RingJob.java).

@@ -80,7 +80,7 @@ class BatchEncoder:
         -------
         a function that takes a batch of this schema and a timeout. The function returns the
         message_id, or None if the batch needs :meth:`pieces` and :meth:`push`. If every batch of
-        the schema needs them, there is no function: None
+        the schema needs them, the result is None instead of a function
         """
         if self._layout is None:
             return None

@@ -253,8 +253,8 @@ class _Unwritten:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Write the lines that wait, unless a signal has come (it must not wait for stdout). After
-        # an error of stdout no lines wait: Lines.flush() has dropped them.
+        # Write the lines that wait, unless a signal has come: then the command must not wait for
+        # stdout. After an error of stdout no lines wait: Lines.flush() has dropped them.
         waiting = self._lines is not None and self._lines.waiting
         if error is None or (isinstance(error, Exception) and waiting):
             with self._leases:

@@ -96,8 +96,8 @@ _SETTINGS = (
     b"SET default_transaction_isolation = 'read committed';"
     b"SET default_transaction_read_only = off;"
     b"SET lock_timeout = %d;"
-    # Fix the result of quote_ident(): the keys of the ring's locks, and the ring's row, contain the
-    # schema's name in this form.
+    # Make quote_ident() quote only names that need quotes: the keys of the ring's locks, and the
+    # ring's row, contain the schema's name in this form.
     b"SET quote_all_identifiers = off;"
     b"SET plan_cache_mode = force_generic_plan;"
     b"SET jit = off;"

@@ -1,5 +1,5 @@
 -- Functions that return a constant or an expression. `subscribed` and `holders` are the number and
--- the bits of the subscribers for which new messages wait; subscribing makes both functions again.
+-- the bits of the subscribers for which new messages wait; subscribing replaces both functions.
 -- PostgreSQL writes their values into the plans of a push.
 
 CREATE OR REPLACE FUNCTION {ring}_subscribed() RETURNS smallint LANGUAGE sql IMMUTABLE AS $$

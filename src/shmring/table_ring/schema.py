@@ -92,7 +92,7 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a ring was made; this never changes."""
+    """The properties with which a ring was made; they never change."""
 
     slots: int
     stride: int

@@ -301,7 +301,7 @@ class LockFile(File):
         _held.add(self)
 
     def _keep_readers_out(self) -> None:
-        """Remove read permission from users who may not write: to read is enough for a flock."""
+        """Remove read permission from users who may not write: read access allows a flock."""
         found = self.stat()
         mode = stat.S_IMODE(found.st_mode)
         allowed = mode & ~_READ | (mode & _WRITE) << 1

@@ -54,7 +54,7 @@ from shmring.errors import Damaged, JournalGap
 
 _LOG = logging.getLogger("shmring.durable")
 _SHARES = 8  # a segment, or a record, takes at most 1/8 of the disk space
-_LEAST_SHARE = 64 << 10  # bytes: the least that this share may be
+_LEAST_SHARE = 64 << 10  # bytes: minimum of `share`, even on an almost full disk
 
 # Smallest jump of the wall clock that is logged; a smaller one may be a leap second or adjustment.
 _JUMP_NS = 10 * 10**9
