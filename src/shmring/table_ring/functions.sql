@@ -437,9 +437,9 @@ BEGIN
 END $$;
 
 -- Push several messages with consecutive numbers, and return the first number; NULL if they do not
--- fit. If two sessions pushed several messages at a time, a free slot could belong to a number of
--- the lap before that is taken but not filled yet: so the lock is kept until the slots are
--- committed.
+-- fit. The lock is kept until the slots are committed: otherwise a free slot could belong to a
+-- number of the lap before, taken but not filled yet by another session that pushes several
+-- messages.
 CREATE OR REPLACE FUNCTION {ring}_push_many(
     data bytea[], written bigint, {mark} boolean DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql AS $$
