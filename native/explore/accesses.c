@@ -1,4 +1,4 @@
-/* Accesses to shared words, waiting, and death: where one thread may give way to another. */
+/* The points where one thread may give way to another: accesses to shared words, waits and deaths. */
 #include "path.h"
 
 #undef memcpy
@@ -70,7 +70,8 @@ static size_t word_of(const volatile void *address)
 	return offset < sizeof memory ? offset / 8 : MEMORY_WORDS;
 }
 
-/* The words of a control entry but `published`, where the case says so. */
+/* Returns true for all words of a control entry except `published`, if the case does not interleave accesses
+ * to them. */
 static bool is_left_whole(size_t word)
 {
 	size_t first = offsetof(struct memory, control) / 8, last = offsetof(struct memory, slots) / 8;
@@ -95,7 +96,7 @@ static void note_access(int thread, size_t word, uint8_t *users)
 
 /* --- one thread after the other -------------------------------------------------------------- */
 
-/* Returns when it is this thread's turn. */
+/* Lets other threads run before an access to a shared word; returns when it is this thread's turn. */
 static void point(int access, const volatile void *address, struct explore_access *here)
 {
 	size_t word = word_of(address);
@@ -133,7 +134,8 @@ static void changed_by(int thread, size_t word)
 	}
 }
 
-/* Nobody acts on a seat's counters: if they counted, no state would come twice. */
+/* Returns true for a seat's counters. They never change here: no thread acts on them, and if they changed,
+ * no state would come twice. */
 static bool is_counter(size_t word)
 {
 	size_t first = offsetof(struct memory, seats) / 8, n = sizeof(struct seat) / 8;
@@ -143,7 +145,7 @@ static bool is_counter(size_t word)
 	       in_seat < counters + CELL / 8;
 }
 
-/* Before the word takes another value. False if it is to keep its value. */
+/* Call this before a word takes another value. Returns false if the word must keep its value. */
 static bool changes(const volatile void *address)
 {
 	size_t word = word_of(address);
@@ -159,7 +161,7 @@ static bool changes(const volatile void *address)
 	return true;
 }
 
-/* The word that a field is in, and where. */
+/* Returns the 64-bit word that contains a field. */
 static uint64_t *word_with(const volatile void *p)
 {
 	return (uint64_t *)((uintptr_t)p & ~UINT64_C(7));
@@ -195,12 +197,12 @@ static bool is_weak(const volatile void *p)
 uint64_t explore_load(const volatile void *p, size_t bytes, struct explore_access *here)
 {
 	point(LOAD, p, here);
-	if (option) /* a newer store is seen some day */
+	if (option) /* this load sees an older store; looking again will show a newer one */
 		world.thread[running].stale |= world.thread[running].looking;
 	return field(is_weak(p) ? weak_load(running, p, here->order, option) : *word_with(p), p, bytes);
 }
 
-/* To sequentially consistent eyes a store of the same value is a read. */
+/* Under sequential consistency, storing the value that the word already has counts as a read. */
 void explore_store(volatile void *p, size_t bytes, uint64_t value, struct explore_access *here)
 {
 	uint64_t word;
@@ -221,7 +223,8 @@ uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access 
 	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), here->order) : *word_with(p), p, bytes);
 }
 
-/* One that fails is a load, and may see an older store. On an older store that it expects it cannot fail. */
+/* Reads for a compare-and-swap. A compare-and-swap that fails is a load, and may see an older store. It cannot
+ * fail on an older store that has the expected value: then it reads the newest store. */
 uint64_t explore_cas_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *here)
 {
 	point(CAS, p, here);
@@ -256,7 +259,7 @@ void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, struct ex
 		*word_with(p) = word;
 }
 
-/* Where full fences stand among each other makes a difference. */
+/* Lets other threads run before a full fence, because the order of full fences makes a difference. */
 static void fence_point(const struct explore_access *here)
 {
 	world.thread[running].access = OTHER;
@@ -289,7 +292,7 @@ static void plain_access(const volatile void *p, bool writes)
 {
 	uintptr_t offset = (uintptr_t)p - (uintptr_t)memory.slots;
 
-	/* A word that is not known to be shared orders nothing. */
+	/* No check if a shared word was just found: that word orders nothing until the search restarts. */
 	if (running >= 0 && explore_weak && !more_is_shared && offset < sizeof memory.slots)
 		weak_plain_access(running, offset / SLOT_BYTES, writes);
 }
@@ -405,7 +408,7 @@ bool explore_is_late(void)
 		t->line = 0;
 		give_way();
 		t->access = NO_ACCESS;
-		t->stale |= t->looking; /* it need not be for ever that it finds nothing */
+		t->stale |= t->looking; /* looking again later may find that the deadline has passed */
 		t->late = option != 0;
 	}
 	return t->late;
@@ -449,7 +452,7 @@ void thread_die(int i)
 		world.ghost.consumer_died[a->branch] = 1;
 	explore_kill_handle(i);
 	weak_end(i);
-	/* Waiting threads look for dead participants from time to time. */
+	/* Wake all waiting threads, because waiters look for dead participants from time to time. */
 	for (int k = 0; k < THREADS; k++) {
 		world.thread[k].stale |= world.thread[k].looking;
 		if (world.thread[k].status == PARKED)
@@ -457,7 +460,7 @@ void thread_die(int i)
 	}
 }
 
-/* A thread may release a lock by dying: that is a write. */
+/* Counts the locks of mortal threads as written by them, because a thread that dies frees its locks. */
 void note_deaths(void)
 {
 	for (int i = 0; i < THREADS; i++)

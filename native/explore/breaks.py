@@ -21,10 +21,10 @@ class Break(NamedTuple):
     old: str
     new: str
     case: str
-    weak: bool = False  # only C11's memory model shows it
+    weak: bool = False  # True if only C11's memory model shows the break
 
 
-# Both harnesses have a case that shows it.
+# A break for which both harnesses have a case.
 END_COUNTED_LATE = Break(
     "an end is counted when the branch has passed it",
     "end.c",
@@ -44,11 +44,11 @@ class Harness(NamedTuple):
     name: str
     flags: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    replaces: tuple[str, ...] = ()  # files of the core for which it has its own
+    replaces: tuple[str, ...] = ()  # files of the core that the harness replaces
 
 
 def changed(harness: Harness, broken: Break) -> str:
-    """The broken file's text."""
+    """Return the text of the broken file."""
     text = (CORE / "src" / broken.file).read_text()
     if text.count(broken.old) != 1:
         sys.exit(f"{harness.name}: {broken.file} has no longer what '{broken.name}' changes")
@@ -75,17 +75,17 @@ def build(harness: Harness, where: Path, broken: Break) -> Path:
 
 
 def ending(status: int) -> str:
-    """How a program ended, in words."""
+    """Say in words how a program ended."""
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"ended with {status}"
 
 
 def run_all(harness: Harness, breaks: list[Break], where: str = "") -> int:
-    """Run every break, 0 if all are noticed; without a folder see that each can be made."""
+    """Run every break; return 0 if all are noticed. Without a folder, only try each change."""
     missed = 0
     for broken in breaks:
-        changed(harness, broken)  # all of them before the first is built
+        changed(harness, broken)  # check all breaks before building the first one
     for broken in breaks if where else ():
         program = build(harness, Path(where), broken)
         command = [program, *harness.arguments, *["--weak"] * broken.weak, broken.case]

@@ -704,7 +704,7 @@ BREAKS = [
 
 
 if __name__ == "__main__":
-    # explore_atomics.h and system.c stand in for these
+    # explore_atomics.h and system.c stand in for the files that are replaced
     harness = Harness(
         "explore", ("-DSHMRING_EXPLORE",), replaces=("atomics.c", "contention.c", "locks.c")
     )

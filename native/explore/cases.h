@@ -1,10 +1,10 @@
-/* The cases: 2 x 2 at most, a few slots, a death before each step. */
+/* The cases: at most two producers and two consumers, a few slots, and a possible death before each step. */
 #ifndef EXPLORE_CASES_H
 #define EXPLORE_CASES_H
 
 #include "path.h"
 
-/* Actors, as designated initializers. */
+/* Designated initializers of actors. */
 #define PRODUCER(function) .body = function, .seat = A_PRODUCER
 #define CONSUMER(function) .body = function, .seat = A_CONSUMER
 #define PUSHES(first, last) PRODUCER(produce), .from = first, .to = (last) + 1
@@ -17,9 +17,9 @@
 uint32_t make_branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);
 void push_before(uint64_t count);
-void take_and_die(uint32_t messages); /* one that was there before */
+void take_and_die(uint32_t messages); /* makes a consumer that takes messages of "a" and dies before the case */
 void seat_actors(void);
-void hold_the_admin_lock(int me); /* for a moment */
+void hold_the_admin_lock(int me); /* takes the admin lock and releases it */
 void one_branch(void);
 void two_waiting(void);
 void a_full_ring(void);

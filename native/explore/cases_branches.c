@@ -1,4 +1,4 @@
-/* Branches that come and go while messages pass, and whom they follow. */
+/* Cases of branches that are made, dropped, or given other upstreams while messages pass. */
 #include "cases.h"
 
 static void three_side_by_side(void)
@@ -9,8 +9,8 @@ static void three_side_by_side(void)
 	seat_actors();
 }
 
-/* A claim of the first thread's, a message behind it, and nobody who gates: two
- * numbers that no branch gets which begins behind them. */
+/* Makes an open claim of the first thread and a message after it; no branch holds producers back. Both
+ * numbers count as delivered, because a branch that begins after them gets neither. */
 static void an_open_claim(void)
 {
 	open_producer(0);
@@ -35,7 +35,7 @@ static void only_an_open_claim(void)
 	seat_actors();
 }
 
-/* Beside the open claim a longer one that lost the race for its place, and does not know it yet. */
+/* Adds a longer claim to the open one: it lost the race for its place, and its producer does not know yet. */
 static void an_open_claim_and_a_lost_one(void)
 {
 	struct seat *s;
@@ -46,7 +46,7 @@ static void an_open_claim_and_a_lost_one(void)
 	s->intent.lo = 0;
 }
 
-/* An entry that nobody has filled says that seat. */
+/* Keeps the actors' producer out of the first seat, because an unfilled control entry names that seat. */
 static void not_the_first_seat(void)
 {
 	open_producer(0);
@@ -69,7 +69,7 @@ static void visit_twice(int me)
 	visit(me);
 	memset(world.ghost.delivered[0], 0, sizeof world.ghost.delivered[0]);
 	memset(world.ghost.released[0], 0, sizeof world.ghost.released[0]);
-	world.ghost.last_seen[me] = 0; /* it is a new branch, of the same number */
+	world.ghost.last_seen[me] = 0; /* the second visit makes a new branch with the same number */
 	visit(me);
 }
 
@@ -87,7 +87,7 @@ static void subscribe_beside_a_batch(int me)
 	MUST(memory.control[0].published == 1 || memory.cursors.branch[0].d.first == 0);
 }
 
-/* The same, from what follows an open claim and the message behind it. */
+/* Subscribes with the given options, reads what it can, and leaves. */
 static void visit_with(int me, struct shmring_branch_options o)
 {
 	o.ephemeral = true;
@@ -134,7 +134,7 @@ static void unsubscribe(int me)
 	world.ghost.lost[0] = 1;
 }
 
-/* "c" follows "a", or "b", from now on; the other one may come at the same time. */
+/* Makes "c" follow "a" or "b"; another thread may add the other upstream at the same time. */
 static void follow(int me)
 {
 	uint32_t upstream = exploring->actor[me].branch;
@@ -167,7 +167,7 @@ static void check_upstreams(void)
 	uint64_t left = memory.cursors.branch[2].d.upstream;
 
 	for (int i = 0; i < THREADS; i++)
-		if (world.thread[i].status == DEAD) /* its own may have come to be or not */
+		if (world.thread[i].status == DEAD) /* the dead thread's change may have been made or not */
 			left &= ~(UINT64_C(1) << exploring->actor[i].branch);
 	MUST(left == world.ghost.followed);
 }

@@ -1,4 +1,4 @@
-/* The end of a stream. */
+/* Cases of the end of a stream. */
 #include "cases.h"
 
 static void push_end(shmring_producer *p)
@@ -6,7 +6,7 @@ static void push_end(shmring_producer *p)
 	MUST(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
 }
 
-/* A number, the end, and the first of the next run. */
+/* Publishes a number, the end marker, and the first number of the next run. */
 static void produce_two_runs(int me)
 {
 	shmring_producer *p = world.producer[me];
@@ -24,7 +24,7 @@ static void produce_the_end(int me)
 	push_end(world.producer[me]);
 }
 
-/* A run of nothing but a claim that was given up. */
+/* Publishes an end marker after a run that has nothing but an aborted claim. */
 static void abort_and_produce_the_end(int me)
 {
 	(void)claim_slots(me, 1);
@@ -38,7 +38,7 @@ static void produce_the_end_when_there_is_room(int me)
 	MUST(shmring_publish(world.producer[me], 0, KIND_END, 0) == SHMRING_OK);
 }
 
-/* The same as two runs, there before. */
+/* Publishes the messages of produce_two_runs() before the case begins. */
 static void two_runs(void)
 {
 	shmring_producer *p;
@@ -52,7 +52,7 @@ static void two_runs(void)
 	world.producer[BEFORE] = NULL;
 }
 
-/* A run that has been read. The actors' producers begin theirs behind it. */
+/* Makes a run whose end a consumer has taken; the actors' producers begin the next run. */
 static void a_run_before(void)
 {
 	struct shmring_lease l;
@@ -69,14 +69,14 @@ static void a_run_before(void)
 	seat_actors();
 }
 
-/* Joins for the run that is to come, or has come. */
+/* Joins before or after the next run is published, and serves. */
 static void join_and_consume_runs(int me)
 {
 	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.consumer[me]) == SHMRING_OK);
 	consume_runs(me);
 }
 
-/* One who died before holds the first number; the end comes behind it. */
+/* Makes a dead consumer that holds the first number, and an end marker after that number. */
 static void an_end_behind_an_orphan(void)
 {
 	shmring_producer *p;
@@ -90,7 +90,7 @@ static void an_end_behind_an_orphan(void)
 	seat_actors();
 }
 
-/* Everybody who lives has been told, once. */
+/* Checks that every living consumer was told of the end exactly once. */
 static void check_ends(void)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -136,11 +136,11 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(abort_and_produce_the_end)},
-	       {.body = join_and_consume_runs, .stays = true}, /* perhaps behind the end */
+	       {.body = join_and_consume_runs, .stays = true}, /* may join after the end */
 	       {ENDS}}},
     {.name = "the end of a stream: it overwrites what two look at",
      .slots = 2,
-     .before = two_waiting, /* the end will lie where the first number does */
+     .before = two_waiting, /* the end marker will take the slot of the first number */
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_the_end_when_there_is_room)},

@@ -1,4 +1,4 @@
-/* Leases of the dead, and leases that a living consumer hands back. */
+/* Cases of dead consumers' leases, and of leases that a living consumer hands back. */
 #include "cases.h"
 
 static void no_seat_left(void)
@@ -10,7 +10,7 @@ static void no_seat_left(void)
 		;
 }
 
-/* One who died before holds [0, 2); 2 waits. */
+/* Makes a dead consumer that holds messages 0 and 1; message 2 can be taken. */
 static void orphan_of(struct shmring_branch_options o)
 {
 	(void)make_branch("a", o);
@@ -53,7 +53,7 @@ static void become_a_full_orphan(int handle, uint64_t first)
 	recover(BEFORE);
 }
 
-/* A full orphan holds 0 and 2; 3 waits. */
+/* Makes a full orphan that holds messages 0 and 2; message 3 can be taken. */
 static void a_full_orphan(void)
 {
 	(void)make_branch("a", (struct shmring_branch_options){0});
@@ -62,7 +62,8 @@ static void a_full_orphan(void)
 	become_a_full_orphan(THREADS - 1, 0);
 }
 
-/* A full orphan holds 1 and 3. The consumer that holds 0 has died since, in a lower seat than the actors'. */
+/* Makes a full orphan that holds messages 1 and 3. Then the consumer that holds message 0 dies, in a lower seat
+ * than the actors'. */
 static void one_who_died_below_a_full_orphan(void)
 {
 	(void)make_branch("a", (struct shmring_branch_options){0});
@@ -73,7 +74,7 @@ static void one_who_died_below_a_full_orphan(void)
 	explore_kill_handle(THREADS - 1);
 }
 
-/* Two who died hold 0 and 1, and nobody has recovered that. 2 waits. */
+/* Makes two dead consumers, not recovered yet, that hold messages 0 and 1; message 2 can be taken. */
 static void two_who_died(void)
 {
 	(void)make_branch("a", (struct shmring_branch_options){0});
@@ -85,7 +86,8 @@ static void two_who_died(void)
 	explore_kill_handle(THREADS - 2);
 }
 
-/* An orphan holds [1, 3). Who holds 0 has died since, in a lower seat than the actors'. */
+/* Makes an orphan that holds messages 1 and 2. Then the consumer that holds message 0 dies, in a lower seat
+ * than the actors'. */
 static void one_who_died_below_an_orphan(void)
 {
 	(void)make_branch("a", (struct shmring_branch_options){0});
@@ -98,7 +100,7 @@ static void one_who_died_below_an_orphan(void)
 	explore_kill_handle(THREADS - 1);
 }
 
-/* An orphan holds [0, 2), all other seats are in use; 2 waits. */
+/* Makes an orphan that holds messages 0 and 1, and takes all free seats; message 2 can be taken. */
 static void an_orphan_and_no_seat_left(void)
 {
 	uint32_t seat, barred;

@@ -1,4 +1,4 @@
-/* Producers and consumers: laps, shares, holes, sleep. */
+/* Cases of producers and consumers: laps, shared branches, dead producers' claims (holes), and sleep. */
 #include "cases.h"
 #include "wake.h"
 
@@ -17,8 +17,8 @@ static void produce_and_give_up(int me)
 	world.producer[me] = NULL;
 }
 
-/* The handle's own seat is the consumer's, then nobody's, then a producer's; another
- * producer comes and goes while the consumer is there. */
+/* The handle's own seat is first the consumer's, then free, then a producer's. Another
+ * producer opens and closes while the consumer has the seat. */
 static void take_turns_in_a_seat(int me)
 {
 	shmring *r = &handles[me];
@@ -47,7 +47,7 @@ static void one_who_pushes_and_takes(void)
 	open_producer(0);
 }
 
-/* Is faster than who is woken for the first message; of the second it wants nothing. */
+/* Takes the first message before the consumer that was woken for it, and leaves the second one. */
 static void push_take_and_push(int me)
 {
 	shmring_producer *p = world.producer[me];
@@ -71,7 +71,7 @@ static void pass_on(int me)
 	shmring_consumer_decline(world.consumer[me]);
 }
 
-/* There is a message, and those who may sleep are still to be woken for it. */
+/* Returns 1 if the ring still records sleepers, which have to be woken for the message that is there. */
 static unsigned has_forgotten(void)
 {
 	return memory.cursors.asleep.v != 0;
@@ -102,7 +102,7 @@ static void interrupt_the_second_consumer(int me)
 	shmring_consumer_interrupt(world.consumer[1], true);
 }
 
-/* A producer that slept has died since. */
+/* Leaves the sleeper's bit, and the wanted slots, of a producer that died in its sleep. */
 static void a_bit_that_stands(void)
 {
 	two_waiting();
@@ -129,8 +129,8 @@ static void three_waiting(void)
 	seat_actors();
 }
 
-/* Dead before: a producer whose claim of two slots is half filled, behind it a
- * living one's message. */
+/* Makes a half-filled claim of two slots, whose producer is dead, and after it a message of
+ * another producer. */
 void a_hole(void)
 {
 	shmring *dead = &handles[THREADS - 1];
@@ -146,8 +146,8 @@ void a_hole(void)
 	explore_kill_handle(THREADS - 1);
 }
 
-/* Dead before: a producer with a claim of two slots, and one that wanted three there and
- * came too late. What tells them apart is who claims behind. */
+/* Makes two dead producers: one has a claim of two slots, the other wanted three slots there
+ * and came too late. Only a claim after them tells the two apart. */
 static void a_hole_of_two_or_three(void)
 {
 	shmring_producer *p;

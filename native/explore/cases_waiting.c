@@ -1,7 +1,7 @@
-/* One thread waits for several: consumers of two branches, a producer, a bell. */
+/* Cases of a thread that waits for several things: consumers of two branches, a producer, a bell. */
 #include "cases.h"
 
-/* Beside world.consumer, whose branch is "a": one of "b". */
+/* Joins "b" with a second consumer; the thread's first one, world.consumer, is in "a". */
 static void join_b(int me)
 {
 	MUST(shmring_join(&handles[me], "b", NULL, "m", &world.beside[me]) == SHMRING_OK);
@@ -35,7 +35,7 @@ static bool take(shmring_consumer *m, uint64_t *last_seen)
 	return status == SHMRING_OK;
 }
 
-/* Takes a message of "b", though "a" may have one as well. */
+/* Takes one message: from "b" if both branches have one, else from "a". */
 static void take_one_of_two(int me)
 {
 	uint64_t last_seen[2] = {0};
@@ -97,7 +97,7 @@ static uint32_t *bell(void)
 	return (uint32_t *)&memory.litmus[0];
 }
 
-/* Until there is word, which the bell brings. */
+/* Takes messages until another thread sends word and rings the bell. */
 static void wait_for_word(int me)
 {
 	for (;;) {

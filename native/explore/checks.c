@@ -1,7 +1,7 @@
 /* Bodies of the threads, and the properties that every interleaving must keep. */
 #include "path.h"
 
-/* A release; one that its consumer died in may have happened or not. */
+/* Progress of a message's release. If the consumer died at BEGUN, the release may have happened or not. */
 enum { BEGUN = 1, DONE = 2 };
 
 static struct ghost *ghost(void)
@@ -17,15 +17,15 @@ static uint64_t payload(uint64_t sequence)
 	return number;
 }
 
-/* There is nothing to do for now. What shmring_wait_message() does from time
- * to time is done where it can make a difference. */
+/* Waits until another thread changes something. First recovers dead participants, which
+ * shmring_wait_message() does from time to time. */
 static void wait_for_others(int me)
 {
 	unsigned found = 0;
 
 	if (world.deaths)
 		(void)shmring_recover(&handles[me], &found);
-	/* Time passes, which stands still otherwise: who has put off an adoption tries it again. */
+	/* Let time pass, which stands still otherwise: a consumer that has put off an adoption tries again. */
 	if (world.consumer[me] && world.consumer[me]->adopt_after_ns) {
 		world.consumer[me]->adopt_after_ns = world.consumer[me]->adopt_pause_ns = 0;
 	} else if (!found) {
@@ -49,7 +49,7 @@ static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
 		wait_for_others(me);
 }
 
-/* True if a call took nothing and the thread should try again; the thread then waits for others. */
+/* Returns true if a call must be tried again. If there was no room, waits for other threads before. */
 static bool failed(int me, int64_t status, uint32_t slots, bool sleeps)
 {
 	if (status >= 0) {
@@ -137,7 +137,7 @@ void produce_until_interrupted(int me)
 	explore_found();
 }
 
-/* All numbers in one run; what is claimed beyond them is given up. */
+/* Publishes all numbers as one run, by one store, and gives up the slots claimed beyond them. */
 void produce_batch(int me)
 {
 	const struct actor *a = &exploring->actor[me];
@@ -151,7 +151,7 @@ void produce_batch(int me)
 		ghost()->committed[a->from + i] = 1;
 }
 
-/* The first number in the slots given, the others in one slot each; one store. */
+/* Publishes all numbers by one store: the first in `slots` slots, each of the others in one slot. */
 void produce_parts(int me)
 {
 	const struct actor *a = &exploring->actor[me];
@@ -170,7 +170,8 @@ void produce_parts(int me)
 
 /* --- consumers ------------------------------------------------------------------------------- */
 
-/* Everything that a lease shows; `numbers` for the time when it is given back. */
+/* Reads and checks all messages of a lease. Stores their sequences and numbers for give_back(), and returns how
+ * many messages there are. */
 static uint32_t deliver(shmring_consumer *m, const struct shmring_lease *l, uint64_t *last_seen,
 			uint64_t *sequences, uint64_t *numbers)
 {
@@ -210,7 +211,7 @@ static void give_back(shmring_consumer *m, const struct shmring_lease *l, const 
 		      const uint64_t *numbers, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		MUST(payload(sequences[i]) == numbers[i]); /* nobody has overwritten it */
+		MUST(payload(sequences[i]) == numbers[i]); /* a held message was not overwritten */
 		ghost()->released[m->branch_index][numbers[i]] = BEGUN;
 	}
 	MUST(shmring_release(m, l->first, l->end) == SHMRING_OK);
@@ -245,7 +246,7 @@ void take_or_wait(int me, uint32_t messages)
 		wait_for_others(me);
 }
 
-/* Three messages in one lease, which is split, and what is left. */
+/* Takes three messages in one lease, and releases the second, the third, and then the first. */
 void consume_out_of_order(int me)
 {
 	shmring_consumer *m = world.consumer[me];
@@ -263,7 +264,7 @@ void consume_out_of_order(int me)
 	MUST(shmring_consumer_hold(m) == NONE);
 }
 
-/* Somebody writes over what the first consumer's seat records. */
+/* Overwrites the ranges in the first consumer's seat. */
 void scribble_over_ranges(int me)
 {
 	struct range *ranges = world.consumer[0]->seat->range;
@@ -311,7 +312,7 @@ void consume_asleep(int me)
 	serve(me, true);
 }
 
-/* Numbers below `from` come before the end, the others behind it. */
+/* Takes messages: numbers below `from` must come before the end marker, the others after it. */
 static void serve_runs(int me, bool sleeps)
 {
 	const struct actor *a = &exploring->actor[me];
@@ -374,7 +375,7 @@ void consume_until_late(int me)
 	explore_found();
 }
 
-/* Leaves when it is told to, as who closes a handle tells who waits in it. */
+/* Takes messages until another thread interrupts it, as a thread does that closes the handle; then leaves. */
 void consume_until_interrupted(int me)
 {
 	shmring_consumer *m = world.consumer[me];
@@ -425,7 +426,7 @@ void hand_back_and_consume(int me)
 
 	if (shmring_take(m, exploring->actor[me].slots, SMALL_SLOTS, &l) == SHMRING_OK) {
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
-		ghost()->consumer_died[m->branch_index] = 1; /* from here on it may come again */
+		ghost()->consumer_died[m->branch_index] = 1; /* from here on, the message may be delivered again */
 		status = shmring_nack(m, l.end - 1, l.end);
 		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED);
 		if (status == SHMRING_OK) {
@@ -438,7 +439,7 @@ void hand_back_and_consume(int me)
 	serve(me, false);
 }
 
-/* Hands the first message back, and is the one that gets it again. */
+/* Hands its first message back, takes the same message again, and goes on. */
 void hand_back_without_a_seat(int me)
 {
 	shmring_consumer *m = world.consumer[me];
@@ -447,7 +448,7 @@ void hand_back_without_a_seat(int me)
 
 	if (shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK) {
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
-		ghost()->consumer_died[m->branch_index] = 1; /* from here on it may come again */
+		ghost()->consumer_died[m->branch_index] = 1; /* from here on, the message may be delivered again */
 		first = l.first;
 		if (shmring_nack(m, l.first, l.end) == SHMRING_OK) {
 			MUST(shmring_release(m, l.first, l.end) == SHMRING_E_INVALID);
@@ -489,8 +490,8 @@ static void drain(shmring_consumer *m)
 		     status == SHMRING_ENDED);
 }
 
-/* Every committed message has come and gone at each branch that stood from the
- * beginning; the ring works on. */
+/* Checks that every committed message was released in each of the first `branches`
+ * branches, except in a branch that was overrun or dropped. */
 static void check_that_nothing_is_lost(uint32_t branches)
 {
 	for (uint32_t b = 0; b < branches; b++)
@@ -547,12 +548,12 @@ static void leave(int i)
 	uint32_t own = load_relaxed(&r->seat);
 
 	MUST(admin_enter(r) == SHMRING_OK);
-	if (own != NOBODY && memory.lock[own] == (uint64_t)i + 1) /* it was not among the dead before */
+	if (own != NOBODY && memory.lock[own] == (uint64_t)i + 1) /* the thread lives: it has its lock */
 		seat_give_back(r, own);
 	admin_leave(r);
 }
 
-/* The order in which `then` branches are drained: upstreams first. */
+/* Checks the end of a run: no waiter has missed a message, nothing is lost, and the ring still works. */
 void check_end(void)
 {
 	shmring *r = &handles[AFTER];

@@ -1,6 +1,6 @@
 #include "path.h"
 
-/* The cases of one subject, a file each. */
+/* The cases, in one list and one file for each subject. */
 extern const struct cases litmus_tests, cases_of_messages, cases_of_leases, cases_of_reading, cases_of_branches,
     cases_of_ends, cases_of_waiting;
 
@@ -91,7 +91,7 @@ static void push_node(uint64_t set)
 		deepest = depth;
 }
 
-/* Nobody can go on. */
+/* Checks a run in which no thread can go on. */
 static void at_the_end(void)
 {
 	for (int i = 0; i < THREADS; i++)
@@ -125,7 +125,7 @@ static void arrive(uint64_t *ends)
 		return;
 	}
 	++*ends;
-	push_node(set); /* a death may still come; the checks below use up the state */
+	push_node(set); /* save first: a death may still follow, and the checks below change the state */
 	if (exploring->outcome)
 		outcomes |= 1u << exploring->outcome();
 	else
@@ -161,8 +161,8 @@ static int random_choice(uint64_t set)
 	return __builtin_ctzll(set);
 }
 
-/* Random ways first: they find most of the shared words, so that the exploration need not
- * begin anew so often, and most violations, if there are any. */
+/* Runs the case at random first. Random runs find most violations, if there are any, and most of
+ * the shared words; the exploration then begins anew less often. */
 static void walk_at_random(const struct exploration *e, long walks)
 {
 	for (long walk = 0; walk < walks; walk++) {

@@ -1,6 +1,6 @@
 /* Stands in for atomics.h: every access to a shared word asks the explorer
- * first, which may let another thread go on instead. Where the explorer searches
- * sequentially consistent runs only, orderings and barriers mean nothing. */
+ * first, which may let another thread go on instead. Orderings and barriers mean
+ * nothing if the explorer searches only sequentially consistent runs. */
 #ifndef EXPLORE_ATOMICS_H
 #define EXPLORE_ATOMICS_H
 
@@ -16,31 +16,31 @@
 /* Orderings of an access, as bits. explore.c decides whether it uses them. */
 enum explore_order { RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ACQ_REL };
 
-/* An access as it stands in the core's text. `explore --weaken` takes the order from one of them. */
+/* An access in the core's text. `explore --weaken` makes one access relaxed. */
 struct explore_access {
 	const char *name, *operand, *file, *function;
 	int line;
 	enum explore_order order;
-	bool known; /* asked whether this is the one */
-	bool executed; /* by a thread, in this case */
+	bool known; /* already in the list of accesses, and weakened if --weaken names it */
+	bool executed; /* a thread has executed the access in this case */
 };
 
 #define EXPLORE_ACCESS(access, p, how)                                                                            \
 	static struct explore_access explore_here = {                                                             \
 	    .name = access, .operand = p, .file = __FILE__, .function = __func__, .line = __LINE__, .order = how}
 
-/* Each returns when it is this thread's turn. */
+/* Accesses to shared words. Each call returns when it is this thread's turn. */
 uint64_t explore_load(const volatile void *p, size_t bytes, struct explore_access *);
 void explore_store(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
-/* A read that nothing comes behind until the write, if there is one. */
+/* Read of a read-modify-write: no other access comes between the read and the write, if there is a write. */
 uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access *);
 uint64_t explore_cas_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *);
 uint64_t explore_newest_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *);
 void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
-uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *); /* by a system call */
+uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *); /* load by a system call */
 void explore_fence(struct explore_access *);
 void explore_fence_all(struct explore_access *); /* every thread runs a full fence */
-/* Payload bytes: they may be accessed by who has a right to, and by nobody else meanwhile. */
+/* Copies payload bytes; reports a violation if another thread's access is not ordered before this one. */
 void *explore_memcpy(void *to, const void *from, size_t n);
 
 #define EXPLORE_LOAD(access, p, order)                                                                            \
@@ -55,7 +55,7 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 		explore_store((p), sizeof *(p), (uint64_t)(v), &explore_here);                                    \
 	} while (0)
 
-/* The operand first: it may be an access itself. */
+/* Evaluates the operand first, because the operand may be an access itself. */
 #define EXPLORE_FETCH(access, p, operator, v)                                                                     \
 	({                                                                                                        \
 		EXPLORE_ACCESS(access, #p, SEQ_CST);                                                              \
@@ -111,7 +111,7 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 #define fence_release() EXPLORE_FENCE("fence_release", RELEASE, explore_fence)
 #define fence_seq_cst() EXPLORE_FENCE("fence_seq_cst", SEQ_CST, explore_fence)
 
-/* The light half of a pair is nothing where the heavy one is the kernel's (atomics.c is not compiled here). */
+/* The light barrier does nothing if the heavy one is the kernel's (atomics.c is not compiled here). */
 #define light_barrier(asymmetric)                                                                                 \
 	do {                                                                                                      \
 		if (!(asymmetric))                                                                                \
@@ -136,8 +136,8 @@ static inline void spin_hint(void)
 {
 }
 
-/* The same for what the core asks of the system: the memory lies where the
- * explorer can put it back, and time stands still. (Locks are words of that
+/* Replacements for the core's calls of the system. Allocated memory lies where the
+ * explorer can restore it, and time stands still. (Locks are words of the explorer's
  * memory: system.c stands in for locks.c.) */
 void *explore_malloc(size_t size);
 void *explore_calloc(size_t n, size_t size);

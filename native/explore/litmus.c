@@ -1,6 +1,7 @@
 /* Litmus tests with known verdicts: the explorer's own tests. The names are those of the literature (Maranget,
- * Sarkar, Sewell, "A tutorial introduction to the Arm and POWER relaxed memory models"). Of each, all outcomes
- * that C11 allows must come, and no other; but for load buffering, which the explorer leaves out (weak.c). */
+ * Sarkar, Sewell, "A tutorial introduction to the Arm and POWER relaxed memory models"). Each test
+ * must show all outcomes that C11 allows, and no other, except load buffering, which the explorer leaves out
+ * (weak.c). */
 #include "world.h"
 
 #define X (&memory.litmus[0])
@@ -85,7 +86,7 @@ static unsigned mp_outcome(void)
 	return loaded(1, 0) * 2 + loaded(1, 1);
 }
 
-/* Store buffering: both look and both miss. */
+/* Store buffering: each thread stores to its word, and may miss the other thread's store. */
 
 static void sb(int me, void (*fence)(void))
 {
@@ -183,7 +184,7 @@ static unsigned iriw_outcome(void)
 
 #define IRIW_DISAGREE (1u << (8 + 2))
 
-/* Two writes each, crossed. */
+/* Two threads write the same two words, in opposite order. */
 
 static void crossed(int me, void (*fence)(void))
 {
@@ -207,7 +208,7 @@ static unsigned crossed_outcome(void)
 	return (unsigned)((*X - 1) * 2 + *Y - 1);
 }
 
-/* A chain over three threads. */
+/* Message passing over three threads. */
 
 static void isa2_middle(int me)
 {
@@ -226,7 +227,7 @@ static unsigned isa2_outcome(void)
 	return loaded(1, 0) * 4 + loaded(2, 0) * 2 + loaded(2, 1);
 }
 
-/* One word: nobody sees it go back. */
+/* Coherence: no thread sees a word go back to an older value. */
 
 static void count_x(int me)
 {

@@ -1,15 +1,15 @@
 """Take away each memory ordering of the core, one at a time, and see which case notices.
 
 An acquire or a release becomes relaxed, a fence or a barrier goes; the explorer does so while it
-runs (`explore --weaken`), under C11's memory model. Of the cases that execute the ordering, each is
-first walked through at random, then searched up to so many states; the one that noticed the last
-time comes first. What was found is written into docs/orderings.md, which keeps the reason of each
-ordering that no case notices.
+runs (`explore --weaken`), under C11's memory model. The script first walks at random through each
+case that executes the ordering, then searches each one up to a number of states. The case that
+noticed the last time comes first. The script writes the results into docs/orderings.md, which keeps
+the reason of each ordering that no case notices.
 
 Usage: PYTHONPATH=native python -m explore.orderings EXPLORER [--known] [FILE ...]
        PYTHONPATH=native python -m explore.orderings --page
 
---known runs nothing but the cases that the page names, and fails if one does not notice any longer.
+--known runs only the cases that the page names, and fails if one of them no longer notices.
 --page runs nothing: it compares the page with the core's text.
 """
 
@@ -27,10 +27,10 @@ from explore.breaks import CORE
 
 PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
 TOLD = "<!-- what follows is written by `make orderings` -->"
-WALKS, STATES = 3000, 50_000  # for each case
+WALKS, STATES = 3000, 50_000  # random walks, and most states searched, of each case
 MORE_WALKS = 10  # times as many walks for the case that noticed the last time
 SECONDS = 120
-NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define them
+NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define the orderings
 OPEN = "**open**"
 
 # CHANGE: edit this for a new memory ordering
@@ -49,7 +49,7 @@ class Ordering(NamedTuple):
     function: str
     access: str
     operand: str
-    turn: int  # the how manieth of its kind in this function
+    turn: int  # 1 for the first equal access in the function, 2 for the second
 
     @property
     def place(self) -> str:
@@ -74,7 +74,7 @@ def _operand(text: str, start: int) -> str:
 
 
 def orderings(file: Path) -> list[Ordering]:
-    """All of a file's, in the order of its lines."""
+    """Return the orderings of a file, in the order of its lines."""
     text = file.read_text()
     plain = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
     functions = [(m.start(), m.group(1)) for m in FUNCTION.finditer(plain)]
@@ -103,7 +103,7 @@ def all_orderings() -> list[Ordering]:
 
 
 def read_page() -> dict[tuple[str, str, str], str]:
-    """Reads what the page says of each ordering."""
+    """Return what the page says of each ordering."""
     rows: dict[tuple[str, str, str], str] = {}
     file = ""
     for line in PAGE.read_text().partition(TOLD)[2].splitlines():
@@ -116,12 +116,12 @@ def read_page() -> dict[tuple[str, str, str], str]:
 
 
 def noticing_case(verdict: str) -> str:
-    """The case that a row names, or nothing."""
+    """Return the case that a row of the page names; empty if it names none."""
     return verdict[1:-1] if verdict.startswith("“") else ""
 
 
 def write_page(verdicts: dict[tuple[str, str, str], str]) -> None:
-    """Write the table, and what it comes to."""
+    """Write the table, and the totals above it."""
     head = PAGE.read_text().partition(TOLD)[0]
     rows = [(ordering.row, verdicts.get(ordering.row, OPEN)) for ordering in all_orderings()]
     noticed = sum(bool(noticing_case(verdict)) for _, verdict in rows)
@@ -144,12 +144,12 @@ def write_page(verdicts: dict[tuple[str, str, str], str]) -> None:
 
 
 class Explorer:
-    """The program, and which cases execute what."""
+    """The explorer's program, its cases, and the orderings that each case executes."""
 
     def __init__(self, program: str) -> None:
         self.program = program
         self.cases = self._lines("--list")
-        self.executed: dict[tuple[str, bool], frozenset[str]] = {}  # accesses with an ordering
+        self.executed: dict[tuple[str, bool], frozenset[str]] = {}  # orderings by (case, fences)
 
     def _lines(self, *arguments: str) -> list[str]:
         command = [self.program, *arguments]
@@ -158,7 +158,7 @@ class Explorer:
         ).stdout.splitlines()
 
     def learn(self, pool: ThreadPoolExecutor, fences: bool) -> None:
-        """Find out what the cases execute."""
+        """Find out which orderings the cases execute."""
         flags = ["--fences"] if fences else []
         flags += ["--accesses", "--walks", "1000", "--states", "2000"]
         said = pool.map(lambda case: self._lines("--weak", *flags, case), self.cases)
@@ -167,7 +167,7 @@ class Explorer:
             self.executed[case, fences] = frozenset(accesses)
 
     def notices(self, ordering: Ordering, case: str, walks: int, states: int) -> bool:
-        """Does the case find a violation where the ordering is gone?"""
+        """Return whether the case finds a violation if the ordering is gone."""
         flags = ["--fences"] if ordering.access == "light_barrier" else []
         command = [self.program, "--weak", *flags, "--weaken", ordering.place]
         command += ["--walks", str(walks), "--states", str(states), case]
@@ -179,14 +179,14 @@ class Explorer:
 
 
 class Judge:
-    """Finds for an ordering the case that notices."""
+    """Finds the case that notices if an ordering is gone."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
         self.lucky: list[str] = []  # cases that noticed something, the last one first
 
     def case_for(self, ordering: Ordering, known: str) -> str:
-        """Return the case, or nothing."""
+        """Return the case that notices if the ordering is gone; empty if none does."""
         explorer = self.explorer
         if known in explorer.cases and explorer.notices(
             ordering, known, MORE_WALKS * WALKS, STATES
@@ -205,7 +205,7 @@ class Judge:
 
 
 def check_page() -> int:
-    """Say in what the page and the core's text differ; 0 if in nothing."""
+    """Print how the page and the core's text differ; return 0 if they agree."""
     rows, expected = read_page(), {ordering.row for ordering in all_orderings()}
     cases = "".join(file.read_text() for file in Path(__file__).parent.glob("*.c"))
     wrong = [f"{row}: not in the core any longer" for row in rows.keys() - expected]
@@ -221,7 +221,7 @@ def check_page() -> int:
 
 
 def main() -> int:
-    """Judge the orderings of the files that are named, or of all; 0 if none is left open."""
+    """Judge the orderings of the named files, or of all; return 0 if none is left open."""
     if sys.argv[1:] == ["--page"]:
         return check_page()
     program, *names = sys.argv[1:]

@@ -1,4 +1,4 @@
-/* The choices that lead to where the explorer stands. */
+/* The path: the choices that lead to the explorer's present state. */
 #ifndef EXPLORE_PATH_H
 #define EXPLORE_PATH_H
 
@@ -16,7 +16,7 @@ struct node {
 	uint8_t *state;
 	uint64_t choices;
 	int chosen;
-	bool in_time; /* the option is one of time, not of memory */
+	bool in_time; /* the option says whether a deadline passes, not which store is seen */
 	const char *function;
 	int line;
 };
@@ -25,7 +25,7 @@ extern struct node *path;
 extern size_t depth;
 
 void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-void explore_no_room(const char *what) __attribute__((noreturn)); /* says nothing about the core */
+void explore_no_room(const char *what) __attribute__((noreturn)); /* exits; the core is not to blame */
 
 #define MUST(condition)                                                                                           \
 	do {                                                                                                      \

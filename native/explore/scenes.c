@@ -20,7 +20,7 @@ static void join(int i, const char *name)
 	MUST(shmring_join(&handles[i], name, NULL, "m", &world.consumer[i]) == SHMRING_OK);
 }
 
-/* The first numbers, which the checks know. */
+/* Publishes the first `count` numbers before the case, and records them as committed. */
 void push_before(uint64_t count)
 {
 	shmring_producer *p;
@@ -79,7 +79,7 @@ void two_waiting(void)
 	seat_actors();
 }
 
-/* Nothing gates: the ring is full of what nobody reads. */
+/* Fills the ring with messages that hold no producer back, because there is no branch. */
 void a_full_ring(void)
 {
 	push_before(exploring->slots);

@@ -1,4 +1,4 @@
-/* States: saved, put back, and known again. */
+/* Saves states, restores them, and recognises states seen before. */
 #include "world.h"
 
 #undef malloc
@@ -19,10 +19,10 @@ static void add_region(void *start, size_t bytes)
 	regions[region_count++] = (struct region){start, bytes};
 }
 
-/* More separate leases than this no consumer here has. */
+/* Most separate leases of a consumer in any case. */
 enum { LEASES_USED = 4 };
 
-/* All that makes a state, the stacks apart. */
+/* Lists the memory that makes up a state, except the stacks. */
 void state_describe(void)
 {
 	region_count = 0;
@@ -106,7 +106,7 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
 	const uint8_t *p = bytes;
 	uint64_t a, b;
 
-	if (n >= 256) { /* four at a time: a multiplication takes its time */
+	if (n >= 256) { /* four multiplications at a time, because each takes several cycles */
 		uint64_t lane[4] = {h, ~h, h ^ UINT64_C(0x589965cc75374cc3), h ^ UINT64_C(0x1d8e4e27c47d124f)};
 
 		for (; n >= 64; n -= 64, p += 64)

@@ -1,4 +1,4 @@
-/* The ring of an exploration, and the system beneath the core. */
+/* Makes the ring of an exploration, and stands in for the system beneath the core. */
 #include <linux/futex.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@ enum { SEATS_OFFSET = 4096 };
 
 /* --- memory ------------------------------------------------------------------------- */
 
-/* The handle of what is there before makes all of the actors' consumers. */
+/* Before the case, the BEFORE handle allocates the consumers of all actors. */
 static_assert(HEAP >= THREADS * ((sizeof(struct shmring_consumer) + CELL - 1) / CELL * CELL), "heap");
 
 static void *take_memory(size_t size)
@@ -42,7 +42,7 @@ void *explore_aligned_alloc(size_t alignment, size_t size)
 	return take_memory(size);
 }
 
-/* Nobody allocates so often that it would matter. */
+/* Frees nothing: no case allocates so much that it would matter. */
 void explore_free(void *p)
 {
 	(void)p;
@@ -51,7 +51,7 @@ void explore_free(void *p)
 /* --- locks, in place of locks.c ------------------------------------------------------- */
 
 struct lock_file {
-	uint64_t me; /* value in a lock that this handle holds */
+	uint64_t me; /* value of a lock while this handle holds it */
 };
 
 static struct lock_file lock_files[HANDLES];
@@ -99,7 +99,7 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 	uint64_t nobody = 0;
 
 	*page = NULL;
-	if ((offset - SEATS_OFFSET) % (off_t)sizeof(struct seat)) /* nobody collects this ring */
+	if ((offset - SEATS_OFFSET) % (off_t)sizeof(struct seat)) /* a lock that only gc tests */
 		return SHMRING_UNAVAILABLE;
 	*page = lock_at(offset);
 	return cas_of_kernel(lock_at(offset), &nobody, f->me) ? SHMRING_OK : SHMRING_UNAVAILABLE;
@@ -111,7 +111,7 @@ void lock_file_drop(void *page)
 		store_release((uint64_t *)page, 0);
 }
 
-/* For files, which there are none of here. */
+/* Functions that need the ring's file: an explored ring has none. */
 
 int open_above_standard(const char *path, int flags)
 {
@@ -133,7 +133,7 @@ void lock_file_close(struct lock_file *f)
 	(void)f;
 }
 
-/* Time stands still; what contention.c remembers would only tell equal states apart. */
+/* Does nothing: time stands still, and what contention.c remembers would make equal states differ. */
 void keep_out(struct contention *contention, uint64_t messages)
 {
 	(void)contention;
@@ -193,8 +193,8 @@ int fail_admin_taken(int fd, const char *name)
 
 /* --- sleep and time ------------------------------------------------------------------------ */
 
-/* The kernel queues the thread on one word after the other, and each wake-up counts from then on.
- * A sleep without a deadline has no end: a wake-up that is lost leaves its thread waiting. */
+/* Sleeps on n words. Like the kernel, queues the thread on one word after the other; from then on, a wake-up of
+ * that word reaches it. A sleep without a deadline has no end, so a lost wake-up leaves its thread waiting. */
 static long sleep_on(uint32_t **word, const uint32_t *value, uint32_t n)
 {
 	EXPLORE_ACCESS("kernel", "futex", ACQUIRE);
@@ -247,7 +247,7 @@ long explore_syscall(long number, ...)
 		return sleep_on(word, value, n);
 	}
 	MUST(number == SYS_futex);
-	fence_seq_cst(); /* on either side, before the kernel looks at word or sleepers */
+	fence_seq_cst(); /* for sleepers and wakers: before the kernel looks at the word or at its queue */
 	word[0] = va_arg(args, uint32_t *);
 	operation = va_arg(args, int);
 	value[0] = va_arg(args, uint32_t);
@@ -263,7 +263,7 @@ bool asymmetric_barriers_available(void)
 	return true;
 }
 
-/* Only who has found the admin lock taken naps. */
+/* Waits for the admin lock, because the core naps only after it has found that lock taken. */
 int explore_sleep(const struct timespec *time, struct timespec *left)
 {
 	(void)time;

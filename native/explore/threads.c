@@ -9,7 +9,7 @@ _Alignas(64) uint8_t stacks[THREADS][STACK];
 int running = -1;
 static void *explorer_stack;
 
-/* Saves the callee-saved registers on this stack, goes over to the other. */
+/* Saves the callee-saved registers on this stack, and continues on the stack `to`. */
 void switch_stack(void **save, void *to);
 __asm__(".text\n"
 	"switch_stack:\n"
@@ -44,7 +44,7 @@ void thread_make(int i)
 	void **top = (void **)(stacks[i] + STACK - 64);
 
 	memset(stacks[i], 0, STACK);
-	*--top = NULL; /* thread_main() is entered as if it had been called */
+	*--top = NULL; /* return address, as if thread_main() had been called */
 	*--top = (void *)(uintptr_t)thread_main;
 	world.thread[i].stack_pointer = top - 6;
 	world.thread[i].status = exploring->actor[i].body ? READY : FINISHED;

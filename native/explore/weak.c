@@ -1,11 +1,11 @@
-/* Shared words under C11's memory model, after the view-based operational readings of it (Kang et al., "A
- * promising semantics", without promises; Lahav et al., RC11): each word has its stores in modification order,
- * each thread remembers how far in each word's order it must be (its view), a store carries what its reader
- * learns.
+/* Shared words under C11's memory model, after its view-based operational semantics (Kang et al., "A promising
+ * semantics", without promises; Lahav et al., RC11). Each word keeps its stores in modification order. Each
+ * thread has a view: for each word, the oldest store that the thread may still read. Each store carries the view
+ * that its reader learns.
  *
- * A load may return any store from the thread's view on; a plain store may go before newer ones that the thread
- * has not seen. A read-modify-write sees the newest store; a compare-and-swap that fails is a load. Left out: a
- * load that sees a store which depends on that load (load buffering; RC11 forbids it). */
+ * A load may return any store from the thread's view on; a plain store may go before newer stores that the thread
+ * has not seen. A read-modify-write sees the newest store; a compare-and-swap that fails is a load. The explorer
+ * leaves out loads that see a store which depends on the load (load buffering; RC11 forbids it). */
 #include "path.h"
 
 #undef malloc
@@ -15,15 +15,16 @@
 
 enum {
 	SEVERAL = -1,
-	WORDS = 96, /* shared words in one case, at most */
-	WRITES = SMALL_SLOTS, /* the last write of each slot's payload */
-	READS = SMALL_SLOTS * THREADS, /* each thread's last read of each slot's payload */
+	WORDS = 96, /* most shared words in one case */
+	WRITES = SMALL_SLOTS, /* places for the last write of each slot's payload */
+	READS = SMALL_SLOTS * THREADS, /* places for each thread's last read of each slot's payload */
 	PLACES = WORDS + WRITES + READS,
-	STORES = 500, /* stores that some thread may still read, at most */
+	STORES = 500, /* most stores that some thread may still read */
 	NO_PLACE = 0xff,
 };
 
-/* For each word a place in its order. For payload: whether the last access comes before. */
+/* For each word, the place of a store in the word's order. For each payload access, 1 if the access happens
+ * before. */
 struct view {
 	uint8_t at[PLACES];
 };
@@ -32,13 +33,14 @@ struct store {
 	uint64_t value;
 	struct view released; /* view that an acquiring load learns */
 	uint8_t word;
-	int8_t author; /* thread whose release sequence `released` is; SEVERAL if it is not one thread's alone */
-	bool adjacent; /* a read-modify-write: nothing comes between it and what it has read */
+	int8_t author; /* thread whose release sequence `released` belongs to; SEVERAL if more than one's */
+	bool adjacent; /* read-modify-write: no store may come between it and the store that it read */
 };
 
 static const struct view nothing;
 
-/* A thread's: where it is; what it learns by a fence that acquires; what a fence has released. */
+/* A thread's views: what it has seen, what an acquire fence would add, and what its last release fence
+ * releases. */
 struct views {
 	struct view seen, read, fenced;
 };
@@ -48,8 +50,8 @@ static struct {
 	struct views thread[THREADS];
 	struct view fences; /* joined view of all full fences so far */
 	struct view departed; /* joined view of ended threads, which membarrier(2) covers too */
-	bool accessed[WRITES + READS]; /* not yet known to all */
-	struct store store[STORES]; /* by word, and then in modification order */
+	bool accessed[WRITES + READS]; /* true if some thread may not know the access yet */
+	struct store store[STORES]; /* sorted by word, then by modification order */
 } weak;
 
 static uint8_t place_of[MEMORY_WORDS];
@@ -67,7 +69,7 @@ static bool includes(const struct view *v, const struct view *other)
 {
 	uint8_t beyond = 0;
 
-	for (size_t i = 0; i < PLACES; i++) /* without a branch: many at once */
+	for (size_t i = 0; i < PLACES; i++) /* no branch in the loop, so that the compiler can vectorize it */
 		beyond |= v->at[i] < other->at[i];
 	return !beyond;
 }
@@ -139,7 +141,7 @@ static void drop(size_t i)
 	memset(&weak.store[weak.stores], 0, sizeof *weak.store);
 }
 
-/* The newest store, made out of the memory's word if it is known to all. */
+/* Returns a word's newest store; makes it from memory if no stores are kept, because all threads know it. */
 static struct store *newest(size_t word)
 {
 	size_t n = count_of(word);
@@ -161,20 +163,20 @@ bool weak_has(const volatile void *address)
 
 /* --- options of loads and stores ---------------------------------------------------------- */
 
-/* Bit k: the load may return the k-th store from the newest back. */
+/* Returns a bit set: bit k if the load may return the k-th store before the newest one. */
 uint32_t weak_load_options(int thread, const volatile void *address)
 {
 	size_t word = place_in_views(address), n = count_of(word);
 	size_t unseen = n ? n - 1 - weak.thread[thread].seen.at[word] : 0;
 
-	if (unseen >= WEAK_OPTIONS) { /* the oldest are left out */
+	if (unseen >= WEAK_OPTIONS) { /* leave out the oldest stores */
 		unseen = WEAK_OPTIONS - 1;
 		explore_unfinished = true;
 	}
 	return (2u << unseen) - 1;
 }
 
-/* Bit k: the store may come before the k newest ones. */
+/* Returns a bit set: bit k if the store may come before the k newest stores. */
 uint32_t weak_store_options(int thread, const volatile void *address)
 {
 	size_t word = place_in_views(address), n = count_of(word), first = first_of(word);
@@ -214,7 +216,8 @@ uint64_t weak_load(int thread, const volatile void *address, enum explore_order 
 	return s->value;
 }
 
-/* A store directly behind one of the same thread's continues its release sequence. */
+/* Sets the view that a store releases. A store directly after one of the same thread continues that store's
+ * release sequence. */
 static void release(int thread, struct store *s, enum explore_order order)
 {
 	const struct views *v = &weak.thread[thread];
@@ -226,12 +229,12 @@ static void release(int thread, struct store *s, enum explore_order order)
 	s->author = (int8_t)thread;
 }
 
-/* The word's other half, of a store to one half, is that of the newest store. */
+/* Stores a word. For a store to half a word, `value` has the other half of the newest store. */
 void weak_store(int thread, void *address, uint64_t value, enum explore_order order, uint32_t option)
 {
 	size_t word = place_in_views(address), place;
 
-	(void)newest(word); /* may move the others */
+	(void)newest(word); /* may add a store, which moves the others */
 	place = count_of(word) - option;
 	for_each_view(word, make_room, (uint8_t)place);
 	weak.thread[thread].seen.at[word] = (uint8_t)place;
@@ -250,7 +253,8 @@ uint64_t weak_rmw_read(int thread, void *address, enum explore_order order)
 	return s->value;
 }
 
-/* The kernel looks under a lock of its own: whoever looks later knows what was known to who has looked before. */
+/* Loads a word as the kernel does, under the kernel's own lock: a thread learns all that the threads of earlier
+ * kernel loads knew. */
 uint64_t weak_kernel_load(int thread, void *address)
 {
 	struct store *s;
@@ -262,7 +266,7 @@ uint64_t weak_kernel_load(int thread, void *address)
 	return value;
 }
 
-/* Continues the release sequence of what it has read. */
+/* Writes for a read-modify-write, which continues the release sequence of the store that it has read. */
 void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_order order)
 {
 	size_t word = place_in_views(address), place = count_of(word);
@@ -291,7 +295,7 @@ void weak_fence(int thread, enum explore_order order)
 		v->fenced = v->seen;
 }
 
-/* membarrier(2): who runs executes a full fence between the call and its return. */
+/* membarrier(2): every running thread executes a full fence between the call and its return. */
 void weak_fence_all(int thread)
 {
 	join(&weak.fences, &weak.departed);
@@ -308,7 +312,7 @@ void weak_end(int thread)
 	memset(&weak.thread[thread], 0, sizeof weak.thread[thread]);
 }
 
-/* The kernel lets go of what a dead process held: all that the process has stored is visible by then. */
+/* Frees a dead thread's lock, like the kernel: all that the thread has stored is visible by then. */
 void weak_unlock(int thread, uint64_t *lock)
 {
 	if (weak_has(lock))
@@ -384,7 +388,7 @@ static bool known_to_all(const struct view *v)
 	return true;
 }
 
-/* Gives states that no thread can tell apart the same bytes. */
+/* Changes the state's bytes: states that no thread can tell apart get the same bytes. */
 void weak_normalise(void)
 {
 	for (size_t i = 0; i < weak.stores;) {
@@ -435,7 +439,7 @@ const void *weak_state(void)
 	return &weak;
 }
 
-/* Returns how many bytes were read. */
+/* Restores a state; returns the number of bytes read. */
 size_t weak_restore(const uint8_t *state)
 {
 	size_t used = weak.stores;

@@ -1,14 +1,14 @@
 /* The explorer: runs a few threads of the real core through every interleaving
- * of their accesses to shared words, and a death before each of them; where it is
- * asked for, through everything that C11 lets each of these accesses see (weak.c).
+ * of their accesses to shared words, with a death before each access. With --weak
+ * it also tries every value that C11 lets each access see (weak.c).
  *
- * Threads are coroutines. A state is the memory they share, the used part of
- * each stack, and what the checks remember; it is saved, put back for every
- * choice, and not entered twice (a 64-bit hash stands for it). Steps that touch
- * words which only one thread uses, or which nobody writes, are run together
- * with the step before: such a word commutes with whatever the others do. Which
- * words these are is found out on the way: when a word turns out to be shared
- * the exploration begins anew with it.
+ * Threads are coroutines. A state is the memory that the threads share, the used
+ * part of each stack, and what the checks remember. The explorer saves each state,
+ * restores it for every choice, and enters no state twice (a 64-bit hash stands for
+ * a state). A step that touches only words which one thread uses, or which no thread
+ * writes, runs together with the step before, because its order does not matter to
+ * the other threads. The explorer finds the shared words on the way: when a word
+ * turns out to be shared, the exploration begins anew.
  */
 #ifndef EXPLORE_WORLD_H
 #define EXPLORE_WORLD_H
@@ -26,7 +26,7 @@ enum {
 	SMALL_SLOTS = 8,
 	SMALL_BRANCHES = 3,
 	NUMBERS = 16, /* messages are numbers below this */
-	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
+	HANDLES = THREADS + 2, /* threads, and the handles BEFORE and AFTER, which act around the case */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
 	HEAP = 3072, /* bytes for each handle's producers and consumers */
@@ -37,16 +37,16 @@ struct memory {
 	struct seat seats[SMALL_SEATS];
 	struct control control[SMALL_SLOTS];
 	uint8_t slots[SMALL_SLOTS * SLOT_BYTES];
-	uint64_t lock[SMALL_SEATS + 1]; /* handle + 1 of the holder; the last is the admin lock */
+	uint64_t lock[SMALL_SEATS + 1]; /* the holder's handle + 1, 0 if free; the last is the admin lock */
 	uint64_t litmus[3];
-	_Alignas(CELL) uint8_t heap[HANDLES][HEAP]; /* threads share what is in a handle, too */
+	_Alignas(CELL) uint8_t heap[HANDLES][HEAP]; /* here because threads share a handle's objects, too */
 };
 
-/* The one deadline that there is: before anybody would look for the dead, and for sleepers that were
- * forgotten. */
+/* The only deadline of a wait: it passes before a waiter would look for dead participants or forgotten
+ * sleepers. */
 enum { EXPLORE_DEADLINE_NS = 1000000 };
 
-/* Words that a thread may sleep on at once. */
+/* Most words that a thread sleeps on at once. */
 enum { SLEEPS = 3 };
 
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
@@ -57,11 +57,11 @@ struct thread {
 	void *stack_pointer;
 	enum thread_status status;
 	bool looking; /* between explore_look() and explore_found() */
-	bool stale; /* something that it has read since explore_look() has changed */
-	bool slept; /* and may come too late since */
-	bool late; /* its deadline has passed */
-	const uint32_t *sleeps_on[SLEEPS]; /* the words by which it may still be woken */
-	/* The access it stands before. */
+	bool stale; /* a word that the thread has read since explore_look() has changed */
+	bool slept; /* the thread has slept, so its deadline may pass */
+	bool late; /* the thread's deadline has passed */
+	const uint32_t *sleeps_on[SLEEPS]; /* words by which the thread may still be woken */
+	/* Kind of the access that the thread does next; NO_ACCESS if it does none. */
 	enum { NO_ACCESS, LOAD, STORE, CAS, OTHER, CLOCK } access;
 	const volatile void *address;
 	const char *function;
@@ -72,14 +72,14 @@ struct thread {
 /* Memory of the checks: events so far, which no thread of the case reads. */
 struct ghost {
 	uint8_t committed[NUMBERS];
-	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* how often */
+	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* number of deliveries of each message */
 	uint8_t released[SMALL_BRANCHES][NUMBERS];
-	uint8_t lost[SMALL_BRANCHES]; /* a branch overrun */
+	uint8_t lost[SMALL_BRANCHES]; /* 1 if the branch was overrun or dropped */
 	uint8_t consumer_died[SMALL_BRANCHES];
-	uint64_t followed; /* by the branch whose upstreams change */
+	uint64_t followed; /* bit set of the upstreams that branch "c" must have */
 	uint8_t ends[THREADS]; /* ends of stream that each consumer has been told of */
 	uint64_t last_seen[THREADS];
-	uint64_t loaded[THREADS][2]; /* by a litmus test */
+	uint64_t loaded[THREADS][2]; /* values that each thread of a litmus test has loaded */
 };
 
 struct world {
@@ -101,10 +101,10 @@ struct actor {
 	void (*body)(int me);
 	enum actor_seat seat;
 	bool mortal;
-	bool stays; /* serves for ever: it is no error if it waits at the end */
-	bool in_time; /* its waits have a deadline, which passes when the explorer chooses */
+	bool stays; /* serves for ever: waiting at the end is no error */
+	bool in_time; /* the actor's waits have a deadline, which passes when the explorer chooses */
 	uint32_t branch;
-	uint8_t from, to; /* numbers that it pushes */
+	uint8_t from, to; /* numbers that the actor pushes: from <= number < to */
 	uint8_t slots; /* slots of each push */
 };
 
@@ -114,10 +114,11 @@ struct exploration {
 	uint32_t options;
 	bool whole_entries; /* the filling and the reading of a control entry are not interleaved */
 	void (*before)(void); /* makes branches, consumers and producers */
-	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
+	uint32_t keeps; /* number of branches that existed from the beginning; they must lose no message */
 	void (*after)(void); /* checks beyond the common ones */
-	bool weak; /* small enough for C11's memory model */
-	/* A litmus test's: which of up to 32 ends this is, and those that must come, a bit each. */
+	bool weak; /* true if the case is small enough for C11's memory model */
+	/* For a litmus test: returns the number of the run's outcome, below 32. The masks hold the outcomes that
+	 * must all come: under sequential consistency (interleaved), or under C11 (allowed). */
 	unsigned (*outcome)(void);
 	uint32_t interleaved, allowed;
 	struct actor actor[THREADS];
@@ -125,37 +126,37 @@ struct exploration {
 
 extern struct memory memory;
 extern struct world world;
-extern shmring handles[HANDLES]; /* the own seats are all that changes in them */
+extern shmring handles[HANDLES]; /* during a case, only the fields about a handle's own seat change */
 extern const struct exploration *exploring;
 
-/* The cases of one subject, a file each. */
+/* The cases of one subject; each subject has its own file. */
 struct cases {
 	const struct exploration *cases;
 	size_t count;
 };
 
-/* A thread looks; what it finds it works on, or it waits until something that
- * it has seen since it began to look has changed. */
+/* A thread calls explore_look() before it looks for work. Then it calls explore_found() if there is work,
+ * or explore_wait() to wait until a word that it has read since explore_look() changes. */
 void explore_look(void);
 void explore_found(void);
 void explore_wait(void);
-void explore_wait_for(const void *address); /* until this word changes */
-bool explore_is_on(void); /* false before and after: nothing is interleaved then */
+void explore_wait_for(const void *address); /* waits until this word changes */
+bool explore_is_on(void); /* true while a thread runs; false before and after the case */
 int explore_thread(void); /* the running thread */
 void explore_wake(const uint32_t *word, uint32_t threads);
-void explore_queue_on(const uint32_t *word); /* a wake-up counts from now on */
+void explore_queue_on(const uint32_t *word); /* from now on, a wake-up of the word reaches the running thread */
 void explore_leave_queues(void);
 bool explore_is_woken(uint32_t words); /* true if one of the words that the thread is queued on was woken */
-bool explore_sleep_queued(uint32_t words); /* false: its deadline passed meanwhile */
+bool explore_sleep_queued(uint32_t words); /* false if the deadline passed during the sleep */
 bool explore_is_late(void); /* true if the running thread's deadline has passed, or passes now */
-void explore_kill_handle(int handle); /* kills the handle's owner: its locks fall */
-bool explore_spins(void); /* it has looked, and nothing of that has changed since */
+void explore_kill_handle(int handle); /* kills the handle's owner, which frees its locks */
+bool explore_spins(void); /* true if the thread has looked, and nothing that it read has changed since */
 
 /* threads.c */
 extern uint8_t stacks[THREADS][STACK];
-extern int running; /* -1: the explorer */
+extern int running; /* number of the running thread; -1 while the explorer runs */
 void thread_make(int i);
-void thread_run(int i); /* until it gives way */
+void thread_run(int i); /* runs the thread until it gives way */
 void give_way(void);
 
 static inline bool thread_has_stack(int i)
@@ -166,17 +167,17 @@ static inline bool thread_has_stack(int i)
 /* accesses.c */
 extern bool more_is_shared; /* true if a word turned out to be shared after the exploration began */
 extern uint32_t option; /* option chosen for the access under way */
-void accesses_begin(void); /* nothing is known to be shared */
-void accesses_begin_anew(void); /* with what is known */
+void accesses_begin(void); /* begins a case: no word is known to be shared */
+void accesses_begin_anew(void); /* begins the case again with the shared words known so far */
 void accesses_print(void); /* prints the accesses with an ordering that the case has executed */
-extern const char *explore_weakened; /* the one access that has no order: FILE:LINE:ACCESS:OPERAND */
+extern const char *explore_weakened; /* access made relaxed, as FILE:LINE:ACCESS:OPERAND; or NULL */
 void note_deaths(void);
 void thread_die(int i);
 
 /* weak.c */
-enum { WEAK_OPTIONS = 15 }; /* options of one access, at most */
-extern bool explore_weak; /* C11's memory model, not sequential consistency */
-extern bool explore_unfinished; /* not everything was searched */
+enum { WEAK_OPTIONS = 15 }; /* most options of one access */
+extern bool explore_weak; /* true for C11's memory model, false for sequential consistency */
+extern bool explore_unfinished; /* true if the search has left something out */
 extern bool explore_fences; /* true if both barriers of a pair are full fences */
 void weak_begin(const bool *shared);
 bool weak_has(const volatile void *address);
@@ -190,7 +191,7 @@ void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_orde
 uint64_t weak_kernel_load(int thread, void *address);
 void weak_fence(int thread, enum explore_order order);
 void weak_fence_all(int thread);
-void weak_unlock(int thread, uint64_t *lock); /* by the kernel, of a dead thread */
+void weak_unlock(int thread, uint64_t *lock); /* frees a dead thread's lock, like the kernel */
 void weak_end(int thread);
 void weak_plain_access(int thread, size_t slot, bool writes);
 void weak_normalise(void);
@@ -199,9 +200,9 @@ const void *weak_state(void);
 size_t weak_restore(const uint8_t *state);
 
 /* states.c */
-void state_describe(void); /* after the ring has been made */
+void state_describe(void); /* call this after the ring has been made */
 bool state_includes(const void *address);
-uint8_t *state_save(void); /* the caller frees the state */
+uint8_t *state_save(void); /* returns a copy of the state, which the caller frees */
 void state_restore(const uint8_t *state);
 bool state_is_new(void);
 size_t state_count(void);
@@ -220,20 +221,20 @@ void take_or_wait(int me, uint32_t messages);
 void produce(int me);
 void produce_batch(int me);
 void produce_parts(int me);
-void produce_asleep(int me); /* waits by shmring_wait_space() */
+void produce_asleep(int me); /* pushes all numbers, and waits with shmring_wait_space() */
 void consume(int me);
-void consume_asleep(int me); /* waits by shmring_wait_message() */
-void consume_runs(int me); /* numbers below `from` are before the end, the others behind it */
+void consume_asleep(int me); /* serves, and waits with shmring_wait_message() */
+void consume_runs(int me); /* numbers below `from` must come before the end marker, the others after it */
 void consume_runs_asleep(int me);
-void consume_one_asleep(int me); /* and is then busy for ever */
-void consume_until_late(int me); /* the same, once its deadline has passed */
+void consume_one_asleep(int me); /* takes one message, then no more, like a consumer that stays busy */
+void consume_until_late(int me); /* takes messages until a wait times out, then no more */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);
 void consume_out_of_order(int me);
 void scribble_over_ranges(int me);
 void hand_back_without_a_seat(int me);
-void consume_until_interrupted(int me); /* and leaves */
-void produce_until_interrupted(int me); /* pushes while there is room */
+void consume_until_interrupted(int me); /* takes messages until it is interrupted, then leaves */
+void produce_until_interrupted(int me); /* pushes its numbers until it is interrupted */
 
 #endif

@@ -7,8 +7,8 @@
 
 enum { FUZZ_SEATS = 8 };
 
-/* A ring with a branch "b", a follower "f" of it, and "l" with drop_oldest; ten
- * messages of all kinds. */
+/* Makes a ring with messages of all kinds and three branches: "b", "f" that follows "b",
+ * and "l" with drop_oldest. */
 static inline shmring *fuzz_ring(void)
 {
 	uint64_t number = 0, id;
@@ -35,7 +35,7 @@ static inline shmring *fuzz_ring(void)
 	return r;
 }
 
-/* A read beyond the map must not find somebody else's memory there. */
+/* Puts inaccessible pages before and after the map: a read beyond the map then crashes. */
 static inline void fuzz_fence(const shmring *r)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -62,7 +62,7 @@ static inline uint64_t fuzz_take(struct fuzz_input *in, size_t n)
 	return value;
 }
 
-/* Where the words are that others act on: a fair share of the scribbles for each. */
+/* Chooses the byte to overwrite: cursors, branches, seats and control entries each get a fair share. */
 static inline uint8_t *fuzz_target(const shmring *r, uint64_t choice)
 {
 	uint64_t at = choice >> 3;
@@ -81,7 +81,8 @@ static inline uint8_t *fuzz_target(const shmring *r, uint64_t choice)
 	}
 }
 
-/* 3 bytes where, 1 byte how many, and what: half of them whole words. */
+/* Overwrites up to 15 places of the ring. The input has 3 bytes for each place, 1 byte for the size, and the
+ * value, which is a whole word in half of the cases. */
 static inline void fuzz_scribble(const shmring *r, struct fuzz_input *in)
 {
 	for (uint64_t n = fuzz_take(in, 1) % 16; n && in->left; n--) {

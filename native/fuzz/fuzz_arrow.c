@@ -1,11 +1,11 @@
-/* Any record batch messages, behind a byte that chooses their schema. Whatever is said to be sound is read to its
- * last byte, and is dropped piece by piece. */
+/* Fuzzes record batch messages; the first byte of the input chooses the schema. A message that the core accepts is
+ * read to its last byte, and released piece by piece. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ipc.h"
 
-static volatile uint8_t seen; /* so that no read is left out */
+static volatile uint8_t seen; /* combines all bytes read: the compiler can leave no read out */
 
 static void touch(const void *from, uint64_t bytes)
 {
@@ -37,7 +37,7 @@ static void touch_bytes(const struct ipc_field *field, const struct ArrowArray *
 	touch(data, (uint64_t)offset_at(array->buffers[1], field->width, array->length));
 }
 
-/* Reads all values between the first and the last offset, like a reader that trusts these two. */
+/* Checks the first and the last offset, which readers of all values trust. */
 static void check_ends(const struct ipc_field *field, const struct ArrowArray *array)
 {
 	int64_t first = offset_at(array->buffers[1], field->width, 0);
@@ -85,7 +85,7 @@ static void drop(struct ArrowArray *root)
 		moved.release(&moved);
 }
 
-/* The body is put where the sanitizer watches both of its ends. */
+/* Reads a body, which lies in a block of its own: the sanitizer watches both ends of the block. */
 static void read_body(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
 		      bool every_offset)
 {
@@ -118,8 +118,8 @@ static void read_batch(const struct ipc_layout *layout, const uint8_t *message, 
 	ipc_batch_close(&batch);
 }
 
-/* The columns of each schema in seeds.py, as Arrow's C interface has them: parents come first, and behind the +s
- * of a struct stands how many children it has. */
+/* The columns of each schema in seeds.py, as Arrow's C interface has them: parents come first, and the number
+ * after a struct's +s is its number of children. */
 static const char *const schemas[][16] = {
     {"+s2", "l", "g"},
     {"+s2", "b", "n"},

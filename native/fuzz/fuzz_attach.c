@@ -1,4 +1,4 @@
-/* A file with any header: attach maps it or says why not. */
+/* Fuzzes the header of a ring's file: attach must map the file or say why not. */
 #include "fuzz.h"
 
 static struct header good;
@@ -11,7 +11,7 @@ static void set_up(void)
 	NEED(fd >= 0 && pread(fd, &good, sizeof good, 0) == sizeof good);
 }
 
-/* A checksum keeps random headers out; a hostile peer can compute one. */
+/* Sets the header's checksum, as a hostile peer can; without it, attach refuses a random header. */
 static void sign(struct header *h)
 {
 	uint64_t magic = h->magic;
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy((uint8_t *)&h + at, in.bytes, in.left < sizeof h - at ? in.left : sizeof h - at);
 	if (flags & 1)
 		sign(&h);
-	/* Never zero: attach would wait a second for its maker. */
+	/* Never zero: attach would wait a second for the process that makes the ring. */
 	h.magic = h.magic ? h.magic : 1;
 	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
 	if (shmring_attach(ring_path(), flags & 2 ? SHMRING_READ_ONLY : 0, &r) == SHMRING_OK) {

@@ -1,5 +1,5 @@
-/* Any cursors, seats and control entries: whoever takes, reads, pushes, waits
- * or recovers gets an answer. */
+/* Fuzzes cursors, seats and control entries: each call that takes, reads, pushes,
+ * waits or recovers must return. */
 #include "fuzz.h"
 
 struct ring {

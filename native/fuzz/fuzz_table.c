@@ -1,5 +1,5 @@
-/* Any cursors, seats and control entries: those who look on, from a read-only
- * map, see rows or are told of the damage, and change nothing. */
+/* Fuzzes cursors, seats and control entries: observers with a read-only map must see
+ * rows or get an error, and change nothing. */
 #include "fuzz.h"
 
 static shmring *writer, *reader;

@@ -34,10 +34,10 @@ BATCHES = {
 
 
 def main() -> None:
-    """Write one file a batch."""
+    """Write two files for each batch: one with its rows, one without rows."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    # fuzz_arrow.c numbers their schemas so.
+    # The order is that of the schemas in fuzz_arrow.c.
     for number, (name, batch) in enumerate(BATCHES.items()):
         for rows in (batch, batch.slice(0, 0)):
             message = rows.serialize().to_pybytes()

@@ -22,7 +22,7 @@ static const struct subject *const subjects[] = {&pushing, &taking, &changing_br
 
 static uint64_t stride = 1;
 
-/* --- the ring as it is before ------------------------------------------------------ */
+/* --- the ring before the operation -------------------------------------------------- */
 
 static struct image build_image(const struct operation *o)
 {
@@ -46,7 +46,7 @@ static struct image build_image(const struct operation *o)
 	return image;
 }
 
-/* A new file: no lock is held on it, so whoever was in it is dead. */
+/* Makes the ring's file anew: nothing holds a lock on a new file, so its old participants count as dead. */
 static void restore(const struct image *image)
 {
 	int fd;
@@ -101,9 +101,9 @@ static void leave(struct survivors *s)
 	shmring_close(s->r);
 }
 
-/* Takes all there is, one by one: a bit for each number, and for those that
- * came as redelivered; and how often the end. A message of several words has the
- * number in each. */
+/* Takes all messages, one by one. Adds their numbers to the mask *got, the numbers of
+ * redelivered ones to *again, and the end markers to the count *ends. A message of
+ * several words has its number in each word. */
 static int drain(shmring_consumer *m, uint64_t *got, uint64_t *again, unsigned *ends)
 {
 	struct shmring_lease l;
@@ -184,9 +184,9 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 		status = drain(s->b, &got, &again, &ends);
 	CHECK(status == SHMRING_UNAVAILABLE || (status == SHMRING_E_DROPPED && o->drops));
 	CHECK(!o->drops || !v->done || arrive_late || status == SHMRING_E_DROPPED);
-	if (s->w) /* before somebody takes the place of a "b" that was dropped */
+	if (s->w) /* before a new "b" may take the place of one that was dropped */
 		CHECK_IS(drain(s->w, &w_got, &none, &w_ends), SHMRING_UNAVAILABLE);
-	if (status == SHMRING_E_DROPPED) { /* with its messages; a new one begins at the floor */
+	if (status == SHMRING_E_DROPPED) { /* "b" was dropped with its messages; a new one begins at the floor */
 		shmring_consumer_close(s->b);
 		s->b = consumer_of(s->r, "b");
 		got = 0;
@@ -194,12 +194,12 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 		got = waiting;
 	}
 
-	/* An end is told once, to everybody who was there before it was passed. */
+	/* Each consumer that joined before the end was passed is told of the end once. */
 	CHECK(ends <= (o->ends != NO_END) && w_ends <= (o->ends != NO_END));
 	CHECK(arrive_late || ends == w_ends);
 	CHECK(arrive_late || o->ends == NO_END || ends == 1 || (o->ends == MAY_END && !v->done));
 
-	/* In flight: all of it or nothing, for everybody; for good once it was there. */
+	/* Messages in flight: all or none arrive, for all consumers; after they arrived once, they always do. */
 	CHECK((got & o->pushes) == 0 || (got & o->pushes) == o->pushes);
 	CHECK(!s->w || w_got == ((got & o->pushes) | o->behind));
 	CHECK_IS(shown & o->pushes, got & o->pushes);
@@ -207,13 +207,13 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 	if (o->pushes)
 		s->arrived |= got & o->pushes;
 
-	/* The others: missing only if the child gave them back. */
+	/* Messages from before: one is missing only if the child has begun to release it. */
 	missing = waiting & ~got;
 	CHECK_IS(missing & ~v->releasing, 0);
 	CHECK_IS(got & (v->released | s->gone), 0);
 	CHECK_IS(got & ~waiting & ~o->pushes, 0);
 	s->gone |= missing;
-	/* Redelivered: what somebody held, and nothing else. */
+	/* Redelivered messages: those that the child or a dead consumer held, and no others. */
 	CHECK_IS(again & ~(o->takes | o->held), 0);
 	CHECK(o->drops || (again & o->held) == (o->held & ~missing));
 	CHECK_IS(none, 0);
@@ -232,12 +232,12 @@ struct run {
 	struct result *result;
 	struct image image;
 	struct progress *shared;
-	/* [1]: the survivors arrive after the death */
+	/* [0]: the survivors join before the child; [1]: after its death */
 	struct survivors survivors[2];
 	struct trace trace[2];
 };
 
-/* A fresh ring, those who are there beside the child, and the child. */
+/* Makes a fresh ring, lets the survivors join unless they come late, and starts the child. */
 static pid_t set_the_stage(struct run *run, bool arrive_late)
 {
 	struct job job = {run->operation, {.path = ring_path(), .shared = run->shared}};
@@ -266,7 +266,7 @@ static void check_after(struct run *run, uint64_t n, bool recover_first, bool ar
 	leave(s);
 }
 
-/* Steps a child through the whole, keeps its trace, and kills it there. */
+/* Steps a child through the whole operation, keeps its trace, and kills it at the end. */
 static void trace_whole(struct run *run, bool arrive_late)
 {
 	struct trace *trace = &run->trace[arrive_late];
@@ -278,9 +278,9 @@ static void trace_whole(struct run *run, bool arrive_late)
 	run->survivors[arrive_late].arrived = run->survivors[arrive_late].gone = 0;
 }
 
-/* Now and then a child goes another way than the traced one (the clock's loop
- * in the vDSO, another number of digits in /proc): what it shows is checked,
- * and then another one is sent. */
+/* Most children for one kill point. Now and then a child takes another path than
+ * the traced one (the clock's loop in the vDSO, another number of digits in /proc):
+ * its result is checked, and then another child is started. */
 #define ATTEMPTS 5
 
 static void kill_at(struct run *run, uint64_t n, bool recover_first, bool arrive_late)
@@ -295,7 +295,7 @@ static void kill_at(struct run *run, uint64_t n, bool recover_first, bool arrive
 		on_trace = step_to(&run->trace[arrive_late], child, n);
 		step_kill(child);
 		check_after(run, n, recover_first, arrive_late);
-		if (!on_trace) { /* it may have come further than n */
+		if (!on_trace) { /* the child may have come further than n */
 			s->arrived = arrived;
 			s->gone = gone;
 		}
@@ -319,7 +319,7 @@ static void run_operation(const struct operation *o, struct result *result)
 		uint64_t turn = n / stride;
 		bool late = o->alone || turn & 2;
 
-		alarm(60); /* a point that hangs is a broken one */
+		alarm(60); /* a kill point that hangs counts as broken */
 		if (n <= run.trace[late].steps)
 			kill_at(&run, n, turn & 1, late);
 	}
@@ -371,7 +371,7 @@ static bool await_one(struct task *tasks, size_t n)
 		       t->result->instructions, t->result->points, status ? "BROKEN" : "ok");
 		say_ending(status);
 		putchar('\n');
-		t->result->broken += status && !t->result->broken; /* it did not come to count */
+		t->result->broken += status && !t->result->broken; /* the task ended before it could count */
 		return status == 0;
 	}
 	printf("BROKEN: wait(2) told of no operation: %s\n", pid < 0 ? strerror(errno) : "an unknown process");
@@ -386,7 +386,7 @@ static bool is_wanted(const char *name, int n, char **names)
 	return n == 0;
 }
 
-/* The operations that are wanted, as tasks; how many. */
+/* Makes a task for each wanted operation; returns their number. */
 static size_t choose(struct task *tasks, int names, char **name)
 {
 	struct result *results = shared_memory(MOST_OPERATIONS * sizeof *results);

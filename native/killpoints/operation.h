@@ -7,13 +7,13 @@
 
 #define BIT(number) (UINT64_C(1) << (number))
 
-/* Messages that "b" has to release before the child acts. */
+/* Mask of the six messages that wait in "b" before the child acts. */
 #define SIX_WAITING (BIT(6) - 1)
 
-/* The child's side. Messages are numbers below 64; a mask has a bit for each.
- * What stands in `shared` outlives it. */
+/* The child's progress, in memory that outlives the child. Messages are numbers below 64;
+ * a mask has a bit for each. */
 struct progress {
-	uint64_t releasing; /* it has begun to give these back */
+	uint64_t releasing; /* mask of messages that the child has begun to release */
 	uint64_t released;
 	bool done; /* the operation has returned */
 };
@@ -38,28 +38,28 @@ struct survivors {
 	uint64_t gone;
 };
 
-/* Is there an end marker? What it does may bring one. */
+/* Whether there is an end marker. MAY_END: the operation publishes one. */
 enum ends { NO_END, MAY_END, ENDS };
 
 struct operation {
 	const char *name;
-	/* Makes what is there before; once, in the process that checks. */
+	/* Makes the ring before the operation; called once, in the process that checks. */
 	void (*build)(shmring *r);
-	void (*enter)(struct victim *v); /* up to where the stepping begins */
+	void (*enter)(struct victim *v); /* the child's part before the stepping begins */
 	void (*act)(struct victim *v); /* the stepped part */
-	void (*check)(struct survivors *s); /* beyond what must hold after all of them */
+	void (*check)(struct survivors *s); /* checks beyond those that follow every operation */
 	struct shmring_options options;
-	bool alone; /* the survivors cannot be there beside the child */
+	bool alone; /* the survivors cannot join while the child lives */
 	bool drops; /* the operation may end "b" */
 	uint64_t pushes; /* messages that the operation publishes, all in one step */
 	uint64_t takes; /* messages that the operation takes */
-	uint64_t held; /* messages that the dead, or the child when it enters, hold already */
+	uint64_t held; /* messages that dead consumers, or the child when it enters, hold already */
 	enum ends ends;
-	bool numbered; /* "b" has something else to release than the six */
+	bool numbered; /* "b" has other waiting messages than the six */
 	uint64_t behind; /* messages that "w" has still to see */
 };
 
-/* The operations on one subject, a file each. */
+/* The operations on one subject; each subject has its own file. */
 struct subject {
 	const struct operation *operations;
 	size_t count;

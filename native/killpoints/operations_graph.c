@@ -1,4 +1,4 @@
-/* Branches that come and go, and whom they follow. */
+/* Operations that make and drop branches, and change their upstreams. */
 #include "scenes.h"
 
 /* Enters with an open claim; messages behind it belong to the next claim. */
@@ -13,7 +13,7 @@ static void act_subscribe(struct victim *v)
 	NEED(shmring_subscribe(v->r, "n", &earliest, NULL) == SHMRING_OK);
 }
 
-/* The new branch's own release of the message that it begins with. */
+/* Bit that stands for the release of the new branch's first message. */
 #define OF_THE_NEW BIT(20)
 
 static void act_subscribe_behind(struct victim *v)
@@ -55,7 +55,7 @@ static void act_unfollow(struct victim *v)
 	NEED(shmring_unfollow(v->r, number_of(v->r, "w"), BIT(number_of(v->r, "b"))) == SHMRING_OK);
 }
 
-/* Whether the child made it or we do: it sees all that "b" still holds. */
+/* Checks that the new branch, made by the child or here, sees all that "b" still holds. */
 static void check_subscribed(struct survivors *s)
 {
 	shmring_consumer *n;
@@ -85,7 +85,7 @@ static void check_unfollowed(struct survivors *s)
 	CHECK(!s->victim->done || !follows(s->r));
 }
 
-/* It gets what was pushed behind the claim, and nothing that lies before. */
+/* Checks that the new branch gets the message pushed after the claim, and nothing from before. */
 static void check_subscribed_behind(struct survivors *s)
 {
 	const struct progress *v = s->victim;

@@ -1,4 +1,4 @@
-/* Claiming and publishing. */
+/* Operations that claim and publish. */
 #include "scenes.h"
 
 static void act_push(struct victim *v)
@@ -22,7 +22,7 @@ static void act_push_many(struct victim *v)
 	NEED(shmring_push_many(v->p, rows, 8, 4, NULL, 8, NULL) == SHMRING_OK);
 }
 
-/* Fills four rows. */
+/* Claims slots and fills four rows from the first claimed slot on; returns the first sequence. */
 static int64_t claim_and_fill(struct victim *v, uint32_t claimed)
 {
 	int64_t lo = shmring_next(v->p, claimed);
@@ -78,7 +78,7 @@ static void act_push_end(struct victim *v)
 
 #define FOUR_ROWS (BIT(10) | BIT(11) | BIT(12) | BIT(13))
 
-/* Sequences begin close below a multiple of the slots: messages wrap. */
+/* First sequence shortly before the end of the slots, so that messages wrap around. */
 #define WRAPS (BIT(20) - 8)
 
 static const struct operation operations[] = {

@@ -1,4 +1,4 @@
-/* Rings, producers and consumers that come and go. */
+/* Operations that make rings, and open and close producers and consumers. */
 #include <dirent.h>
 
 #include "no_tmpfile.h"
@@ -102,7 +102,7 @@ static void act_create(struct victim *v)
 	NEED(shmring_create(nursery(v->path, "ring"), &made, &r) == SHMRING_OK);
 }
 
-/* gc goes over the folder: 1 for each file that it removes. */
+/* Runs gc over the folder; returns the number of files that gc removed, and stores the number of all files. */
 static int sweep_nursery(int *files)
 {
 	DIR *folder = opendir(nursery(ring_path(), ""));

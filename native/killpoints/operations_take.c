@@ -1,4 +1,4 @@
-/* Taking, releasing, handing back; and what is overrun. */
+/* Operations that take, release and hand back messages, and operations on an overrun branch. */
 #include "scenes.h"
 
 static void build_exclusive(shmring *r)
@@ -105,7 +105,7 @@ static void act_pop_one(struct victim *v)
 	release(v, v->lease[0].first, v->lease[0].end);
 }
 
-/* By a consumer that was woken, beside one that sleeps and work for both. */
+/* Takes with a consumer that was woken, while another one sleeps and there is work for both. */
 static void act_pop_woken(struct victim *v)
 {
 	v->m->woken = true;
@@ -130,13 +130,13 @@ static void act_split(struct victim *v)
 
 static void act_hand_back(struct victim *v)
 {
-	NEED(shmring_nack(v->m, 2, 4) == SHMRING_OK); /* from the middle: a seat becomes an orphan */
-	NEED(shmring_nack(v->m, 5, 6) == SHMRING_OK); /* and takes more */
-	NEED(shmring_nack(v->m, 4, 5) == SHMRING_OK); /* joins what lies there */
+	NEED(shmring_nack(v->m, 2, 4) == SHMRING_OK); /* from the middle: a free seat becomes an orphan */
+	NEED(shmring_nack(v->m, 5, 6) == SHMRING_OK); /* the orphan takes a second range */
+	NEED(shmring_nack(v->m, 4, 5) == SHMRING_OK); /* joins the orphan's two ranges */
 	release(v, 0, 1);
 }
 
-/* From the middle, which needs the last range: an interrupted split has used it. */
+/* Hands back from the middle, which needs the seat's last range: an interrupted split has used it. */
 static void act_hand_back_by_the_last_range(struct victim *v)
 {
 	NEED(shmring_nack(v->m, 4, 6) == SHMRING_OK);
@@ -160,7 +160,7 @@ static void act_take_overrun_twice(struct victim *v)
 	act_take_overrun(v);
 }
 
-/* Numbers are their sequences here: `b` gets the unbroken end of them. */
+/* Checks that "b" gets the last messages without a gap. Each number equals its sequence here. */
 static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
 {
 	int64_t first = (int64_t)load_acquire(&s->r->cursors->floor_next.v), last = first - 1, n;
@@ -179,7 +179,7 @@ static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
 	s->arrived = last != last_before;
 }
 
-/* `b` gets each message that is not released once. */
+/* Checks that "b" gets each message once, except the released ones. */
 static void check_many(struct survivors *s)
 {
 	int times[MANY] = {0};

@@ -17,7 +17,7 @@ void subscribe(shmring *r, const char *name, struct shmring_branch_options o)
 	NEED(shmring_subscribe(r, name, &o, NULL) == SHMRING_OK);
 }
 
-/* A branch "w" whose consumers all sleep, so that every wake-up has work to do. */
+/* Makes a branch "w" whose consumers all sleep, so that every wake-up has work to do. */
 void add_sleepers(shmring *r, struct shmring_branch_options o)
 {
 	shmring_consumer *m;
@@ -47,7 +47,7 @@ void build_followed(shmring *r)
 	add_sleepers(r, (struct shmring_branch_options){.upstream = BIT(id)});
 }
 
-/* A child that dies with what it has. */
+/* Dies while it holds four messages of "b" and one of "e". */
 int die_holding_four(void *path)
 {
 	shmring *r = ring_again(path);
@@ -85,7 +85,7 @@ void build_orphan(shmring *r)
 	NEED(shmring_recover(r, NULL) == SHMRING_OK);
 }
 
-/* An orphan has the middle of what the dead one took. */
+/* Takes six messages, hands the middle ones back (an orphan gets them), and dies. */
 static int die_around_what_was_handed_back(void *path)
 {
 	shmring_consumer *m = consumer_of(ring_again(path), "b");

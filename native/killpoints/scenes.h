@@ -1,4 +1,4 @@
-/* Rings before the child acts, and looks at them afterwards. */
+/* Makes rings before the child acts, and inspects them afterwards. */
 #ifndef KILLPOINTS_SCENES_H
 #define KILLPOINTS_SCENES_H
 
@@ -21,6 +21,6 @@ void build_dead_beside_an_orphan(shmring *r);
 void build_dead(shmring *r);
 void enter_producer(struct victim *v);
 void enter_consumer(struct victim *v);
-uint64_t visible_in_table(const shmring *r); /* mask of the numbers */
+uint64_t visible_in_table(const shmring *r); /* returns a mask of message numbers */
 
 #endif

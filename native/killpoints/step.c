@@ -14,14 +14,14 @@
 #endif
 
 #define BREAKPOINT 0xccul
-/* Stops per visit of a breakpoint on the way: off, one step, on again. */
+/* Stops for each visit of a breakpoint: one at the breakpoint, and one after the step that passes it. */
 #define VISIT_COST 2
 
 struct trace_step {
 	uintptr_t address; /* address of the next instruction, after this many steps */
-	uint32_t visit; /* how often it has come by here, this time included */
-	uint32_t start; /* the cheapest step to put the breakpoint at */
-	uint32_t cost; /* stops to here from the beginning */
+	uint32_t visit; /* number of visits of this address so far, including this one */
+	uint32_t start; /* step where the breakpoint costs the fewest stops */
+	uint32_t cost; /* stops from the beginning to this step */
 };
 
 __attribute__((noinline)) void step_begin(void)
@@ -92,7 +92,7 @@ static void set_text(pid_t child, uintptr_t at, unsigned long word)
 		die("PTRACE_POKETEXT");
 }
 
-/* Some containers refuse it. */
+/* Returns whether a process may trace its child; some containers refuse it. */
 bool step_is_allowed(void)
 {
 	pid_t child = fork();
@@ -191,7 +191,7 @@ void trace_record(struct trace *t, pid_t child)
 			s->cost = s[-1].cost + 1;
 		}
 	}
-	t->steps--; /* the end is no instruction of theirs */
+	t->steps--; /* the end is not an instruction of the operation */
 }
 
 void trace_free(struct trace *t)
@@ -202,7 +202,7 @@ void trace_free(struct trace *t)
 
 /* --- the others --------------------------------------------------------------- */
 
-/* False if the child came to the end first. */
+/* Runs the child to the given visit of an address; returns false if the child came to the end first. */
 static bool run_to_visit(pid_t child, uintptr_t at, uint32_t visit)
 {
 	unsigned long word = text(child, at);
