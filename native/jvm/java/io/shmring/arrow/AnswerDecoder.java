@@ -122,9 +122,9 @@ public final class AnswerDecoder {
   }
 
   /**
-   * Changes to another schema, if the check accepts it. Returns whether this class can make vectors
-   * of the schema; Arrow's reader makes vectors of views and of dictionaries' numbers, which Spark
-   * reads.
+   * Changes to another schema, if the check accepts it. Returns false if Arrow's reader has to make
+   * the vectors: this class cannot make the vectors of views, or of dictionaries' numbers, that
+   * Spark reads.
    */
   private boolean isTaken(String what, byte[] bytes, Schema request) {
     RingSchema schema = readable(what, () -> RingSchema.of(bytes));

@@ -20,10 +20,12 @@ import org.apache.arrow.vector.types.pojo.FieldType;
  */
 final class BatchShape {
   /**
-   * A buffer to copy; for a validity buffer that was left out, bytes of ones or zeros to make
-   * instead.
+   * A buffer to copy, or a validity buffer to make because the batch has left it out.
    *
    * @param buffer number of the buffer in the batch
+   * @param length bytes to copy
+   * @param filled bytes to make instead; 0 if the buffer is copied
+   * @param fill value of each byte to make: 0xff if no value is null, 0 if all are
    */
   record Piece(int buffer, long length, int filled, int fill) {
     /** Returns the bytes of memory that a copy takes. */
@@ -32,7 +34,7 @@ final class BatchShape {
     }
   }
 
-  /** A field as its values lie in a batch. A field with a dictionary has numbers as its values. */
+  /** A field of a batch with its buffers. A field with a dictionary has numbers as its values. */
   record Part(Field field, List<BufferLayout> layouts, List<Part> children) {
     static Part of(Field stored) {
       Field field =
@@ -189,8 +191,8 @@ final class BatchShape {
   }
 
   /**
-   * Adds the validity buffer. A buffer that was left out because all values are null, or none is,
-   * is made.
+   * Adds the validity buffer. If the batch has left it out, because all values are null or none is,
+   * adds a buffer of zeros or ones instead.
    */
   private void addValidity(Part part, FieldNode found) {
     long length = found.length();

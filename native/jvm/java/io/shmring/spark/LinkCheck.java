@@ -37,7 +37,7 @@ public final class LinkCheck {
           "SparkNodes$OverOne",
           "SparkNodes$OverTwo");
 
-  /** A method of Spark that the nodes override, so that no class file refers to it. */
+  /** A method of Spark that the nodes override; listed here because no class file refers to it. */
   private static final Member REPLACED =
       new Member(
           SPARK + "api/python/BasePythonRunner",

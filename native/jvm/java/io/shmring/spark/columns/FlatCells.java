@@ -109,7 +109,7 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * @param bits the address of the bits, including those that were written at the old address
+     * @param bits the new address of the bits; the bits written so far have been copied there
      */
     void grow(long bits, int rows) {
       this.bits = bits;

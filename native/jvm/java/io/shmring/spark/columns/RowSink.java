@@ -9,9 +9,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
- * code gives this object out as its first row, so that the reader of its rows finds the writers,
- * and again each time {@link #end} returns true. As a row, it holds only values of columns that
- * Spark's writer takes.
+ * code returns this object as its first row, so that the reader of the rows finds the sink, and
+ * again each time {@link #end} returns true. The values of this object as a row serve only to pass
+ * cells to Spark's writer.
  */
 public final class RowSink extends GenericInternalRow {
   // Writer of each column; null if Spark's writer takes the column.
@@ -44,7 +44,7 @@ public final class RowSink extends GenericInternalRow {
     this.mostRows = batchRows;
   }
 
-  /** Returns the number of rows in the oldest writer that was not cut off. */
+  /** Returns the number of rows in the oldest writer that {@link #cut} has not dropped. */
   public int rows() {
     RootWriter oldest = full.isEmpty() ? writer : full.element();
     return oldest == null ? 0 : oldest.rows();
@@ -58,7 +58,7 @@ public final class RowSink extends GenericInternalRow {
     return !full.isEmpty();
   }
 
-  /** Cuts the oldest writer off after its rows were taken; later rows go to another writer. */
+  /** Drops the oldest writer, whose rows the caller has taken; later rows go to another writer. */
   public void cut() {
     if (full.poll() == null) {
       writer = null;

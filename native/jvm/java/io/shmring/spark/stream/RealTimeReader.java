@@ -33,7 +33,7 @@ final class RealTimeReader extends RingReader<InternalRow>
   private long first; // sequence where the messages of `rows` begin
   private long end; // sequence where the messages of `rows` end
   private long read; // number of rows from `first` on that were handed out
-  private long skip; // number of rows from the start that the batch before has handed out
+  private long skip; // number of rows still to skip: the previous batch has handed them out
 
   RealTimeReader(RealTimePartition partition, ReadPlan plan) {
     super(partition.place(), plan);

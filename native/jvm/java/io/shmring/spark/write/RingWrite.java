@@ -201,8 +201,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     }
 
     /**
-     * Returns whether an epoch is already in the ring. Its record may have been written before, but
-     * not after, the store that publishes the epoch.
+     * Returns whether an epoch is already in the ring. If the driver was killed between the records
+     * of the claim and of its publication, the claim's sequence shows whether it was published.
      */
     private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
       Optional<Entry> last = record.read();

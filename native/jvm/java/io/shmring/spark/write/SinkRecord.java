@@ -37,9 +37,8 @@ final class SinkRecord {
   }
 
   /**
-   * Returns the last entry for the ring with this identity. There is no entry if the file is
-   * shorter than a record: the first record was then not completed, and no epoch is published
-   * before it is.
+   * Returns the last entry for the ring with this identity; empty if the file is shorter than a
+   * record. The first record was then not completed, so no epoch has been published.
    */
   Optional<Entry> read() {
     Optional<byte[]> bytes;
