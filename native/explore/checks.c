@@ -548,7 +548,7 @@ static void leave(int i)
 	uint32_t own = load_relaxed(&r->seat);
 
 	MUST(admin_enter(r) == SHMRING_OK);
-	if (own != NOBODY && memory.lock[own] == (uint64_t)i + 1) /* the thread lives: it has its lock */
+	if (own != NOBODY && memory.lock[own] == (uint64_t)i + 1) /* not killed: it has its lock */
 		seat_give_back(r, own);
 	admin_leave(r);
 }

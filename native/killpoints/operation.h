@@ -7,7 +7,7 @@
 
 #define BIT(number) (UINT64_C(1) << (number))
 
-/* Mask of the six messages that wait in "b" before the child acts. */
+/* Mask of the six messages that "b" has still to release before the child acts. */
 #define SIX_WAITING (BIT(6) - 1)
 
 /* The child's progress, in memory that outlives the child. Messages are numbers below 64;
@@ -55,7 +55,7 @@ struct operation {
 	uint64_t takes; /* messages that the operation takes */
 	uint64_t held; /* messages that dead consumers, or the child when it enters, hold already */
 	enum ends ends;
-	bool numbered; /* "b" has other waiting messages than the six */
+	bool numbered; /* "b" has other messages to release than the six */
 	uint64_t behind; /* messages that "w" has still to see */
 };
 
