@@ -1,9 +1,9 @@
-"""Makes the answers to requests, and publishes them as their clients have room.
+"""Makes the answers to requests, and publishes each answer when its client's ring has room.
 
-The worker's common case, one batch for one batch, is in worker.py. Here are the other answers: in
-several pieces, for slices, for UDFs, for groups. Each is a generator of messages, which goes on
-when the client's ring has room; the worker goes on with other clients meanwhile. Between its steps
-an answer tells clients that the worker lives, and checks that a client still waits.
+The worker's common case, one batch for one batch, is in worker.py. This module makes all other
+answers: those in several pieces, for slices, for UDFs, for groups. Each answer is a generator of
+messages, which goes on when the client's ring has room; meanwhile the worker serves other clients.
+Between its steps an answer sends signs of life to clients, and checks that a client still waits.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from shmring.sidecars.wire import (
     Head,
 )
 
-# Seconds after which a client must see that the worker lives; also the longest that answers wait to
+# Seconds between signs of life to a client; also the longest time in seconds that answers wait to
 # be joined with others.
 INTERVAL = 0.1
-LOOK = 0.2  # seconds between looks at the parent and at clients that may be gone
+LOOK = 0.2  # seconds between checks that the parent and the clients still live
 
 _TRACEBACK_BYTES = 32_768
 
 Item = TypeVar("Item")
-# A function that publishes one message, or raises Full at once.
+# A function that publishes one message, or raises Full without waiting.
 Push = Callable[[], int]
 
 
 class Client:
-    """A reply ring, and the requests whose answers do not fit into it yet.
+    """A client's reply ring, and the requests whose answers do not fit into that ring yet.
 
-    The client's limit of requests in flight bounds their number.
+    The number of such requests is at most the client's limit of requests in flight.
     """
 
     def __init__(self, name: str, behind: set[Client]) -> None:
@@ -90,7 +90,7 @@ class Client:
         return encoder
 
     def push_within(self, most: int, answer: pa.RecordBatch, head: bytes) -> bool:
-        """Publish an answer if it has at most `most` bytes and finds room; return if it did."""
+        """Publish an answer of at most `most` bytes if there is room; return if it was sent."""
         most = min(most, self.most)
         push = self.encoder_for(answer).push_within
         try:
@@ -105,7 +105,7 @@ class Client:
         self.work()
 
     def work(self) -> bool:
-        """Publish what fits; whether that was all."""
+        """Publish messages while the ring has room; return True if no request is left."""
         while self._requests and self._requests[0].work():
             self._requests.popleft()
         if not self._requests:
@@ -146,16 +146,16 @@ class Request:
     # small; else 0.
     slots: int = field(default=0, init=False)
     answering: bool = field(default=False, init=False)  # True once pieces of the answer are made
-    _pushes: Generator[Push] = field(init=False)  # messages of the answer, made as there is room
+    _pushes: Generator[Push] = field(init=False)  # the answer, made message by message
     _next: Push | None = field(default=None, init=False)
 
     def answer(self, pushes: Generator[Push]) -> None:
-        """Publish messages as there is room for them."""
+        """Publish the messages of the answer, each when the ring has room."""
         self._pushes = pushes
         self.client.add(self)
 
     def work(self) -> bool:
-        """Publish what fits; whether that was all."""
+        """Publish messages while the ring has room; return True if the answer is complete."""
         while True:
             if self._next is None:
                 self._next = next(self._pushes, None)
@@ -170,7 +170,7 @@ class Request:
             except ShmringError as error:
                 try:
                     self._next = self._pushes.throw(error)
-                except ShmringError:  # the client cannot even be told of the error
+                except ShmringError:  # the error cannot be published either
                     self.lease.release()
                     return True
 
@@ -216,13 +216,13 @@ class Heartbeat:
         self._said = self._looked = time.monotonic()
 
     def of(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, with a beat after each; raise RingNotFound if no client waits."""
+        """Yield the items, and call beat() after each; raise RingNotFound if no client waits."""
         for item in items:
             yield item
             self.beat()
 
     def beat(self) -> None:
-        """Send signs and check clients if it is time to; raise RingNotFound if no client waits."""
+        """Send signs of life and check clients, if due; raise RingNotFound if no client waits."""
         now = time.monotonic()
         if now - self._said > INTERVAL:
             for request in self._waiting:
@@ -255,7 +255,7 @@ class Answers:
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
-        """Return the batch of a client's request, in the ring's memory; Damaged if it has none."""
+        """Return the batch of a client's request, in the ring's memory; raise Damaged if none."""
         known = client.known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
         if batch is None:
@@ -272,7 +272,7 @@ class Answers:
         batch: pa.RecordBatch | None = None,
         spent: int = 0,
     ) -> None:
-        """Work on a request of any form, alone.
+        """Work on one request of any form, without joining it to others.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class Answers:
         self.publish(request, self.pieces(request, batches), spent)
 
     def fail(self, request: Request, text: str) -> None:
-        """Tell the client that the function raised; `text` is from told()."""
+        """Tell the client that the function raised; `text` is the traceback from told()."""
         request.answer(push for push in [request.failure(text)])
 
     def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
@@ -323,7 +323,7 @@ class Answers:
                         continue
                 elif time.monotonic() - said <= INTERVAL:
                     continue
-                under_way, held = held, piece  # without a piece under way, send a sign of life
+                under_way, held = held, piece  # if none was held: an empty one, as a sign of life
                 worked += (spent := time.perf_counter_ns() - begun)
                 yield push(head.answer(number, 0, spent), under_way)
                 under_way = None
@@ -331,16 +331,16 @@ class Answers:
                 said, begun = time.monotonic(), time.perf_counter_ns()
             worked += (spent := time.perf_counter_ns() - begun)
             batches = batches_wanted(request.batches, worked, nbytes) if request.batches else 0
-            if request.lease.redelivered:  # a worker may have died because of several batches
+            if request.lease.redelivered:  # perhaps a worker died of too many batches
                 batches = min(batches, 1)
             under_way, held = held, None
             yield push(head.answer(number, FLAG_LAST, spent, batches), under_way)
         except GeneratorExit:
             raise
-        except BaseException as error:  # sys.exit() in the user's function too
+        except BaseException as error:  # includes sys.exit() in the user's function
             failed = request.failure(told(error))
-        if failed is not None:  # outside of the handler, which would hold the error for long
-            if held is not None and under_way is None:  # the last result before the error
+        if failed is not None:  # after the handler, because a yield in it keeps the error alive
+            if held is not None and under_way is None:  # publish the last result before the error
                 with suppress(ShmringError):
                     yield push(head.answer(number, 0), held)
             yield failed
@@ -389,7 +389,7 @@ class Answers:
     def answers_to(
         self, given: Sequence[pa.RecordBatch], calls: Calls | None
     ) -> Iterator[pa.RecordBatch | None]:
-        """Yield the answers to a slice; `given` has the arguments of each call."""
+        """Yield the answers to a slice; `given` has one batch of arguments for each call."""
         if calls is not None:
             yield from self._results(given, calls)
             return
@@ -461,7 +461,7 @@ class Answers:
 
 
 def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    """Join successive answers of one schema to one batch; pass on None, the end of a slice.
+    """Join successive answers of one schema to one batch; pass on each None, which ends a slice.
 
     If the next answer raises an error, the answers before it are yielded first.
     """
@@ -480,14 +480,14 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
                 yield from as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
             held.append(answer)
-            # answer.nbytes would crash at an empty inner map without offsets.
+            # answer.nbytes crashes if the answer has an empty inner map without offsets.
             nbytes += pa.ipc.get_record_batch_size(answer)
             if nbytes >= MOST_BYTES:
                 yield from as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
     except GeneratorExit:
         raise
-    except BaseException:  # sys.exit() in the user's function too
+    except BaseException:  # includes sys.exit() in the user's function
         yield from as_one(held)
         raise
     yield from as_one(held)

@@ -12,10 +12,10 @@ from shmring._shmring import same_columns
 from shmring.arrow.batches import has_views
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
-# Most batches of a request; with more, the fixed cost of a request hardly counts.
+# Most batches of a request: with this many, the fixed cost of a request hardly counts.
 _MOST_BATCHES = 64
-MOST_BYTES = 1 << 20  # most bytes of joined answers, and of the answers that a request should have
-SMALL = MOST_BYTES // _MOST_BATCHES  # bytes of answers whose size bounds no request
+MOST_BYTES = 1 << 20  # most bytes of joined answers; target for the bytes of answers to one request
+SMALL = MOST_BYTES // _MOST_BATCHES  # bytes up to which answers do not limit batches_wanted()
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
@@ -80,7 +80,10 @@ def combined(table: Any) -> Any:
 
 
 def with_rows(parts: Sequence[Part]) -> Sequence[Part]:
-    """Return the parts with rows, or one part if none has rows: combine_chunks() needs offsets."""
+    """Return the parts that have rows, or one part if none has rows.
+
+    Empty parts may lack the offsets that combine_chunks() needs.
+    """
     return [part for part in parts if len(part)] or parts[:1]
 
 
@@ -127,7 +130,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 _UNCHANGED = b"shmring.unchanged"
 
-# Bytes of a request from which on it costs less to look for unchanged columns than to copy them.
+# Fewest bytes of a request for which looking for unchanged columns costs less than copying them.
 WORTH = 65_536
 
 
@@ -141,7 +144,7 @@ class Unchanged:
         self._metadata: dict[bytes, bytes] = {}
 
     def without(self, request: pa.RecordBatch, answer: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return the answer without unchanged columns, listed in metadata; None if none is."""
+        """Return the answer without unchanged columns, listed in metadata; None if all changed."""
         if answer.schema != self._seen[1] and has_views(answer.schema):
             return None  # pyarrow 18 to 22 crash when they export views that were cast
         seen = request.schema, answer.schema, same_columns(answer, request)

@@ -1,8 +1,8 @@
 """Reads the calls that a request asks for: several calls for Spark's UDFs, or one for a group.
 
 Several UDFs of one select are several calls of the sidecar's function, perhaps with the same
-columns: the code here makes their arguments of the request's columns, and one answer of their
-results.
+columns: this module takes their arguments from the request's columns, and joins their results to
+one answer.
 
 A group, or the two sides of a cogroup, is neither cut nor joined with others, and may be answered
 with any number of rows. The two sides are sent as one row with two lists of rows.
@@ -80,7 +80,7 @@ class Call:
     def result(self, answer: pa.RecordBatch, function: str) -> Any:
         """Return an answer's column, cast as Spark casts results of its own UDFs.
 
-        Raises TypeError if values would be lost, SchemaMismatch if the answer has not one column.
+        Raises TypeError if values would be lost, SchemaMismatch unless the answer has one column.
         """
         if answer.num_columns != 1:
             raise SchemaMismatch(
@@ -138,7 +138,7 @@ class Calls:
         return [call.arguments(request) for call in self.each]
 
     def beside(self, results: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
-        """Join the results to one answer; the parts of each call have as many rows in all."""
+        """Join the results of all calls, which have equal numbers of rows, to one answer."""
         if all(len(parts) == 1 for parts in results):
             columns = [parts[0] for parts in results]
             return [_arrow.RecordBatch.from_arrays(columns, schema=self.answer)]

@@ -37,9 +37,9 @@ from shmring.sidecars.wire import (
 
 # Seconds between checks that the sidecar lives; a check takes a microsecond for each participant.
 _LOOK_EVERY = 0.25
-# Seconds of one slice of a wait; after each slice the client looks at the other direction.
+# Seconds of one wait; between waits a client takes answers, and checks that the sidecar lives.
 _SLICE = 0.05
-# Number of workers that die over one request until the request is considered the cause.
+# Deaths of workers over one request after which the request is considered the cause.
 _DEATHS = 3
 
 
@@ -66,8 +66,8 @@ class SidecarClient(Closing):
     ----------
     name : name of the sidecar
     in_flight : most requests under way
-    timeout : seconds without any answer after which the client gives up a living sidecar, also if
-        the sidecar's workers are still loading, or if it has no room for another client
+    timeout : seconds without any answer after which the client gives up a living sidecar; also
+        holds while its workers are still loading, and while it has no room for another client
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
     reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
@@ -149,7 +149,7 @@ class SidecarClient(Closing):
         finally:
             self._mapping = False
             if self._waiting:
-                # The caller stopped, or an error came: late answers find no ring.
+                # The caller stopped, or an error came: without a ring, late answers are dropped.
                 self._waiting.clear()
                 self._close_replies()
 
@@ -184,7 +184,7 @@ class SidecarClient(Closing):
             raise SidecarError(f'sidecar "{self.name}" raised:\n{request.failure}')
 
     def _collect(self, timeout: float) -> bool:
-        """Take what has arrived; wait for the first message only."""
+        """Take all messages that have arrived; wait `timeout` seconds, for the first one only."""
         arrived = False
         while any(not request.complete for request in self._waiting.values()):
             try:
@@ -278,7 +278,7 @@ class SidecarClient(Closing):
         self._replies.close()
 
     def close(self) -> None:
-        """Leave, and remove the ring for the answers; batches stay valid."""
+        """Leave, and remove the ring for the answers; received batches stay valid."""
         self._waiting.clear()
         self._close_replies()
         self._requests.close()

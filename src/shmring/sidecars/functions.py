@@ -1,4 +1,4 @@
-"""Finds a sidecar's function by its name; has its options, and the text of its errors."""
+"""Finds a sidecar's function by its name; checks its options, and formats its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WrongRows(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How requests are joined: most rows of a joint batch, and seconds that its first one waits.
+    """How requests are joined: most rows of a joint batch, and seconds its first request waits.
 
     A single request may have more rows.
     """
@@ -83,7 +83,8 @@ def _folder(module: Any) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 
 
-# Files of frames between the worker's main and the user's code; pyarrow runs users' iterators.
+# Beginnings of the names of files that stand in a traceback before the user's code; pyarrow calls
+# users' iterators.
 _NOBODYS = (
     _folder(shmring),
     _folder(importlib),

@@ -1,11 +1,11 @@
 """Moves requests that a worker holds for long out of the sidecar's ring.
 
 A ring frees its slots in order, so a request that is held for long stops all clients once other
-requests have filled the rest of the ring. Before that the request moves. One copy goes into a ring
-of its own, which delivers the request again if this worker dies, as the sidecar's ring would.
-Another goes into this process's own memory, at the addresses where the function reads the request.
-docs/spark-design.md describes how, and in which order. A worker also warns of functions that keep a
-batch after its answer.
+requests have filled the rest of the ring. The request moves before that happens. One copy goes into
+a ring of its own, which delivers the request again if this worker dies, as the sidecar's ring
+would. Another copy goes into this process's own memory, at the addresses where the function reads
+the request. docs/spark-design.md describes the steps and their order. A worker also warns if a
+function keeps a batch after its answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from shmring.errors import Empty, LimitReached, RingNotFound, ShmringError
 from shmring.sidecars.rings import MOVED, parked_rings, request_at
 from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_ring_name
 
-INTERVAL = 0.1  # seconds between checks; a request moves only if the last check saw it, too
-_PART = 4  # a request moves if more than 1/_PART of the ring is occupied from it on
-_LEAST = 1024  # least slots of a ring
+INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in a row see it
+_PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
+_LEAST = 1024  # fewest slots of a moved request's ring
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
 _PARTICIPANTS = 16  # places in a request's own ring, so that many workers can look there at once
 _ADOPTION = 0.05  # seconds to wait for a dead worker's request to be delivered again
@@ -40,7 +40,10 @@ _SAY_EVERY = 60.0  # seconds between warnings of a held request
 
 
 class _Parked:
-    """A request in a ring of its own; a second message there marks that it left the sidecar's."""
+    """A request in a ring of its own.
+
+    A second message in that ring marks that the request has left the sidecar's ring.
+    """
 
     def __init__(self, ring: Ring, inbox: Consumer, lease: Lease) -> None:
         self._ring = ring
@@ -54,7 +57,7 @@ class _Parked:
         slots = _LEAST
         while slots < 2 * slots_for(len(request), True) + 2:
             slots *= 2
-        with suppress(RingNotFound):  # a worker may have died before the sidecar's ring let it go
+        with suppress(RingNotFound):  # left by a worker that died while it moved the request
             shmring.unlink(name)
         ring = shmring.create(name, slots=slots, participants=_PARTICIPANTS, temporary=True)
         try:
@@ -70,20 +73,20 @@ class _Parked:
 
     @classmethod
     def of_the_dead(cls, name: str, requests: Ring) -> Self | None:
-        """Take over the request in a ring whose worker has died; None if another worker has it."""
+        """Take over a dead worker's request from its ring; None if another worker has it."""
         with suppress(ShmringError), ExitStack() as ends:
             ring = shmring.attach(name)
             ends.callback(ring.close)
             ring.recover()
             inbox = ring.consumer(WORKERS_BRANCH, start="earliest", exclusive=True)
-            ends.callback(inbox.abandon)  # the sidecar's ring delivers the request again
+            ends.callback(inbox.abandon)  # used if the sidecar's ring still delivers the request
             try:
                 lease: Lease | None = inbox.lease(timeout=_ADOPTION)
             except Empty:
                 lease = None
-            if lease is None or len(lease) == 0:  # nothing, or the mark behind the request
+            if lease is None or len(lease) == 0:  # empty, or only the mark that follows a request
                 if not any(branch["orphans"] for branch in ring.branches()):
-                    ring.unlink()  # its worker died before it had copied, or after it answered
+                    ring.unlink()  # its worker died before the copy, or after the answer
                 return None
             if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):
                 ends.pop_all()
@@ -92,7 +95,7 @@ class _Parked:
 
     def announce(self, ring: Ring, words: str) -> None:
         """Show in the sidecar's ring that this process works on the request."""
-        with suppress(LimitReached):  # workers and clients need the ring's places more
+        with suppress(LimitReached):  # no free place: workers and clients come first
             self._entry = ring.producer(f"{MOVED}{words}")
 
     def settle(self) -> None:
@@ -145,7 +148,7 @@ class Holds(Closing):
         self._inbox = inbox
         self._sidecar = sidecar
         self.current: Lease | None = None  # the request that was taken last
-        # Other requests, each with a description if it has moved, else "".
+        # Held requests except `current`, each with its description if it has moved, else "".
         self.leases: dict[Lease, str] = {}
         self._parked: dict[Lease, _Parked] = {}  # moved requests, by the worker's lease
         self._seen: set[Lease] = set()  # requests held at the last check
@@ -191,7 +194,7 @@ class Holds(Closing):
                 f"that keeps a batch, or an array over one, must copy it"
             )
 
-    # --- requests that clients wait behind ------------------------------------------------------
+    # --- moving requests that clients wait behind -----------------------------------------------
 
     def _run(self) -> None:
         while not self._ended.wait(INTERVAL):

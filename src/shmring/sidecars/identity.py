@@ -1,8 +1,8 @@
 """Identity of a sidecar: supervisors share a name only if their identities are equal.
 
 An identity says which code, Python version and options a supervisor's workers have. Each supervisor
-has an entry in the request ring. The name of the entry says whether the supervisor has workers, its
-number, and its identity: supervisors that join later have larger numbers. A supervisor that
+has an entry in the request ring. The name of the entry says whether the supervisor has workers, and
+has its number and its identity. Supervisors that join later have larger numbers. A supervisor that
 replaces others adds a second entry, with the largest number among the supervisors to replace.
 """
 
@@ -38,7 +38,7 @@ def source_of(module: str) -> bytes:
 
     Neither the module nor its packages are imported.
     """
-    importlib.invalidate_caches()  # the file may be newer than the folder's listing
+    importlib.invalidate_caches()  # the file may be newer than Python's listing of its folder
     path: list[str] | None = [os.getcwd(), *sys.path]
     name, spec = "", None
     for part in module.split("."):
@@ -55,17 +55,17 @@ def source_of(module: str) -> bytes:
 
 
 class Identity(NamedTuple):
-    """Describes what a sidecar serves. The workers of equal identities may share requests."""
+    """Describes what a sidecar serves. Workers with equal identities may share requests."""
 
     code: str  # digest of "module:function" and of the bytes of the module's file
-    python: str  # version
+    python: str  # version of Python
     options: str  # digest of the options that workers get
 
     @classmethod
     def of(cls, target: str, options: str) -> Self:
         """Describe a sidecar before its workers load the function."""
         source = b""
-        with suppress(OSError, ImportError, ValueError):  # the worker fails, with the same error
+        with suppress(OSError, ImportError, ValueError):  # the worker will fail with the same error
             source = source_of(target.partition(":")[0])
         code = _digest(target.encode(), source)
         return cls(code, platform.python_version(), _digest(options.encode())[:_DIGEST_BYTES])
@@ -105,14 +105,14 @@ class Entry:
     Parameters
     ----------
     ring : the request ring
-    identity : of the sidecar
+    identity : describes what the sidecar serves
     slots : number of slots that the user wants; None takes the ring as it is
     replace : join beside supervisors with another identity, and replace all that are there
 
     Raises
     ------
     SidecarMismatch : the sidecar that is there serves something else
-    Contended : another supervisor was stopped while it joined
+    Contended : another supervisor does not finish joining, perhaps because it is stopped
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Entry:
             )
 
     def show(self, kind: str) -> None:
-        """Let clients see that they wait for workers (SUPERVISOR), or that they would in vain."""
+        """Show clients that workers will come (SUPERVISOR), or that none will (FAILING)."""
         if kind != self._kind:
             before = self._producer
             self._producer = self._ring.producer(
@@ -170,7 +170,7 @@ class Entry:
         return None
 
     def replaced(self) -> int | None:
-        """Replace the older supervisors; return one that still takes requests, or None."""
+        """Replace older supervisors; return the pid of one that still takes requests, or None."""
         if self._older == 0:
             return None
         if self._replaces is None:
@@ -190,7 +190,7 @@ class Entry:
 
 
 def _folder(pid: int) -> str:
-    with suppress(OSError):  # it is in another container
+    with suppress(OSError):  # the process is in another container
         return f", started in {os.readlink(f'/proc/{pid}/cwd')}"
     return ""
 

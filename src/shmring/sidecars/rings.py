@@ -1,7 +1,8 @@
 """Makes and removes a sidecar's rings, and reads the participants of its request ring.
 
-A sidecar's processes know each other by the names of participants: a supervisor's shows that the
-ring is in use (even if there is no worker just now), a worker's which function it loads or serves.
+A sidecar's processes know each other by their names as participants. A supervisor's name shows that
+the ring is in use, even if there is no worker just now. A worker's name shows which function it
+loads or serves.
 """
 
 from __future__ import annotations
@@ -34,27 +35,28 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-# Places of the request ring's participants that clients leave free (or an eighth, if that is less):
-# a new worker must find a place, however many clients wait for places.
+# Participants' places in the request ring that clients leave free (or an eighth of all places, if
+# that is less), because a new worker must find a place however many clients wait.
 _FOR_WORKERS = 16
 
-# First words of a supervisor's name; its number and identity (identity.py) follow.
+# First word of a supervisor's name; its number and identity (identity.py) follow.
 SUPERVISOR = "supervisor"
-FAILING = "failing"  # a supervisor whose workers end before they serve
-REPLACES = "replaces"  # before the largest number of a supervisor that is to end
+FAILING = "failing"  # first word instead, if the workers end before they serve
+REPLACES = "replaces"  # followed by the largest number of the supervisors that are to end
 LOADING = "loading "  # followed by the function's name
 CLIENT = "client"
-# Followed by a request that has left the ring, and that a worker works on; joined when it left.
+# Followed by a description of a request that left the ring while a worker works on it; the entry's
+# joined_ns is the time when the request left.
 MOVED = "moved "
-# Followed by the number of replaced workers, and by how many of them were replaced within
-# RESTART_SECONDS; joined when the last one was replaced.
+# Followed by the number of workers replaced, and the number replaced within RESTART_SECONDS; the
+# entry's joined_ns is the time of the last replacement.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
-_AGAIN = 3  # deaths within RESTART_SECONDS from which on `shmring check` reports them
-_CALM = 60.0  # seconds without a further death, after which it reports them no more
+_AGAIN = 3  # fewest deaths within RESTART_SECONDS that `shmring check` reports
+_CALM = 60.0  # seconds after the last death until `shmring check` stops reporting deaths
 
-_SLICE = 0.05  # seconds between looks for the sidecar; first pause between looks for room
-_PAUSE = 1.0  # longest pause between looks for room, in seconds
+_SLICE = 0.05  # seconds between tries to find the sidecar; first pause if its ring is full
+_PAUSE = 1.0  # longest pause between tries to enter a full ring, in seconds
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
@@ -118,7 +120,7 @@ def serving(sidecar: str) -> list[ParticipantRecord]:
 
 
 def lives(participants: list[ParticipantRecord]) -> bool:
-    """Whether a sidecar's worker or supervisor lives, by the request ring's participants."""
+    """Whether a worker or a supervisor lives, given the request ring's participants."""
     return any(
         each["alive"] and (each["role"] == "consumer" or each["name"].startswith(SUPERVISOR))
         for each in participants
@@ -126,7 +128,7 @@ def lives(participants: list[ParticipantRecord]) -> bool:
 
 
 def request_at(ring: shmring.Ring, sequence: int) -> tuple[str, int]:
-    """Describe a request; return the text, and its time of publishing in ns, or 0 if unknown."""
+    """Return a description of a request, and its time of publishing in ns, or 0 if unknown."""
     slot = sequence % ring.slots
     for found in ring.rows(slot, slot + 1, HEAD_BYTES):
         if found[1] == sequence:
@@ -211,7 +213,7 @@ def _at(ring: shmring.Ring, staff: Staff, worker: ParticipantRecord) -> str:
 
 # CHANGE: edit this for a new finding of check
 def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
-    """Return what is wrong with a sidecar, by its request ring's participants, dead or alive."""
+    """Return what is wrong with a sidecar, given its request ring's participants, dead or alive."""
     staff = Staff.of(participants)
     serves = any(not worker["stopped"] for worker in staff.workers)
     loads = any(not worker["stopped"] for worker in staff.loading)
@@ -273,15 +275,15 @@ def _go(participant: ParticipantRecord) -> str:
 # --- the rings ------------------------------------------------------------------------------------
 
 
-_LEAST = 1024  # slots
+_LEAST = 1024  # fewest slots of a ring whose size the user has not set
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """The size of one kind of ring."""
 
-    usual: int  # slots, if the user sets no number and there is memory
-    # Without the user's number a ring takes at most 1/part of the free memory; the rest is for
+    usual: int  # number of slots if the user sets none and there is enough memory
+    # If the user sets no number, a ring takes at most 1/part of the free memory; the rest is for
     # later rings.
     part: int
     knob: str  # name of the user's option; {slots} stands for the number
@@ -302,7 +304,7 @@ class Size:
 
         Parameters
         ----------
-        slots : number of slots; None for as many as leave memory for other rings
+        slots : number of slots; None chooses a number that leaves memory for other rings
         make : function that makes a ring of a number of slots
         connect_timeout : seconds to wait for memory, after which NoSpace is raised
         """
@@ -362,8 +364,8 @@ def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
 def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     """Close a sidecar's request ring, and remove it unless another supervisor is there.
 
-    The clients' rings are removed with it: a client that goes on makes a new one for the next
-    sidecar of this name, and an idle client may be killed before it notices the sidecar's end.
+    The clients' reply rings are removed, too: a client that goes on makes a new ring for the next
+    sidecar of this name, and an idle client may be killed before it could remove its ring.
     """
     ring.close()
     # List the rings now, before there can be a next sidecar of this name.

@@ -92,7 +92,7 @@ class Sidecar:
 
     @property
     def restarts(self) -> int:
-        """Workers that had to be replaced."""
+        """Number of workers that were replaced."""
         return self._supervisor.restarts
 
     def start(self, *, timeout: float = 120.0) -> Self:
@@ -106,7 +106,7 @@ class Sidecar:
         ------
         SidecarMismatch : a sidecar of this name serves something else, and goes on
         SidecarUnavailable : a worker ended or did not become ready in time, or the sidecar that is
-            to be replaced does not react; nothing is left
+            to be replaced does not react; no process or ring is left
         NoSpace : /dev/shm cannot hold the request ring
         """
         supervisor = self._supervisor
@@ -150,7 +150,7 @@ class Sidecar:
                 self._stop.wait(0.01)
 
     def _await_replaced(self, deadline: float) -> None:
-        """Wait until no older sidecar takes requests; requests that it has may take longer."""
+        """Wait until no older sidecar takes requests; its last requests may take longer."""
         while (pid := self._supervisor.replaced()) is not None:
             if time.monotonic() > deadline:
                 raise SidecarUnavailable(

@@ -48,10 +48,10 @@ LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
 _PAUSE = 0.05  # seconds between looks at a process that is to end
-# Seconds; a process that ends sooner after its start is restarted after an ever longer pause.
+# Seconds after its start; a process that ends sooner is restarted after an ever longer pause.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Number of times in a row that a process ends before it is ready until clients stop waiting for it.
+# Number of processes in a row that end before they are ready, after which clients stop waiting.
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
@@ -146,7 +146,7 @@ class Child:
 
 
 class Place(Generic[Process]):
-    """A place of a sidecar's process: holds the current one, and starts another when it ends."""
+    """A place for one of a sidecar's processes: holds it, and starts another when it ends."""
 
     def __init__(self, start: Callable[[], Process], sidecar: str) -> None:
         self._start = start
@@ -162,7 +162,7 @@ class Place(Generic[Process]):
         return self._in_vain >= _HOPELESS
 
     def look(self, start_timeout: float) -> bool:
-        """Replace the process if it has ended and its pause is over; return whether it was."""
+        """Replace the process if it has ended and its pause is over; return True if replaced."""
         process = self.process
         now = time.monotonic()
         if process.status is None:
@@ -252,7 +252,7 @@ class _Worker(Child):
         return int(self._heard.partition(b"\n")[0]) if self._lines() else None
 
     def _lines(self) -> int:
-        """Return the number of lines the worker has written: first the workers, then "ready"."""
+        """Return the number of lines from the worker: line 1 has `workers`, line 2 means ready."""
         if self._heard.count(b"\n") < 2:
             with contextlib.suppress(BlockingIOError):
                 self._heard += os.read(self._pipe, 64)
@@ -261,7 +261,7 @@ class _Worker(Child):
     def end(self, deadline: float) -> None:
         super().end(deadline)
         pipe, self._pipe = self._pipe, -1
-        if pipe >= 0:  # False if a signal interrupted an earlier call after the close
+        if pipe >= 0:  # closed already if a signal interrupted an earlier call
             os.close(pipe)
 
 
@@ -356,7 +356,7 @@ class Supervisor:
 
     def open(self) -> None:
         """Make the ring, and enter it, so that clients wait for the workers."""
-        with contextlib.suppress(ShmringError):  # only a dead ring, which may have another size
+        with contextlib.suppress(ShmringError):  # removes a dead ring, perhaps of another size
             shmring.gc(request_ring_name(self.name))
         identity = Identity.of(self.target, self._options)
         while True:
@@ -373,7 +373,7 @@ class Supervisor:
         self._sweep(ring)
 
     def replaced(self) -> int | None:
-        """Replace the older sidecars, as asked; return a process that still serves, or None."""
+        """Replace older sidecars if asked to; return the pid of one that still serves, or None."""
         assert self._entry is not None
         return self._entry.replaced()
 
@@ -426,7 +426,7 @@ class Supervisor:
         self._restarted = lately + replaced * [now]
         if self._said_restarts is not None:
             self._said_restarts.close()
-        with contextlib.suppress(LimitReached):  # workers need the ring's places more
+        with contextlib.suppress(LimitReached):  # no free place: workers come first
             name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
             self._said_restarts = ring.producer(name)
 
@@ -443,7 +443,7 @@ class Supervisor:
         pids, staff = self.pids, Staff.of(ring.participants())
         own = [worker for worker in staff.workers if worker["pid"] in pids]
         if all(staff.is_busy(worker) or worker["stopped"] for worker in own):
-            entry.leave()  # the successor is ready when no worker of ours takes further requests
+            entry.leave()  # shows the successor that our workers take no further requests
         if all(place.process.status is not None for place in self.places):
             self.end(time.monotonic())
             self.close()
@@ -451,7 +451,7 @@ class Supervisor:
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # another process recovers the ring
             ring.recover()
-        # Workers take over the requests that have moved out of this ring.
+        # Leave the requests that have moved out of this ring: its workers take them over.
         current = parked_ring_name(self.name, ring.info.uuid[:12])
         parked = (name for name in parked_rings(self.name) if not name.startswith(current))
         for name in (*reply_rings(self.name), *parked):

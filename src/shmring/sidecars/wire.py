@@ -10,7 +10,7 @@ The head has 256 bytes, little-endian::
             it needs, and the client may send the request again with a larger ring,
             16 in a request: the client keeps the request's columns, and an answer may leave
             out those that are unchanged
-    8    4  piece: 0, 1, 2, ... of the answers to one request
+    8    4  number of the piece in the answer to a request, counted from 0
     12   4  stage
     16   4  partition
     20   4  rows that the function gets at a time; 0: all rows of the request
@@ -19,7 +19,7 @@ The head has 256 bytes, little-endian::
     40  80  application id, zero-padded
     120 120 name of the client's reply ring, zero-padded
     240 4   batches: in the last piece of an answer, the number of batches (of `rows` rows each)
-            that a request should have; 0 means 1
+            that a client should put into one request; 0 means 1
     244 4   zero
     248 8   in an answer: nanoseconds that the worker has worked for this piece
     256     schema, dictionaries and batch as IPC messages; nothing if there is no batch
@@ -27,17 +27,17 @@ The head has 256 bytes, little-endian::
 The head of an answer repeats the head of its request. A client uses one reply ring for one task
 attempt after another. If an attempt ends with requests under way, the client removes its reply
 ring, so that late answers for the ended attempt find no ring and are dropped. For the same reason a
-client that sends requests again does so with a new reply ring; it has to if a sidecar that ended
-has removed both rings.
+client that sends requests again makes a new reply ring first. A new ring is also necessary if a
+sidecar that ended has removed the request ring and the reply ring.
 
 A request's schema may have metadata ``shmring.calls``: a list of calls, at most 256. The function
 is called once for each, with some of the request's columns, renamed. The list is in JSON; each call
 is a list of arguments, and each argument a pair of a name and the place of a column, counted from
 0: ``[[["price", 0], ["quantity", 1]], [["price", 0]]]``. Then the metadata also has
 ``shmring.answer`` (an Arrow schema as an IPC message, in base64): it has a field for each call, in
-order, and is the schema of the answer. A call's result is the only column that the function
-returns, with as many rows as the function was given, cast to the field's type. If one call fails,
-so does the request; a client refuses answers of another schema or with other numbers of rows.
+order, and is the schema of the answer. For each call the function returns one column, with as
+many rows as the function was given; the column is cast to the field's type. If one call fails, the
+request fails; a client refuses answers of another schema or with other numbers of rows.
 With ``shmring.group`` the request is a group of rows, never joined with other requests: ``1`` is a
 group as it is, ``2`` is one row with two lists of structs, which are the two sides of a cogroup.
 
@@ -47,10 +47,10 @@ that the function has returned unchanged. The answer's schema then has metadata
 An entry is null for the next column of the answer's batch, or a pair of a name and the place of a
 column in the request: ``[["id", 0], null]``. The batch has as many rows as the request.
 
-A request of more rows than its head says holds several batches: the function is called with
-slices of so many rows, in order; the last slice may be shorter. The results follow each other as
+A request with more rows than its head's `rows` holds several batches: the function is called with
+slices of `rows` rows, in order; the last slice may be shorter. The results follow each other as
 pieces of one answer, and several results of one schema may come as one piece. If the function
-raises, the results for the slices before come first, then the error; the slices behind are not
+raises, the results of the earlier slices come first, then the error; later slices are not
 worked on. If a schema asks for several calls, all are made for one slice after the other, and a
 slice is answered with the results of all calls or not at all. After a slice or a call that took
 long the worker sends a piece, without a body if there is no result yet; if requests are worked on
@@ -74,7 +74,8 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
-# The name of a reply ring also has "reply.", a dot, a process id of 7 digits, "-" and 12 digits.
+# A reply ring's name of 120 bytes also has "reply.", a dot, a process id of 7 digits, "-" and 12
+# digits.
 _MAX_SIDECAR_NAME = 120 - 27
 _MAGIC = b"SMRQ"
 _VERSION = 1
@@ -119,13 +120,13 @@ def reply_ring_name(sidecar: str, unique: str) -> str:
 
 
 def parked_ring_name(sidecar: str, unique: str) -> str:
-    """Return the name of the ring of a request that left the sidecar's ring before its answer."""
+    """Return the name of the ring of one request that has moved out of the sidecar's ring."""
     return f"{PARKED}{sidecar}.{unique}"
 
 
 # CHANGE: edit this for a new field of a request
 class Head(NamedTuple):
-    """The fixed part of a request or an answer, with the fields of the wire.
+    """The fixed part of a request or an answer; the top of this file describes each field.
 
     Names stay bytes, because a worker reads and writes a head for each request.
     """
@@ -177,7 +178,7 @@ class Head(NamedTuple):
         client = self.reply_ring.rpartition(".")[2].partition("-")[0]
         text = f"request {self.number} of process {client}"
         application = self.application.rstrip(b"\0").decode(errors="replace")
-        if application:  # the request is of a task of Spark
+        if application:  # the request comes from a task of Spark
             text += (
                 f" (partition {self.partition} of stage {self.stage}, attempt {self.attempt}, "
                 f"{application})"

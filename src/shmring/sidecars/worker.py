@@ -1,8 +1,8 @@
 """One worker of a sidecar: takes requests, calls the function, answers.
 
 The supervisor (supervisor.py) runs it as ``python -m shmring.sidecars.worker``.
-A request stays leased until its answer is published: if the worker dies in
-between, the request is delivered again to another worker.
+A request stays leased until its answer is published: if the worker dies
+before that, the request is delivered again to another worker.
 
 :meth:`Worker._serve` is the common case, from the request to its answer; :class:`Joint` works on
 several requests as one batch. Answers that take more than one call or message are in answers.py.
@@ -71,7 +71,7 @@ class Worker:
     """Serves requests of one sidecar until :meth:`stop` is called.
 
     The function's batch is in the memory of the sidecar's ring, and occupies the
-    ring until the batch is collected: a function that keeps batches must copy them.
+    ring until Python frees the batch: a function that keeps batches must copy them.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Worker:
         self._is_ready = readiness_of(function)
         self._parent = parent
         self._clients: dict[bytes, Client] = {}
-        self._behind: set[Client] = set()  # clients whose answers wait for room
+        self._behind: set[Client] = set()  # clients whose answers wait for room in a reply ring
         self._stopping = False
         self._ring = ring
         sidecar = str(ring.name).removeprefix(REQUESTS)
@@ -116,8 +116,8 @@ class Worker:
     def run(self) -> None:
         """Serve until stopped, then leave; other workers get the unanswered requests.
 
-        After an exception no request is released: the process must end, so
-        that other workers get its requests.
+        After an exception no request is released: the process must end, and
+        other workers then get its requests.
         """
         holds = self._holds
         swept = time.monotonic()
@@ -147,9 +147,9 @@ class Worker:
         self._leave()
 
     def _await_ready(self, is_ready: Callable[[], object]) -> None:
-        """Take no request until the model can be called again; let others see that it loads."""
+        """Take no request until the model is ready again; show in the ring that it is loading."""
         with ExitStack() as ends:
-            with suppress(LimitReached):  # workers and clients need the ring's places more
+            with suppress(LimitReached):  # no free place: workers and clients come first
                 ends.enter_context(self._ring.producer(LOADING + self._target))
             while not self._stopping and os.getppid() == self._parent and not is_ready():
                 for client in tuple(self._behind):
@@ -170,7 +170,7 @@ class Worker:
             if not is_due:  # clients do not keep up: publish answers before taking requests
                 time.sleep(0.001)
         if is_due and joint is not None:
-            joint.work()  # outside of the handlers, so that the user's errors have no context
+            joint.work()  # after the handler: in it, the user's errors would have Empty as context
         return None
 
     def _serve(self, lease: shmring.Lease) -> None:
@@ -213,7 +213,7 @@ class Worker:
                 worked = time.perf_counter_ns() - begun
                 last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, nbytes))
                 if client.push_within(most, sent, last):
-                    batch = answer = sent = own = None  # the lease ends with the last array over it
+                    batch = answer = sent = own = None  # slots are freed when no array is left
                     lease.release()
                     return
         except BaseException as error:  # includes sys.exit() in the function
@@ -309,7 +309,7 @@ class Joint:
         return (
             batch.num_columns > 0
             and self._rows + batch.num_rows <= self._batching.rows
-            # Equal metadata: it has the types that clients expect of answers.
+            # The metadata has the types that clients expect of answers.
             and batch.schema.equals(self._batches[0].schema, check_metadata=True)
         )
 
@@ -341,7 +341,7 @@ class Joint:
             let_go(error, tracebacks=True)
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
-            with suppress(RingNotFound):  # no beat came at the end of work that raised
+            with suppress(RingNotFound):  # after an error no beat came at the end of the work
                 heartbeat.beat()
             share = spent * count // max(1, sum(rows))
             if cut is None and len(requests) > 1 and request.client.is_gone():
@@ -365,7 +365,7 @@ class Joint:
 
 
 def _await_entry(take: Callable[[], Entry]) -> Entry:
-    """Call `take` until the ring has room; the supervisor ends a worker that waits too long."""
+    """Call `take` until the ring has a place; the supervisor ends a worker that waits too long."""
     while True:
         try:
             return take()
@@ -374,14 +374,14 @@ def _await_entry(take: Callable[[], Entry]) -> Entry:
 
 
 def _end_with(parent: int, sidecar: str) -> None:
-    """End this process, even in the midst of work, soon after its parent, and leave no ring."""
+    """End this process soon after its parent ends, even in the midst of work; leave no ring."""
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
     with suppress(OSError):  # for example no memory; the user can still run `shmring gc`
-        # The sweeper waits for the end of its input: that is the end of this process, which is a
-        # participant of the rings. The standard library comes before the user's folders, which may
-        # have a json.py.
+        # The sweeper waits for the end of its input, which comes when this process ends and is no
+        # longer a participant of the rings. The sweeper's path has the standard library before the
+        # user's folders, which may have a json.py.
         sweeper = "import sys; sys.path += sys.argv[2:]; sys.stdin.read()"
         sweeper += f"; from {sweep.__module__} import sweep; sweep(sys.argv[1])"
         command = [sys.executable, "-P", "-c", sweeper, sidecar, *sys.path]
@@ -415,8 +415,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, Any]) -> None:
-    # This participant shows waiting clients which function loads. Its handle is closed as well: a
-    # handle with a role would become a second participant when the worker takes the next role.
+    # This participant shows waiting clients which function is loading. Its handle is closed, too,
+    # because a handle with a role would become a second participant when the worker takes the next
+    # role.
     with (
         _await_entry(lambda: shmring.attach(request_ring_name(name))) as waiting,
         _await_entry(lambda: waiting.producer(LOADING + target)),

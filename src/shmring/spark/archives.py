@@ -30,7 +30,7 @@ class _Installed(SourceLoader):
         return self._archived
 
     def path_stats(self, path: str) -> dict[str, float]:
-        """Return the time and the size that valid bytecode has noted."""
+        """Return the installed file's time and size, which valid bytecode has recorded."""
         del path
         stat = self._installed.stat()
         return {"mtime": stat.st_mtime, "size": stat.st_size}
@@ -43,7 +43,10 @@ class _Installed(SourceLoader):
 
 
 class _Archive(zipimporter):
-    """An archive; the methods of its base compile a module, even to return its file name."""
+    """An archive that uses installed bytecode.
+
+    The methods of the base class compile a module even to return its file name.
+    """
 
     def get_filename(self, fullname: str) -> str:
         loader = _installed(self, fullname)

@@ -1,13 +1,14 @@
-"""The process that the Spark plugin starts beside each executor: its rings and sidecars.
+"""The process that the Spark plugin starts beside each executor, for its rings and sidecars.
 
-The attendant reads one line of JSON from standard input, and ends when standard input ends: the
-executor holds the other end of this pipe, which closes however the executor dies. Every second the
-attendant writes a line of JSON with metrics, the first one as soon as clients can find the
-sidecars' rings::
+The attendant reads one line of JSON from standard input::
 
     {"rings": {"orders": {"slots": 65536}},
      "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": true},
                   "other": {"command": "./other -x", "shared": false}}}
+
+The attendant ends when standard input ends: the executor holds the other end of this pipe, which
+closes however the executor dies. Every second the attendant writes a line of JSON with metrics.
+It writes the first line as soon as clients can find the sidecars' rings.
 
 A sidecar with a function is served by workers of this process; its options are those of
 ``spark.shmring.sidecar``, as the user wrote them. A command is any program of the user's. A
@@ -58,7 +59,7 @@ def _die_with_parent() -> None:
 
 
 class _Turn:
-    """The lock of the attendant that runs a sidecar which the executors of this host share.
+    """A lock: the attendant that has it runs a sidecar that all executors of this host share.
 
     The kernel releases the lock of an attendant that dies.
     """
@@ -79,7 +80,7 @@ class _Turn:
         return self._file is not None
 
     def _lock(self) -> int | None:
-        # Another user who may open the file could keep the lock for ever.
+        # The file is this user's own: another user who could open it could keep the lock for ever.
         file = open_own(self._path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,7 +299,7 @@ class _Attendant:
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 places = [place for each in self._sidecars for place in each.places]
                 if any(dead.si_pid == place.process.pid for place in places):
-                    return  # look() needs this process's status; the rest is reaped after it
+                    return  # look() needs its status first; later calls reap the rest
                 os.waitpid(dead.si_pid, 0)
 
     def _metrics(self) -> dict[str, int]:

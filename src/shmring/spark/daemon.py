@@ -35,14 +35,14 @@ _MOST_MMAP_THRESHOLD = 32 << 20
 _KEPT_BYTES = 64 << 20  # bytes of freed memory that each worker keeps
 _BUFFER_BYTES = 65_536  # size of the buffer that Spark reads a worker's socket into
 _IDLE_MS = 3000  # idle time after which a worker gives memory back
-_LOOK_MS = 1000  # pause between two looks whether the executor has closed the worker's rings
+_LOOK_MS = 1000  # time between checks whether the executor has closed the rings
 _PATIENCE = 5.0  # seconds to wait until a killed executor has let go of its rings
 
 _libc = ctypes.CDLL(None)
 _worker = pyspark.daemon.worker
 _modules = 0  # number of modules imported at the last gc.freeze()
 _imports: warm.Imports | None = None  # imports that the daemon has made for its workers
-_received = b""  # data of the first task that a process before this one had read
+_received = b""  # data of the first task, read by the process that this one replaced
 
 
 def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
@@ -67,7 +67,7 @@ def _equipped_worker(sock: socket.socket, authenticated: bool) -> int:
 @cache
 def _equip() -> None:
     """Let the first task of this process decide whether it keeps the daemon's imports."""
-    worker: Any = import_module("pyspark.worker")  # no earlier than Spark does, or by the daemon
+    worker: Any = import_module("pyspark.worker")  # not at the top: Spark imports it late, too
     imports = _imports
     main, setup_spark_files = worker.main, worker.setup_spark_files
     stream: warm.Received | None = None
@@ -85,7 +85,7 @@ def _equip() -> None:
             if imports is not None and not imports.are_those_of(sys.path):
                 stream.hand_over()
             stream.keep_no_more()
-        from shmring.spark import conversions, exchange  # pyarrow may lie in the task's files
+        from shmring.spark import conversions, exchange  # late: pyarrow may be in the task's files
 
         exchange.equip()
         conversions.equip()
@@ -93,7 +93,7 @@ def _equip() -> None:
     if imports is not None:
         import numpy as np
 
-        np.random.seed()  # the daemon's random state is that of all of its workers
+        np.random.seed()  # otherwise all workers would share the daemon's random state
     if imports is not None or _received:
         worker.main = first_main
     worker.setup_spark_files = first_setup_spark_files
@@ -128,7 +128,7 @@ def keep_freed_memory() -> None:
 
 
 def _rest(sock: socket.socket) -> None:
-    """Give the system memory back if no task comes for some seconds.
+    """Give memory back to the system if no task comes for some seconds.
 
     Spark ends workers that are idle for a minute. Until then a worker would keep its rings, and
     memory that its functions have freed.
@@ -147,7 +147,7 @@ def _rest(sock: socket.socket) -> None:
 
 
 def _sweep(rings: str) -> bool:
-    """Remove rings of killed executors that no worker had attached to; return if none is left.
+    """Remove rings of killed executors that no worker had attached to; return True if none is left.
 
     `rings` is the prefix of their names, as in WorkerRings.java.
     """
@@ -164,7 +164,8 @@ pyspark.daemon.worker = _equipped_worker
 def main() -> None:
     """Run the daemon, until the executor ends.
 
-    A daemon module of one's own does its work and then calls this: see ``spark.shmring.daemon``.
+    A user's own daemon module does its work and then calls this function: see
+    ``spark.shmring.daemon``.
     """
     global _imports, _received
     keep_freed_memory()  # the daemon's forks, its workers, inherit the setting

@@ -2,8 +2,8 @@
 
 Spark's own function runs, but with another method of the JVM's DataFrame and another reader of the
 socket. Tasks write their batches into memory files that this process has opened (DriverCollect in
-Java), and the socket tells where. The files have no names: the kernel frees them once this process
-has closed them, or is killed.
+Java), and the socket tells where the batches are. The files have no names: the kernel frees them
+once this process has closed them, or is killed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import pyspark.sql.pandas.conversion as conversion
 from shmring.spark import sparks_code
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
-_OURS = b"S"  # an Arrow stream begins with ff
+_OURS = b"S"  # first byte of our stream; an Arrow stream begins with ff
 _count, _head = struct.Struct(">i"), struct.Struct(">qiiqqiii")
 
 # CHANGE: edit this for a new version of Spark
-# Digests of versions of Spark's code that the code here was compared with. True if Spark's reader
-# gives a list of the batches' order after the batches.
+# Digests of the versions of Spark's code that this module was compared with; True if Spark's reader
+# yields a list of the batches' order after the batches.
 _KNOWN = {
     "d72d351f442074b8": True,  # 4.1
     "2903c504eca058d9": True,  # 4.2
@@ -41,11 +41,11 @@ _KNOWN = {
 
 _MOST_FILES = 8  # most memory files; tasks that write to the same file wait for each other
 _MOST_PLACE = (1 << 63) - 1
-_COPIED = 256 * 1024  # bytes that cost less to copy than to map
+_COPIED = 256 * 1024  # most bytes of a part that costs less to copy than to map
 _PROT_READ, _MAP_PRIVATE = 1, 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
 
-# Modules without types, because their stubs lack names.
+# Modules as Any, because their stubs lack names.
 _gateway: Any = import_module("py4j.java_gateway")
 _protocol: Any = import_module("py4j.protocol")
 _spark: Any = conversion
@@ -88,7 +88,7 @@ class _Files:
         self._used: dict[int, list[tuple[int, int]]] = {}
         self._memory: list[int] = []
         self._disk: list[int] = []
-        name = f"shmring-result-{secrets.token_hex(16)}"  # no other file's
+        name = f"shmring-result-{secrets.token_hex(16)}"  # a name that no other file has
         with suppress(OSError):  # too many open files; tasks then keep their batches
             for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
                 flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -110,7 +110,7 @@ class _Files:
 
         Parameters
         ----------
-        is_freed : whether the part's memory is freed with the buffer; else with all other parts
+        is_freed : whether the part's memory is freed with the buffer, or only with the whole file
         """
         import pyarrow as pa
 
@@ -162,7 +162,7 @@ def _words(file: str | Path) -> dict[str, str]:
 
 
 class _Reader:
-    """Stands for Spark's reader of a result, and also finds batches in files."""
+    """Replaces Spark's reader of a result; also reads batches from files."""
 
     def __init__(self, files: _Files, *, is_copied: bool, gives_order: bool) -> None:
         self._files = files
@@ -201,7 +201,7 @@ class _Reader:
 
 
 class _JavaFrame:
-    """The JVM's DataFrame with the other method to collect it."""
+    """The JVM's DataFrame, with `collect` in place of its method collectAsArrowToPython()."""
 
     def __init__(self, frame: Any, collect: Callable[[], Any]) -> None:
         self._frame = frame
@@ -211,7 +211,7 @@ class _JavaFrame:
         return getattr(self._frame, name)
 
 
-@functools.lru_cache(maxsize=1)  # a look-up takes as long as a call
+@functools.lru_cache(maxsize=1)  # looking the class up takes as long as a call
 def _server(jvm: Any) -> Any:
     """Return DriverCollect.serve; None if the JVM has no jar of shmring."""
     with suppress(_protocol.Py4JError):
@@ -220,7 +220,7 @@ def _server(jvm: Any) -> Any:
 
 
 def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., list[Any]]:
-    """Return Spark's function `_collect_as_arrow` with other globals and on another DataFrame."""
+    """Return Spark's `_collect_as_arrow`, changed to use serve() of the JVM and our reader."""
 
     def _collect_as_arrow(
         original: Any, split_batches: bool = False, *arguments: Any, **named: Any

@@ -1,12 +1,13 @@
 """Moves the batches of Spark's Python workers over two rings; all else stays on the socket.
 
-The other end is WorkerClient in Java; docs/spark-design.md draws which side waits for which. A
+The other end is WorkerClient in Java; docs/spark-design.md shows which side waits for which. A
 message begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts
-(8), flags (4), and the number of row counts that follow (4). A request's number counts requests. An
-answer's number says how many requests the function has left behind; an answer that refers to
-columns of a request means the next request. The row counts (4 bytes each, and 4 more if their
-number is odd) are for each group of a request, or for each of the function's batches in an answer.
-Then comes a batch as an IPC stream, or a part of one.
+(8), flags (4), and the number of row counts that follow (4). In a request the number counts
+requests. In an answer it says how many requests the function has left behind and needs no longer;
+an answer that refers to a request's columns refers to the next request after those. A row count (4
+bytes) follows for each group of a request, or for each of the function's batches in an answer; 4
+more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream, or a part
+of one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from shmring.spark.tracebacks import leave_out_of_errors
 if TYPE_CHECKING:
     from shmring import Lease, Ring
 
-_MAGIC = struct.pack(">I", 0x53484D52)  # an Arrow stream begins with ff ff ff ff
+_MAGIC = struct.pack(">I", 0x53484D52)  # no Arrow stream begins so, but with ff ff ff ff
 _VERSION = 1
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
@@ -52,13 +53,13 @@ _head = struct.Struct("<QQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
-# Seconds of one slice of a wait; after each slice the worker checks that the task is still there.
+# Seconds of one wait; between waits the worker checks that the task still runs.
 _SLICE = 0.05
 
-# Limits at which held batches are sent as one answer: number, bytes, and seconds since the last.
+# Held batches are sent as one answer at these limits: number, bytes, seconds since the last one.
 _MOST_TOGETHER, _BYTES_TOGETHER, _SOON = 1024, 65_536, 0.01
 
-# Modules without types, because their stubs lack names or leave types open.
+# Modules as Any, because their stubs lack names or leave types open.
 _pa: Any = pa
 _spark: Any = serializers
 
@@ -71,7 +72,7 @@ class Request:
     """Rows of one request: they belong to one side, and to the groups that the task has joined."""
 
     batch: Any
-    rows: Sequence[int]  # number of rows of each group; empty if the request is of no group
+    rows: Sequence[int]  # number of rows of each group; empty if there are no groups
     goes_on: bool  # whether more rows of the last group follow
     side: int  # 0, or 1 for the right side of a cogroup
 
@@ -124,7 +125,7 @@ class _Rings:
         self.answers: Ring = shmring.attach(path=Path(answers))
         self.consumer = self.requests.consumer("worker")
         self.producer = self.answers.producer("worker")
-        # No other process is to attach, and the kernel frees the memory of unlinked files.
+        # No other process is to attach, and the kernel frees an unlinked file after its last user.
         for ring in (self.requests, self.answers):
             ring.unlink()
         self.known: dict[int, Known | None] = {}  # the schema of each side's last request
@@ -182,16 +183,17 @@ class _Exchange:
         self._parts: tuple[deque[Part], deque[Part]] = (deque(), deque())  # parts received, by side
         self._side = 0  # side of the frame that the function reads next
         self._comes_together = bool(flags & _TOGETHER)
-        self._held: list[Any] = []  # batches that are sent with the next ones
+        self._held: list[Any] = []  # batches held back, to be sent together with later ones
         self._held_bytes = 0
         self._sent_at = 0.0  # time at which held batches were last sent
         # Guards _held: any thread that waits for a request may send the held batches.
         self._sending = threading.Lock()
         self._unchanged = Unchanged()
-        self._left = 0  # requests that the function has left behind
-        # Guards _request: an answer that refers to a request is sent before a thread leaves it.
+        self._left = 0  # number of requests that the function needs no longer
+        # Guards _request: an answer that refers to a request is sent before any thread leaves the
+        # request behind.
         self._leaving = threading.Lock()
-        self._said = 0  # requests left behind that the task was told of
+        self._said = 0  # value of _left that the task was last told
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
         self._poll = select.poll()
@@ -221,7 +223,7 @@ class _Exchange:
     # --- requests ---------------------------------------------------------------------------
 
     def read(self, length: int) -> bytes:
-        """Return how many frames the next group has, as Spark asks; 0 after the last group."""
+        """Return the number of frames of the next group, as Spark reads it; 0 after the last."""
         self._is_grouped = True
         self._side = 0
         self._lookahead = self._part(0)
@@ -255,7 +257,7 @@ class _Exchange:
         return parts
 
     def is_ready(self) -> bool:
-        """Whether a request, or the end, is there already."""
+        """Whether a request, or the end of the requests, has already arrived."""
         return all(self._parts[: self._frames]) or self._rings.consumer.lag > 0
 
     def _leave(self) -> None:
@@ -353,7 +355,8 @@ class _Exchange:
         """Send a batch, or hold it to send it with the next ones if Spark made it of values.
 
         Each message wakes the task up. Spark's own workers hold back 64 KB for any length of time.
-        A batch that the function itself has made is sent at once: it may change it later.
+        A batch that the function itself has made is sent at once, because the function may change
+        the batch later.
         """
         if not self._comes_together:
             self._answer(batch)
@@ -472,7 +475,7 @@ class _Exchange:
         self._push(partial(self._rings.producer.push, self._packed(_END)))
 
 
-# Closes rings that the executor has closed; says whether this worker has none.
+# Closes rings that the executor has closed; returns True if this worker has none left.
 rest = _Exchange.rest
 
 

@@ -58,7 +58,8 @@ class Through:
         """The options as Call.java reads them."""
         return f"shmring.through{json.dumps(asdict(self))}"
 
-    # Spark counts the parameters: two would get a group's key and rows, or both sides of a cogroup.
+    # Spark counts the parameters: a function with two of them gets a group's key and rows, or both
+    # sides of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:
         """Return the answers to the batches of mapInArrow, in order."""
         if others or not isinstance(given, Iterator):
@@ -153,9 +154,9 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 
     The sidecar gets batches with these columns. An argument that is not a column is named after its
     keyword, as in ``score("price", quantity=df.boxes * 12)``, or else after its place: ``_0``,
-    ``_1``, ...; so are all arguments of a call in SQL, and a column whose name is another
-    argument's. The sidecar answers with as many rows, in batches of one column. This result is cast
-    to the return type unless values would be lost.
+    ``_1``, ... All arguments of a call in SQL are named after their places, and so is a column
+    that has the name of another argument. The sidecar answers with as many rows, in batches of one
+    column. This result is cast to the return type unless values would be lost.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def configure(
     functions: bool | None = None,
     driver: bool | None = None,
 ) -> SparkSession.Builder:
-    """Let a session's Python functions take batches from rings, and have rings as its tables.
+    """Let a session's Python functions take batches from rings, and let it read rings as tables.
 
     >>> spark = configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
     >>> spark.read.format("shmring").option("ring", "orders").load()  # doctest: +SKIP
@@ -100,8 +100,8 @@ def configure(
     spark-submit or spark-defaults.conf. For sidecars with different options, call this once for
     each.
 
-    A session of a Spark Connect server has the server's jar and sidecars. Here this only sets
-    ``spark.shmring.functions``, and says on standard error how the server is started.
+    A session of a Spark Connect server uses the server's jar and sidecars. For such a session this
+    only sets ``spark.shmring.functions``, and prints to standard error how to start the server.
 
     Parameters
     ----------
@@ -111,14 +111,14 @@ def configure(
     timeout : seconds for the workers to load
     pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
-    functions : whether Spark's own Python workers take batches from rings, for whatever functions
-        of Arrow or pandas the job has. None: as ``spark.shmring.functions`` says, also that of an
-        earlier session of this process, and yes if it says nothing. The executors' Python needs
-        shmring. In a local session that names no Python, it is the driver's: this sets
+    functions : whether Spark's own Python workers take batches from rings, for all functions of
+        Arrow or pandas that the job has. None: as ``spark.shmring.functions`` says, here or in an
+        earlier session of this process, and yes if it is not set. The executors' Python needs
+        shmring. A local session that names no Python uses the driver's: this call sets
         ``PYSPARK_PYTHON``
     driver : whether ``df.toArrow()`` and ``df.toPandas()`` get their batches in memory that tasks
         on the driver's host share with this process. None: as ``spark.shmring.driver`` says, and
-        yes if it says nothing
+        yes if it is not set
 
     Raises
     ------
@@ -177,7 +177,7 @@ def configure(
         raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
     for switch, choice in {_FUNCTIONS: functions, _DRIVER: driver}.items():
         wanted[switch] = given.get(switch, "on") if choice is None else _WORDS[choice]
-    import_module("shmring.spark.driver").equip()  # also a session that turns the switch on later
+    import_module("shmring.spark.driver").equip()  # even if off: a session may turn it on later
     if wanted[_FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -194,12 +194,12 @@ def _is_of_a_server(builder: Any) -> bool:
 
 
 def _settings_outside() -> dict[str, str]:
-    """Return the settings of spark-submit and spark-defaults.conf, which a builder's override."""
+    """Return settings of spark-submit and spark-defaults.conf; a builder's own take precedence."""
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage]
 
     context: Any = SparkContext
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, which has read all
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit's JVM has read all settings
         context._ensure_initialized()
     if context._jvm is not None:
         return dict(SparkConf().getAll())
@@ -286,7 +286,7 @@ class _Tools(NamedTuple):
 
 
 def kept_jar(sources: Path) -> Path:
-    """Return the jar for the installed pyspark, in the user's cache; make it of these sources."""
+    """Return the cached jar for the installed pyspark; make it from the sources if missing."""
     spark = _find_spark()
     folder = _cache() / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
     jar = folder / "shmring.jar"

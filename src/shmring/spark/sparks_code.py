@@ -51,7 +51,7 @@ def copied(
     names: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> FunctionType:
-    """Return a copy of a function that finds other values.
+    """Return a copy of a function that sees other values for some names.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SWITCH = "SHMRING_WARM_WORKERS"  # "off": PythonRun.java sets it for spark.shmring.warmWorkers
-_RECEIVED = "SHMRING_RECEIVED"  # file descriptors for the process that replaces a worker's
+_RECEIVED = "SHMRING_RECEIVED"  # descriptors of a worker's socket and data, for its next process
 _JEMALLOC = "JE_ARROW_MALLOC_CONF"
 
 _PACKAGES = ("numpy", "pandas", "pyarrow")
@@ -45,8 +45,8 @@ class Imports:
     """Modules that a daemon has imported for its workers."""
 
     names: frozenset[str]  # names of packages, and of modules in no package
-    path: frozenset[str]  # places where they were looked for
-    written: Mapping[str, int]  # when the file of each of the three packages was written, in ns
+    path: frozenset[str]  # places where the modules were looked for
+    written: Mapping[str, int]  # modification time of each package's file, in ns
 
     def are_those_of(self, path: list[str]) -> bool:
         """Whether a process with this path would import the same modules."""
@@ -56,22 +56,22 @@ class Imports:
 
 
 class Received(io.RawIOBase):
-    """A worker's socket, whose data another process can be given."""
+    """A worker's socket, which keeps the data read: another process can be given the data."""
 
     def __init__(self, source: io.FileIO, received: bytes = b"") -> None:
         self._source, self._again = source, received
         self._kept: list[bytes] | None = []
 
     def readable(self) -> bool:
-        """Say that this can be read."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the socket's."""
+        """Return the socket's file descriptor."""
         return self._source.fileno()
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read the data that a process before this one had received, and then what comes."""
+        """Read the data that the replaced process had received, and then the socket's data."""
         if self._again:
             size = min(len(buffer), len(self._again))
             buffer[:size], self._again = self._again[:size], self._again[size:]
@@ -82,7 +82,7 @@ class Received(io.RawIOBase):
         return size
 
     def keep_no_more(self) -> None:
-        """Forget the data: this process goes on with it."""
+        """Forget the data read: this process goes on, and no other will need the data."""
         self._kept = None
 
     def hand_over(self) -> NoReturn:
@@ -97,7 +97,7 @@ class Received(io.RawIOBase):
 
 
 def received() -> tuple[int, bytes] | None:
-    """Return the socket of the worker that this process replaces, and its data; None: of none."""
+    """Return the socket and data of the worker that this process replaces; None if none."""
     if _RECEIVED not in os.environ:
         return None
     socket, data = map(int, os.environ.pop(_RECEIVED).split())
@@ -109,7 +109,7 @@ def received() -> tuple[int, bytes] | None:
 
 
 def import_early() -> Imports | None:
-    """Import what workers need, for a fork; None: they are to import it themselves.
+    """Import what workers need before the fork; None if workers are to import it themselves.
 
     Does not return if a fork would differ from a process that imports the modules itself: the
     daemon starts again, without them.
@@ -141,7 +141,7 @@ def _outermost() -> set[str]:
 
 
 def _import_without_threads() -> str | None:
-    """Import the modules; what a fork of this process would lack."""
+    """Import the modules; return what a fork of this process would lack, or None."""
     of_user = os.environ.get(_JEMALLOC)
     os.environ[_JEMALLOC] = ",".join(filter(None, (of_user, "background_thread:false")))
     try:

@@ -79,7 +79,7 @@ _TABLES = (
     "pyspark.sql.conversion:LocalDataToArrowConversion._create_converter",
 )
 CONVERSIONS: Mapping[int, Conversion] = {
-    # Two functions for each Spark: the second one converts by pandas, and is left alone.
+    # Spark has two functions of this kind: the second one converts by pandas, and is left alone.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(
         "rows:plain",
         _ROWS,

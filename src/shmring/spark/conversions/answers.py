@@ -26,14 +26,14 @@ from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
 _pa: Any = pa  # its stubs lack much
 
-# The dtypes of columns that may wait, by the type that they are declared with.
+# Letters of dtype.kind with which a column may wait, by its declared type.
 _KINDS: dict[type, str] = {
     **dict.fromkeys((*INTEGERS, types.FloatType, types.DoubleType), "if"),
     **dict.fromkeys((types.StringType, types.BinaryType, types.DateType, types.DecimalType), "O"),
     **dict.fromkeys((types.TimestampType, types.TimestampNTZType), "M"),
     types.BooleanType: "b",
 }
-# Types of values of which pandas makes one dtype, however many there are.
+# Types of values for which pandas chooses the same dtype, however many values there are.
 _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
@@ -90,7 +90,7 @@ class _Answers(Waiting):
 
 
 class FrameAnswers(_Answers):
-    """Frames that functions return; values are copied, as a function may use a frame again."""
+    """Frames that functions return; values are copied, because a function may reuse a frame."""
 
     def __init__(self, returned: types.StructType, schema: types.StructType, settings: Any) -> None:
         super().__init__(returned.fields, settings)
@@ -108,7 +108,7 @@ class FrameAnswers(_Answers):
         )
 
     def add(self, result: Any) -> list[Any]:
-        """Take an answer; return the batches that go now."""
+        """Take an answer; return the batches to send now."""
         if type(result) is pd.DataFrame and result.size < MOST_VALUES:
             order = self._order(result.columns)
             if order is not None:
@@ -159,7 +159,7 @@ class FrameAnswers(_Answers):
 
 
 def _check_range(kind: type, column: Any) -> None:
-    """Raise an error if a float fits no integer: C leaves open what it becomes."""
+    """Raise OverflowError if a float does not fit the integer type: C defines no result."""
     if kind in INTEGERS and column.dtype.kind == "f":
         bits = 8 << INTEGERS.index(kind)
         if np.abs(column[~np.isnan(column)]).max(initial=0) >= 2.0 ** (bits - 1):
@@ -174,7 +174,7 @@ class ValueAnswers(_Answers):
         self._are_known = all(type(field.dataType) in _KINDS for field in schema.fields)
 
     def add(self, answer: Sequence[tuple[list[Any], int]]) -> list[Any]:
-        """Take the values of one group; return the batches that go now."""
+        """Take the values of one group; return the batches to send now."""
         kinds = [set(map(type, values)) for values, _ in answer]
         if self._are_known and all(len(each) == 1 and each <= _VALUES for each in kinds):
             values, times = answer[0]

@@ -23,13 +23,13 @@ from shmring.spark.conversions.frames import made_of
 from shmring.spark.conversions.rows import NONE, in_numpy
 from shmring.spark.sparks_code import copied
 
-# Names that stubs leave out.
+# Names as Any, because stubs leave them out.
 _pa: Any = pa
 _arrays: Any = PandasToArrowConversion
 _batches: Any = ArrowBatchTransformer
 
-_MOST_LAYOUTS = 16  # sets of dtypes that columns have, with more or fewer nulls
-# dtypes of columns whose values are those of the declared type.
+_MOST_LAYOUTS = 16  # most layouts that are remembered; nulls change the dtypes of columns
+# The dtype whose values are exactly those of a declared type.
 _EXACT: dict[type, np.dtype[Any]] = {
     types.ByteType: np.dtype("int8"),
     types.ShortType: np.dtype("int16"),
@@ -53,7 +53,7 @@ def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionTyp
 
 
 class _ToPandas:
-    """Makes frames; it remembers how Spark lays the frames of some dtypes out."""
+    """Makes frames; remembers the blocks that Spark's frames have for some sets of dtypes."""
 
     def __init__(self) -> None:
         self._layouts: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
@@ -108,7 +108,7 @@ def _values(array: Any) -> Any:
 
 
 class _ToArrow:
-    """Makes arrays."""
+    """Makes arrays from the results of functions."""
 
     @classmethod
     def convert(cls, data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
@@ -154,7 +154,7 @@ def _is_as_declared(frame: Any, kind: types.DataType) -> bool:
         or len(set(names)) < len(names)
     ):
         return False
-    # pandas selects no columns beside those of another byte order.
+    # pandas cannot select columns of a frame that has some in another byte order.
     return all(getattr(block.dtype, "isnative", True) for block in frame._mgr.blocks)
 
 
@@ -164,7 +164,7 @@ def _exact(column: Any, kind: types.DataType, settings: Mapping[str, Any]) -> An
         return None
     values: Any = column
     exact = _EXACT.get(type(kind))
-    if exact is not None and values.dtype == exact:  # None would be equal to float64
+    if exact is not None and values.dtype == exact:  # float64 would be equal to None
         return _pa.array(values, from_pandas=True)
     objects = _OBJECTS.get(type(kind))
     if objects is None or values.dtype != object or not set(map(type, values)) <= objects:
@@ -174,5 +174,5 @@ def _exact(column: Any, kind: types.DataType, settings: Mapping[str, Any]) -> An
         return _pa.array(
             values, type=to_arrow_type(kind, prefers_large_types=large), from_pandas=True
         )
-    except Exception:  # for example of half a surrogate pair: Spark has words for it
+    except Exception:  # for example half a surrogate pair; Spark raises an error of its own
         return None

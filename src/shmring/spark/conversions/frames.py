@@ -20,7 +20,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer
 from pyspark.sql.pandas.types import from_arrow_schema
 
-# Names that stubs leave out.
+# Names as Any, because stubs leave them out.
 _pa: Any = pa
 _pc: Any = pc
 _Frame: Any = pd.DataFrame
@@ -29,16 +29,16 @@ _internals: Any = import_module("pandas.core.internals")
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
 INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
-# Types with one dtype, whether or not a value is null, each of whose values is converted by itself.
+# Types with one dtype, with or without nulls, whose values are converted independently.
 _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
-_MOST_VARIANTS = 16  # copies of a request: one for each set of columns in which groups have nulls
+_MOST_VARIANTS = 16  # most copies of a request: one for each set of columns with nulls
 
 
 class Unjoinable(Exception):
-    """Groups have to be converted one by one, by Spark."""
+    """Raised if groups cannot be converted together; Spark then converts them one by one."""
 
 
 class JoinedRows:
@@ -81,7 +81,7 @@ class JoinedRows:
         )
 
     def bounds(self, group: int) -> tuple[int, int]:
-        """Return the group's first row, and the one behind its last."""
+        """Return the group's first row, and the row after its last."""
         end = self._ends[group]
         return end - self.rows[group], end
 
@@ -120,7 +120,7 @@ class JoinedFrames(JoinedRows):
 
 
 class JoinedSeries(JoinedRows):
-    """Series of groups, each made once: functions of a group may be given the same one."""
+    """Series of groups, each made once: all functions of a group may get the same series."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -152,7 +152,7 @@ def _values_cutter(values: Any) -> Callable[[int, int], Any]:
 
 
 def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
-    """Return a function that copies some rows of a frame; pandas' own takes four times as long."""
+    """Return a function that copies some rows of a frame; pandas takes four times as long."""
     columns = frame.columns
     blocks: list[Any] = [
         (type(block), _values_cutter(block.values), block.mgr_locs) for block in frame._mgr.blocks
@@ -167,7 +167,7 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
 
 
 def made_of(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
-    """Make a frame with such blocks, each filled by its columns."""
+    """Make a frame with the given names and blocks; fill each block with its columns."""
     rows = len(columns[0])
     parts: list[Any] = []
     for kind, dtype, at in blocks:
@@ -204,7 +204,7 @@ def _series_cutter(series: Any) -> Callable[[int, int], Any]:
 
 
 def window_cutter(series: Any) -> Callable[[int, int], Any]:
-    """Return a function that gives some rows in the series' memory, as `iloc` does, but sooner."""
+    """Return a function that gives some rows in the series' memory, as `iloc` does, but faster."""
     if series.attrs or not series.flags.allows_duplicate_labels:
         return lambda begin, end: series.iloc[begin:end]
     rows, made, name = series._mgr.get_slice, _Series._from_mgr, series.name

@@ -24,14 +24,14 @@ from shmring.spark.exchange import Part, Request, TaskData
 
 
 class _Groups(ABC):
-    """Runs a function over groups, or cogroups; subclasses know what it is called with."""
+    """Runs a function over groups, or cogroups; subclasses make its arguments."""
 
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         self._sparks = sparks
         self._of = variables
         self._settings = variables["runner_conf"]
         self._answers: FrameAnswers | ValueAnswers = self._begin()
-        # The last request of each side, and its converted rows; None if they are not joined.
+        # The last request of each side, and its converted rows; None if they cannot be joined.
         self._converted: list[tuple[Request | None, Any]] = [(None, None), (None, None)]
 
     def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
@@ -85,7 +85,7 @@ class _Groups(ABC):
 
     @abstractmethod
     def _begin(self) -> FrameAnswers | ValueAnswers:
-        """Read what Spark's function knows of the call."""
+        """Read the call's settings from Spark's variables; return what collects its answers."""
 
     @abstractmethod
     def _convert(self, side: int, request: Request) -> JoinedRows:
@@ -103,7 +103,7 @@ class _Groups(ABC):
 class Frames(_Groups):
     """Conversion of applyInPandas."""
 
-    _name, _sides = "grouped_udf", ("",)  # the function's name, and prefixes of names, in Spark
+    _name, _sides = "grouped_udf", ("",)  # Spark's names: the function, and a prefix for each side
 
     def _begin(self) -> FrameAnswers:
         of = self._of

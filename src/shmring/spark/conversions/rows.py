@@ -1,7 +1,7 @@
 """Plain functions, which a worker calls with the values of each row.
 
 The values of a batch go through Spark's own converters, except those that a converter would not
-change, and instants and dates, of which numpy makes the same objects in a fraction of the time.
+change, and except instants and dates: numpy makes the same objects in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyspark.util
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
 NONE = type(None)
-# Years of which each instant is one of Python's in every time zone.
+# Bounds of the instants that Python can represent in every time zone.
 _FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
-# Names that stubs leave out.
+# Names as Any, because stubs leave them out.
 _pa: Any = pa
 _util: Any = pyspark.util
 _to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
@@ -106,7 +106,7 @@ def _by_numpy(column: Any) -> list[Any] | None:
 
 
 def in_numpy(column: Any) -> Any:
-    """Return dates or instants; None if Python may have no object for one of them."""
+    """Return dates or instants as a numpy array; None if Python may have no object for one."""
     if pa.types.is_timestamp(column.type) and column.type.unit != "us":
         return None
     array = column.to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
 """UDTFs that are called with the values of each row, and yield values: udtf() with useArrow=True.
 
-Spark's own function runs, but for its loop over the rows of a batch: many rows' answers are
-converted at once, again by Spark. An answer waits only if all of its values are of simple types:
-nobody can change them, and each is converted by itself.
+Spark's own function runs, except for its loop over the rows of a batch: here Spark's converter gets
+the answers of many rows at once. An answer waits only if all of its values are of simple types,
+because these cannot change, and each is converted by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUES = {
     *(type(None), bool, int, float, str, bytes, decimal.Decimal),
     *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
 }
-_LEAST = 64  # values that an answer counts for at least; so at most 1,024 answers wait
+_LEAST = 64  # fewest values that an answer counts as, so at most 1,024 answers wait
 
 
 def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -51,7 +51,7 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             cause = error.__context__
             try:
                 raise error
-            finally:  # where terminate() follows a skip, "raise" has put the skip in its place
+            finally:  # in terminate() after a skip, "raise" sets the skip as context
                 error.__context__ = cause
 
     ours = copied(sparks, variables={"evaluate_rows": evaluate})
@@ -82,7 +82,7 @@ class _Answers(Waiting):
         self._convert, self._method = convert, method
 
     def add(self, rows: list[Any]) -> list[Any]:
-        """Take an answer; return the batches that go now."""
+        """Take an answer; return the batches to send now."""
         if set(map(type, rows)) <= _ROWS and set(map(type, chain.from_iterable(rows))) <= _VALUES:
             return self.hold(rows, max(_LEAST, sum(map(len, rows))))
         return [*self.flush(), *self._alone(rows)]

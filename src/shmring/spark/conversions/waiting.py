@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
 
-MOST_VALUES = 1 << 16  # values of all answers that wait: half a megabyte
-_PATIENCE = 0.05  # seconds that an answer waits
+MOST_VALUES = 1 << 16  # most values of all waiting answers: half a megabyte
+_PATIENCE = 0.05  # longest time that an answer waits, in seconds
 
 
 class Waiting(ABC):
     """Answers that wait.
 
     If the conversion of several answers raises an error, they are converted one by one, so that the
-    error is that of the right one.
+    error belongs to the right answer.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Waiting(ABC):
         self._since = 0.0  # time at which the oldest of these answers came
 
     def hold(self, answer: Any, values: int) -> list[Any]:
-        """Let an answer wait; return the batches that go now."""
+        """Let an answer wait; return the batches to send now."""
         now = time.monotonic()
         if not self._held:
             self._since = now
