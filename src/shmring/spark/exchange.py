@@ -3,7 +3,7 @@
 The other end is WorkerClient in Java; docs/spark-design.md shows which side waits for which. A
 message begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts
 (8), flags (4), and the number of row counts that follow (4). In a request the number counts
-requests. In an answer it says how many requests the function has left behind and needs no longer;
+requests. In an answer it says how many requests the function has left behind and no longer needs;
 an answer that refers to a request's columns refers to the next request after those. A row count (4
 bytes) follows for each group of a request, or for each of the function's batches in an answer; 4
 more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream, or a part
@@ -44,7 +44,7 @@ from shmring.spark.tracebacks import leave_out_of_errors
 if TYPE_CHECKING:
     from shmring import Lease, Ring
 
-_MAGIC = struct.pack(">I", 0x53484D52)  # no Arrow stream begins so, but with ff ff ff ff
+_MAGIC = struct.pack(">I", 0x53484D52)  # announces rings; an Arrow stream begins with ff ff ff ff
 _VERSION = 1
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
@@ -129,7 +129,7 @@ class _Rings:
         for ring in (self.requests, self.answers):
             ring.unlink()
         self.known: dict[int, Known | None] = {}  # the schema of each side's last request
-        self.encoder: BatchEncoder | None = None  # for the schema of the last answer
+        self.encoder: BatchEncoder | None = None  # encoder for the last answer's schema
         # Most bytes of a message: half of the ring, so that another message finds room.
         self.most = most_bytes(self.answers.slots) // 2
 
@@ -146,7 +146,7 @@ class _Rings:
 
 # CHANGE: edit this for a new kind of Python function
 class _Exchange:
-    """The batches of one task; Spark's serializers read it as a stream."""
+    """The batches of one task, which Spark's serializers read and write as a stream."""
 
     _kept: _Rings | None = None  # rings kept for the next task
     _current: int  # number of the last task's stream
@@ -189,7 +189,7 @@ class _Exchange:
         # Guards _held: any thread that waits for a request may send the held batches.
         self._sending = threading.Lock()
         self._unchanged = Unchanged()
-        self._left = 0  # number of requests that the function needs no longer
+        self._left = 0  # number of requests that the function no longer needs
         # Guards _request: an answer that refers to a request is sent before any thread leaves the
         # request behind.
         self._leaving = threading.Lock()
@@ -261,7 +261,7 @@ class _Exchange:
         return all(self._parts[: self._frames]) or self._rings.consumer.lag > 0
 
     def _leave(self) -> None:
-        """Mark the oldest request as needed no longer."""
+        """Mark the oldest request as no longer needed."""
         with self._leaving:
             self._request = None
             self._left += 1
@@ -352,7 +352,7 @@ class _Exchange:
     # --- answers ----------------------------------------------------------------------------
 
     def answer(self, batch: Any) -> None:
-        """Send a batch, or hold it to send it with the next ones if Spark made it of values.
+        """Send a batch, or hold it to send it with later ones if Spark made it from values.
 
         Each message wakes the task up. Spark's own workers hold back 64 KB for any length of time.
         A batch that the function itself has made is sent at once, because the function may change

@@ -48,7 +48,7 @@ class Through:
             "reply_slots": None if slots is None else slots_of("reply_slots", slots),
         }
         for option, value in checked.items():
-            object.__setattr__(self, option, value)  # numpy's numbers cannot be JSON
+            object.__setattr__(self, option, value)  # Python's numbers: JSON cannot hold numpy's
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Through, astuple(self)
@@ -87,7 +87,7 @@ class Through:
 
 
 def _refused(sidecar: str, given: object) -> ShmringError:
-    """Return the error of a Python worker that was to send more than the batches of mapInArrow."""
+    """Return the error for a Python worker that is given anything but batches of mapInArrow."""
     kind = type(given)
     return ShmringError(
         f'sidecar "{sidecar}": Spark\'s Python workers send it the batches of mapInArrow alone, '
@@ -137,8 +137,9 @@ def through(
     ShmringError : it was given to another method, or without the jar
     """
     run = Through(name, in_flight, timeout, connect_timeout, reply_slots)
-    # Spark's JVM sees a function's name; for an object without a name this is the name of its
-    # class. A function that wraps the object does not take over the name of its class.
+    # Spark's JVM sees a function's name, or the class name of an object without a name: the class
+    # made here has the options as its name. A function that wraps the object does not take over
+    # this name.
     kind = type(run.described, (Through,), {})
     return kind(*astuple(run))
 

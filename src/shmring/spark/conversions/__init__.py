@@ -1,4 +1,4 @@
-"""Conversions that stand for Spark's own in its Python workers; a user cannot tell the difference.
+"""Conversions that replace Spark's own in its Python workers; a user cannot tell the difference.
 
 ``pyspark.worker.read_udfs`` and ``read_udtf`` return the function that a worker calls with all of a
 task's data. This function is a closure: its free variables hold the user's function, the places of
@@ -43,10 +43,10 @@ SWITCH = "spark.shmring.conversions"  # "off": no conversion replaces Spark's
 
 
 class Conversion(NamedTuple):
-    """Names the replacement of one kind of function, and the sources that it stands for."""
+    """Names the replacement of one kind of function, and the sources of Spark's that it replaces."""
 
     replacement: str  # module:function
-    relies_on: tuple[str, ...]  # module:name of Spark's functions that it calls or mirrors
+    relies_on: tuple[str, ...]  # module:name of Spark's functions that the replacement uses or mirrors
     digests: Mapping[str, str]  # digest -> versions of Spark that have these sources
 
 

@@ -24,7 +24,7 @@ from pyspark.worker import verify_pandas_result
 from shmring.spark.conversions.frames import INTEGERS
 from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
-_pa: Any = pa  # its stubs lack much
+_pa: Any = pa  # as Any, because its stubs lack names
 
 # Letters of dtype.kind with which a column may wait, by its declared type.
 _KINDS: dict[type, str] = {
@@ -73,7 +73,7 @@ class _Answers(Waiting):
         return _pa.RecordBatch.from_arrays(arrays, names)
 
     def _array(self, column: types.StructType, chunks: Sequence[Any], arrow_cast: bool) -> Any:
-        """Convert a column: at once all successive chunks that pandas stores in the same way."""
+        """Convert a column; successive chunks that pandas stores in the same way go together."""
         arrays = [
             self._convert([self._series(column, [*run])], column, arrow_cast=arrow_cast).column(0)
             for _, run in groupby(chunks, self._storage)

@@ -23,7 +23,7 @@ from shmring.spark.conversions.frames import made_of
 from shmring.spark.conversions.rows import NONE, in_numpy
 from shmring.spark.sparks_code import copied
 
-# Names as Any, because stubs leave them out.
+# Modules and classes as Any, because stubs lack names.
 _pa: Any = pa
 _arrays: Any = PandasToArrowConversion
 _batches: Any = ArrowBatchTransformer
@@ -46,7 +46,7 @@ _OBJECTS: dict[type, set[type]] = {
 
 
 def by_blocks(sparks: FunctionType, variables: Mapping[str, Any]) -> FunctionType:
-    """Let Spark's function convert by the classes below."""
+    """Return a copy of Spark's function that converts by the classes below."""
     return copied(
         sparks, {"ArrowBatchTransformer": _ToPandas(), "PandasToArrowConversion": _ToArrow}
     )
@@ -103,7 +103,7 @@ def _values(array: Any) -> Any:
     if (pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)) and not array.null_count:
         return array.to_numpy(zero_copy_only=False)
     if pa.types.is_date32(kind):
-        return in_numpy(array)  # each becomes a date as it is put into a block of objects
+        return in_numpy(array)  # each becomes a datetime.date when a block of objects takes it
     return None
 
 

@@ -2,7 +2,7 @@
 
 A group's frame cannot be told from the frame that Spark makes of the group's rows alone: it has the
 same dtypes, blocks, index, names and flags, and memory of its own. An integer or boolean column has
-another dtype where one of its values is null. If only some groups have nulls in such a column, the
+another dtype if one of its values is null. If only some groups have nulls in such a column, the
 column is converted twice, and each group takes the dtype that its own rows give.
 """
 
@@ -20,7 +20,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer
 from pyspark.sql.pandas.types import from_arrow_schema
 
-# Names as Any, because stubs leave them out.
+# Modules and classes as Any, because stubs lack names.
 _pa: Any = pa
 _pc: Any = pc
 _Frame: Any = pd.DataFrame
@@ -64,7 +64,7 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                if kind is types.LongType:  # Spark rounds longs by the largest one of all rows
+                if kind is types.LongType:  # Spark's rounding depends on the largest long of all rows
                     raise Unjoinable
                 continue
             sums: Any = np.concatenate(([0], np.cumsum(column.is_null().to_numpy())))
@@ -86,7 +86,7 @@ class JoinedRows:
         return end - self.rows[group], end
 
     def column(self, place: int, group: int) -> Any:
-        """Return a column in which the group's rows are as Spark converts them."""
+        """Return a column whose values in the group's rows are those that Spark would make."""
         nulls = self.nulls.get(place)
         return (
             self._filled[place] if nulls is not None and not nulls[group] else self._series[place]
@@ -114,7 +114,7 @@ class JoinedFrames(JoinedRows):
         return cut(*self.bounds(group))
 
     def key(self, group: int) -> tuple[Any, ...]:
-        """Return the group's key: the values of its first row."""
+        """Return the group's key: the values of the key columns in its first row."""
         begin, _ = self.bounds(group)
         return tuple([self.column(place, group).iloc[begin] for place in self._keys])
 
@@ -145,7 +145,7 @@ def _values_cutter(values: Any) -> Callable[[int, int], Any]:
     if type(values) is np.ndarray:
         array: Any = values
         return lambda begin, end: array[..., begin:end].copy()
-    if hasattr(values, "_ndarray"):  # instants and durations
+    if hasattr(values, "_ndarray"):  # arrays of instants or durations
         copied, made = _values_cutter(values._ndarray), values._from_backing_data
         return lambda begin, end: made(copied(begin, end))
     return lambda begin, end: values[begin:end].copy()
@@ -204,7 +204,7 @@ def _series_cutter(series: Any) -> Callable[[int, int], Any]:
 
 
 def window_cutter(series: Any) -> Callable[[int, int], Any]:
-    """Return a function that gives some rows in the series' memory, as `iloc` does, but faster."""
+    """Return a function for some rows that share the series' memory, as with `iloc`, but faster."""
     if series.attrs or not series.flags.allows_duplicate_labels:
         return lambda begin, end: series.iloc[begin:end]
     rows, made, name = series._mgr.get_slice, _Series._from_mgr, series.name

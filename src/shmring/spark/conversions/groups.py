@@ -66,7 +66,7 @@ class _Groups(ABC):
             return None
 
     def _rows(self, side: int, parts: list[Part]) -> tuple[Any, int]:
-        """Return the converted rows of a part's request, and the index of its group."""
+        """Return the converted rows of the group's request, and the group's index there."""
         part = parts[0]
         if len(parts) > 1 or not part.joined:
             raise Unjoinable

@@ -51,7 +51,7 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             cause = error.__context__
             try:
                 raise error
-            finally:  # in terminate() after a skip, "raise" sets the skip as context
+            finally:  # in terminate() after a skip, "raise" sets the skip as the context
                 error.__context__ = cause
 
     ours = copied(sparks, variables={"evaluate_rows": evaluate})
@@ -75,7 +75,7 @@ def _called(method: Any, row: tuple[Any, ...]) -> Any:
 
 
 class _Answers(Waiting):
-    """Answers that wait: for each call the rows that it has yielded."""
+    """Answers that wait: for each call of the function, the rows that the call has yielded."""
 
     def __init__(self, convert: Callable[..., list[Any]], method: str) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class Waiting(ABC):
         """Return the batches of all answers that wait."""
         held, self._held, self._values = self._held, [], 0
         if len(held) > 1:
-            with suppress(Exception):  # one of the answers is at fault
+            with suppress(Exception):  # if one answer is at fault, go on one by one
                 return self._together(held)
         return [batch for answer in held for batch in self._alone(answer)]
 
