@@ -45,7 +45,7 @@ _DEATHS = 3
 
 @dataclass(slots=True)
 class _Request:
-    """A batch under way."""
+    """A batch that was sent, and whose answer is not complete or not yielded yet."""
 
     number: int
     rows: int
@@ -66,12 +66,12 @@ class SidecarClient(Closing):
     ----------
     name : name of the sidecar
     in_flight : most requests under way
-    timeout : seconds without any answer after which the client gives up a living sidecar; also
-        holds while its workers are still loading, and while it has no room for another client
+    timeout : seconds without any answer after which the client gives up a living sidecar; the
+        same limit holds while its workers load, and while it has no room for another client
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
     reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
-        or fewer if /dev/shm has little memory. Half of it must hold a row
+        or fewer if /dev/shm has little memory. A row must fit into half of the ring
 
     Raises
     ------

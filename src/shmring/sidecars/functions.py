@@ -15,7 +15,7 @@ from shmring.closing import let_go
 
 Function: TypeAlias = Callable[..., Any]
 
-_USUAL_WAIT = 5.0  # ms
+_USUAL_WAIT = 5.0  # default of max_wait_ms, in milliseconds
 
 
 class WrongRows(ValueError):

@@ -47,7 +47,7 @@ from shmring.sidecars.wire import check_sidecar_name, parked_ring_name, request_
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 _DYING = 30.0  # seconds to wait for an end after SIGKILL: a GPU's driver may hang
-_PAUSE = 0.05  # seconds between looks at a process that is to end
+_PAUSE = 0.05  # seconds between checks whether a process has ended
 # Seconds after its start; a process that ends sooner is restarted after an ever longer pause.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
@@ -69,8 +69,8 @@ class Child:
     Parameters
     ----------
     command : the program and its arguments
-    leads : whether the process leads a process group. Then signals reach the processes it has
-        started, too, and they end with it. The caller must be a child subreaper to reap them
+    leads : whether the process leads a process group. If so, signals also reach the processes
+        that it has started, and they end with it; the caller reaps them as a child subreaper
     options : options of subprocess.Popen
     """
 
@@ -122,7 +122,7 @@ class Child:
             self._buried = True
 
     def end(self, deadline: float) -> None:
-        """Wait until `deadline` for the end, which the caller has asked for; then kill the rest."""
+        """Wait until `deadline` for the process, which was asked to end; then kill what is left."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(max(0.0, deadline - time.monotonic()))
         while self.status is None or self._has_orphans():
@@ -332,7 +332,7 @@ class Supervisor:
         try:
             with shmring.attach(request_ring_name(self.name), read_only=True) as found:
                 return found.info.uuid == self._ring.info.uuid
-        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # gone, or another user's
+        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # none, or another user's
             return False
         except ShmringError:  # for example no free descriptor: no reason to make another ring
             return True

@@ -43,10 +43,10 @@ SWITCH = "spark.shmring.conversions"  # "off": no conversion replaces Spark's
 
 
 class Conversion(NamedTuple):
-    """Names the replacement of one kind of function, and the sources of Spark's that it replaces."""
+    """Names the replacement of one kind of function, and the sources of Spark that it replaces."""
 
     replacement: str  # module:function
-    relies_on: tuple[str, ...]  # module:name of Spark's functions that the replacement uses or mirrors
+    relies_on: tuple[str, ...]  # module:name of Spark's functions that it calls or mirrors
     digests: Mapping[str, str]  # digest -> versions of Spark that have these sources
 
 

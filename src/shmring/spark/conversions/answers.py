@@ -24,7 +24,7 @@ from pyspark.worker import verify_pandas_result
 from shmring.spark.conversions.frames import INTEGERS
 from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
-_pa: Any = pa  # as Any, because its stubs lack names
+_pa: Any = pa  # typed as Any, because its stubs lack names
 
 # Letters of dtype.kind with which a column may wait, by its declared type.
 _KINDS: dict[type, str] = {

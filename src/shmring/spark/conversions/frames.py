@@ -64,7 +64,7 @@ class JoinedRows:
             if not column.null_count:
                 continue
             if kind in INTEGERS and settings.prefer_int_ext_dtype:
-                if kind is types.LongType:  # Spark's rounding depends on the largest long of all rows
+                if kind is types.LongType:  # Spark's rounding depends on the largest of all rows
                     raise Unjoinable
                 continue
             sums: Any = np.concatenate(([0], np.cumsum(column.is_null().to_numpy())))
