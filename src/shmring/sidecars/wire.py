@@ -10,7 +10,7 @@ The head has 256 bytes, little-endian::
             it needs, and the client may send the request again with a larger ring,
             16 in a request: the client keeps the request's columns, and an answer may leave
             out those that are unchanged
-    8    4  number of the piece in the answer to a request, counted from 0
+    8    4  piece: its number among the pieces of the answer, counted from 0
     12   4  stage
     16   4  partition
     20   4  rows that the function gets at a time; 0: all rows of the request
