@@ -220,7 +220,7 @@ def environment(tmp_path):
 
 
 def test_spark_submit_brings_python_jar_and_modules(tmp_path, environment, monkeypatch):
-    """The page about clusters says so."""
+    """Run the command of docs/guides/clusters.md as it stands there."""
     monkeypatch.delenv("PYTHONPATH")  # executors would find shmring there
     with zipfile.ZipFile(tmp_path / "brought.zip", "w") as modules:
         modules.writestr("brought.py", "NAME = 'brought along'\n")
