@@ -17,7 +17,8 @@
 uint32_t make_branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);
 void push_before(uint64_t count);
-void take_and_die(uint32_t messages); /* makes a consumer that takes messages of "a" and dies before the case */
+void take_and_die(
+    uint32_t messages); /* a consumer of branch "a" takes messages, and dies before the case begins */
 void seat_actors(void);
 void hold_the_admin_lock(int me); /* takes the admin lock and releases it */
 void one_branch(void);

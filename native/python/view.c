@@ -60,9 +60,9 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	return memory;
 }
 
-/* Lends a memoryview of a leased message until views_take_back() releases it. Finding the memoryview then takes a
- * weak reference, which costs as much as the rest of a loop's turn. So the iterator holds the view in `turn`
- * instead, until the turn after the next one: by then a loop's variable has let go of the memoryview. */
+/* Lends a memoryview of a leased message until views_take_back() releases it. To find the memoryview again takes a
+ * weak reference, which costs as much as the rest of an iteration. So the iterator keeps the view in `turn` for
+ * two iterations instead: by then the loop's variable has dropped the memoryview. */
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {

@@ -54,7 +54,7 @@ struct wait_memory {
 /* A consumer's distance from the producers: how long it keeps away from the ring before a wait (wait.c). */
 struct distance {
 	uint32_t away_ns; /* time to keep away before each wait; 0: not at all */
-	uint32_t waits; /* waits since the consumer stopped keeping away */
+	uint32_t waits; /* waits since the consumer last stopped keeping away from the ring */
 	uint32_t failures; /* times in a row that keeping away did not pay off */
 	uint64_t taken; /* position of the branch when the consumer last kept away */
 };

@@ -52,8 +52,8 @@ static bool have_hardware(void)
 #endif
 
 #ifdef IN_HARDWARE
-/* Bytes from which on it pays to compute three thirds side by side: the instruction
- * takes three cycles, but one can begin in each cycle. */
+/* Least length in bytes for which it pays to compute three thirds side by side: the CRC
+ * instruction takes three cycles, but a new one can begin in each cycle. */
 #define THIRDS_FROM (16 << 10)
 
 /* Multiplies two polynomials modulo POLYNOMIAL; the highest bit stands for x^0. */

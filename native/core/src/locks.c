@@ -37,7 +37,7 @@
 
 struct lock_file {
 	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
-	void *page; /* page mapped from the same description */
+	void *page; /* page of the file, mapped through that open file description */
 	pthread_mutex_t
 	    section; /* guards the fields above; excludes other threads, which the admin byte does not */
 	dev_t device;
@@ -70,7 +70,7 @@ void unlock_byte(int fd, off_t offset)
 
 enum answer { NOT_TOLD, UNLOCKED, LOCKED };
 
-/* Asks whether a lock of this type would conflict with a lock of another description. */
+/* Asks whether a lock of this type would conflict with a lock held through another open file description. */
 static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 {
 	*lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
@@ -434,13 +434,14 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 	for (int attempt = 0; attempt < 2; attempt++) {
 		uint64_t descriptor = load_acquire(&f->descriptor);
 		struct flock lock;
-		/* Asks for write locks only: a user who may only read the file can set read locks. */
+		/* F_RDLCK conflicts with write locks only. Read locks do not count, because a user who may only
+		 * read the file can set them. */
 		enum answer answer = ask(number_of(descriptor), offset, &lock, F_RDLCK);
 
 		if (answer == LOCKED)
 			return true;
 		if (answer == UNLOCKED &&
-		    is_ours(f, descriptor)) /* checked after asking: the number may have been closed */
+		    is_ours(f, descriptor)) /* after ask(): the program may have closed the descriptor */
 			return false;
 		if (pthread_mutex_trylock(&f->section)) /* this very thread may hold the mutex */
 			break;

@@ -368,8 +368,9 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	return SHMRING_OK;
 }
 
-/* Makes this process the owner of an orphan's seat, and of its leases. The time of joining changes before and
- * after, as in seat_turn(), and the state last: if the process dies before, the seat is still an orphan. */
+/* Makes this process the owner of an orphan's seat, and of its leases. The time of joining changes before the
+ * other words and after them, as in seat_turn(). The state changes last: if the process dies before that, the seat
+ * is still an orphan's. */
 bool seat_inherit(shmring *r, uint32_t index, const char *name)
 {
 	struct seat *s = &r->seats[index];
@@ -407,8 +408,8 @@ void seat_give_back(shmring *r, uint32_t index)
 	seat_abandon(r, index);
 }
 
-/* Returns true if a living handle has no seat. gc asks this after it has looked at the seats: a handle that
- * gives its seat up locks a byte for handles without a seat first. */
+/* Returns true if a living handle has no seat. gc asks this after it has looked at the seats, and
+ * misses no handle: before a handle gives up its seat, the handle locks the byte for handles without a seat. */
 bool handle_seatless(const shmring *r)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)

@@ -42,13 +42,13 @@ enum {
 	LEAST_NS = 250, /* shortest time, in nanoseconds, that a consumer keeps away from the ring */
 	MOST_NS = 2000, /* longest time, and the first tried: it brings FEW messages at 1.5 M messages/s, the
 			   rate while eight branches all poll */
-	MOST_OF_SEVERAL_NS = 4000, /* longest time with several branches: eight get 9 M messages/s on 16 cores,
-				      and 6 M with MOST_NS */
+	MOST_OF_SEVERAL_NS = 4000, /* longest time to keep away if the ring has several branches: eight get 9 M
+				      messages/s on 16 cores, and 6 M with MOST_NS */
 	WAITS = 16, /* waits before the next try to keep away; doubled after each try that did not pay */
 	MOST_FAILURES = 10, /* largest number of times that WAITS is doubled */
 };
 
-/* Returns MANY, or a sixteenth of a small ring: a consumer must not keep away for so long that
+/* Returns MANY, but no more than a sixteenth of the ring's slots: a consumer must not keep away for so long that
  * the producers wait for room. */
 static uint64_t many(const shmring *r)
 {
@@ -134,10 +134,10 @@ static bool poll_until(const struct waiter *w, enum shmring_look look, int64_t u
 }
 
 /* Returns the first cache line of the next message, for a consumer that answers a waiting
- * producer (keeping away did not pay), else NULL. This consumer prefetches the line while it
- * waits for the message's entry, so that both lines come at once: a round trip takes 4.1 times
- * as long as the transfer of a line, instead of 5.4. Other consumers would take the line from a
- * producer that fills it. */
+ * producer, else NULL. A consumer for which keeping away from the ring did not pay is taken for
+ * such a consumer. It prefetches the line while it waits for the message's entry, and both lines
+ * come at once: a round trip takes 4.1 times as long as the transfer of a line, instead of 5.4.
+ * Other consumers get NULL, because a prefetch would take the line from a producer that fills it. */
 static const uint8_t *awaited(const struct waiter *w)
 {
 	if (!w->consumer || !load_relaxed(&w->consumer->distance.failures))
@@ -294,9 +294,9 @@ int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_
 	if (branch < BRANCHES) {
 		w.releasing = &r->cursors->branch[branch];
 		status = wait_until(&w, deadline_ns, strategy);
-		/* The number may belong to a later branch by now, and the release that was seen to that
-		 * branch. Its `first` was stored before its `state`: a reader that sees it active
-		 * (acquire) sees its `first`. */
+		/* By now the branch's number may have been reused by a later branch, and the release seen here may
+		 * be that branch's. A branch's `first` is stored before its `state`: a reader that sees the branch
+		 * active (acquire) sees its `first`. */
 		if (status || (load_acquire(&w.releasing->d.state) == BRANCH_ACTIVE &&
 			       load_relaxed(&w.releasing->d.first) < sequence))
 			return status;

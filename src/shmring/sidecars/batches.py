@@ -64,10 +64,10 @@ _WITH_OFFSETS = frozenset(
 
 
 def combined(table: Any) -> Any:
-    """Copy each column of a table into as few arrays as hold it; at most one chunk may be empty.
+    """Copy each column of a table into as few arrays as possible; at most one chunk may be empty.
 
     A function's result may have empty inner arrays without offsets, over which combine_chunks()
-    crashes. A table that is written and read again has offsets.
+    crashes. Writing and reading the table adds the offsets.
     """
     kinds = enumerate(table.schema.types)
     columns = [i for i, kind in kinds if any(map(_has_offsets, _inner(kind)))]

@@ -30,8 +30,9 @@ from shmring.errors import (
 )
 from shmring.table_ring.schema import Layout, Tables
 
-# Maximum number of attempts after the deadline. There are some, because a look may have repaired a
-# position since the last attempt; but other connections could be faster each time.
+# Maximum number of attempts after the deadline. An attempt after the deadline can succeed, because
+# a search may have repaired a position since the last attempt. The number is limited, because other
+# connections could take the message before each attempt.
 LATE = 100
 
 # Seconds between two searches of the whole table: the first pause, and the longest.

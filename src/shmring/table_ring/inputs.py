@@ -161,7 +161,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
     chosen = wanted
     if chosen is None:
-        # Choose a subscriber: a handle that only pushes need not name one.
+        # No subscriber was named: a handle that only pushes needs none.
         chosen = "main" if "main" in holders else min(holders)
     if chosen not in holders:
         raise SubscriberNotFound(

@@ -505,7 +505,7 @@ class PersistentQueue(Closing):
             self.files.discard_drained(drained)
 
     def _release(self, spans: Iterable[Span]) -> None:
-        """Take the references of items that have left the queue away from their data files."""
+        """Lower the reference counts of data files whose items have left the queue."""
         for span in spans:
             if isinstance(span.run.source, DataFile):
                 self.files.release(span.run.source, len(span))

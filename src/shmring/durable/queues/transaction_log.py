@@ -212,7 +212,8 @@ class TransactionLog:
         except NoSpace:
             if replaces < body.length + reserve + _SLACK_BYTES:
                 raise
-            # Write no reserve on a full disk: removing the old log frees more than the reserve.
+            # The disk is full: write the new log without its reserve. Removing the old log then
+            # frees more than the reserve needs.
             file = write_file(disk, name, parts)
         return TransactionLog(disk, path, reserve=reserve, file=file)
 

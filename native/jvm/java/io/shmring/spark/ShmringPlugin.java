@@ -17,7 +17,7 @@ import org.slf4j.LoggerFactory;
  * <pre>
  * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by the plugin's own process, or
  * spark.shmring.sidecar.scorer.command    ./scorer --fast   any program
- * spark.shmring.sidecar.scorer.workers    2                 workers, slots, timeout, maxBatchRows, maxWaitMs, pin
+ * spark.shmring.sidecar.scorer.workers    2                 likewise: slots, timeout, maxBatchRows, maxWaitMs, pin
  * spark.shmring.sidecar.scorer.shared     true              one for all executors of the host
  * spark.shmring.ring.orders.slots         65536             made unless it is there
  * spark.shmring.python                    python3           default: what Spark runs

@@ -109,7 +109,7 @@ abstract class FlatCells implements RootWriter.Cells {
     }
 
     /**
-     * @param bits the new address of the bits; the bits written so far have been copied there
+     * @param bits the new address of the validity bits; those written so far have been copied there
      */
     void grow(long bits, int rows) {
       this.bits = bits;
@@ -150,12 +150,12 @@ abstract class FlatCells implements RootWriter.Cells {
    */
   void makeRoom(long bytes) {}
 
-  /** Reads the addresses of the vector's buffers again, after they may have moved. */
+  /** Reads the addresses of the vector's buffers again, because they may have moved. */
   abstract void locate();
 
   abstract void put(SpecializedGetters from, int place, int at, boolean isNull);
 
-  /** Returns whether the values of a source column can be copied without a look at their rows. */
+  /** Returns whether a source column's values can be copied column by column, not row by row. */
   abstract boolean isCopiedByColumn(ColumnVector source);
 
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);

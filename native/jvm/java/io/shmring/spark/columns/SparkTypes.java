@@ -142,7 +142,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof DayTimeIntervalType) {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
-    // Not compared by equality: its name may contain its collation, even the default one.
+    // instanceof, because a StringType with a collation may not be equal to one without a collation.
     if (type instanceof StringType) {
       return large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
     }

@@ -21,8 +21,8 @@ record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions";
 
   /**
-   * Number of first bytes of a pickled function that name the class of the function itself. If a
-   * function only wraps a UDF of shmring, later bytes name that UDF's class.
+   * Number of bytes from the start of a pickled function in which its own class is named. A class
+   * that is named later may be that of a UDF of shmring which the function only wraps.
    */
   private static final int CLASS_WITHIN = 64;
 

@@ -42,7 +42,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.end = start.sequence();
     BranchOptions begin = BranchOptions.at(start.sequence());
     this.consumer = closedAtEnd(ownBranch(ring, begin, "spark real-time task"));
-    Internals.takeEnds(consumer); // delivered as messages, which next() leaves out
+    Internals.takeEnds(consumer); // end markers come as messages, and next() skips them
     this.skip = start.rows();
   }
 
