@@ -168,6 +168,7 @@ def test_another_value_of_each_setting_is_known(spark):
     assert [name for name, value in settings_of(spark).items() if value is None] == []
 
 
+@pytest.mark.long
 def test_settings_that_change_together_after_the_plan(spark, differences):
     changed = settings_of(spark)
     for name in sorted(MOST_OUT.intersection(changed))[1:]:
