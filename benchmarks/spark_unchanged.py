@@ -205,7 +205,7 @@ class Job:
     def _check(self, case: str) -> None:
         """The answers of both sides have to agree."""
         frame = self._cases[case]()
-        sums = [f"sum(hash({column}))" for column in frame.columns]
+        sums = [f"sum(hash(`{column}`))" for column in frame.columns]
         answer = frame.selectExpr("count(*)", *sums).collect()
         if answer != self._answers.setdefault(case, answer):
             raise RuntimeError(f"{case}: the rows that came back are not those of the other side")
