@@ -1,4 +1,4 @@
-"""What does a new Python worker of Spark cost? local[2], a small pandas_udf.
+"""Cost of a new Python worker of Spark: memory, CPU, first query. local[2], a small pandas_udf.
 
 Each sample has workers of its own, which Spark starts for an environment of its own. Their daemon
 starts with them: the time of a query has its start, memory and CPU are those of a worker.
