@@ -8,7 +8,7 @@ import threading
 import pytest
 import uvloop
 
-from shmring import event_loop
+from shmring.ring import event_loop
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from companion import place
 
 import shmring
-from shmring import names
 from shmring.cli import app
+from shmring.ring import names
 
 
 @pytest.fixture

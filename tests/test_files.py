@@ -12,7 +12,7 @@ from companion import place
 from damage import overwrite
 
 import shmring
-from shmring import names
+from shmring.ring import names
 
 ADMIN_LOCK = 8  # the byte: docs/layout.md
 VERSION = 8

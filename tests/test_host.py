@@ -12,9 +12,9 @@ from fixture_types import RunChild, Until
 from programs import cli
 
 import shmring
-from shmring import host
-from shmring.findings import findings
-from shmring.host import Observer
+from shmring.observers import host
+from shmring.observers.findings import findings
+from shmring.observers.host import Observer
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o660], ids=["mapped", "copied"])
@@ -95,7 +95,7 @@ def test_ring_that_another_user_shortens_ends_nobody_who_looks_on(
 ) -> None:
     code = """
         import sys
-        from shmring.host import Observer
+        from shmring.observers.host import Observer
         from shmring.metrics import HostMetrics
         from shmring.ring import look_on
         kept = look_on(sys.argv[1])

@@ -10,7 +10,7 @@ from blocks import ROOT
 import shmring.errors
 import shmring.table_ring
 from shmring.metrics import METRICS
-from shmring.records import Counters
+from shmring.ring.records import Counters
 
 PAGES = ROOT / "docs" / "reference"
 JAVA = ROOT / "native" / "jvm" / "java" / "io" / "shmring" / "spark"
@@ -71,7 +71,9 @@ def test_page_of_metrics_has_everything_that_is_exported() -> None:
 
 def test_page_of_operations_has_every_kind_of_finding() -> None:
     package = Path(shmring.__file__).parent
-    known = set(re.findall(r'Finding\([^"]*"([\w-]+)"', (package / "findings.py").read_text()))
+    known = set(
+        re.findall(r'Finding\([^"]*"([\w-]+)"', (package / "observers" / "findings.py").read_text())
+    )
     calls = re.findall(r"find\(([^,]*),", (package / "sidecars/rings.py").read_text())
     known |= {f"sidecar-{kind}" for call in calls for kind in re.findall(r'"([\w-]+)"', call)}
     assert first_column("../guides/operations.md", "kind") == known

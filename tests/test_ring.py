@@ -14,7 +14,7 @@ import pytest
 from programs import python
 
 import shmring
-from shmring import ring as ring_module
+from shmring.ring import handle as ring_module
 
 
 def test_created_ring_is_found_by_its_name(name):

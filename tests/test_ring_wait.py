@@ -8,7 +8,7 @@ import time
 import pytest
 
 import shmring
-from shmring.arguments import WAITS
+from shmring.common.arguments import WAITS
 
 # Every call that waits, on a producer of a full ring and on a consumer of an empty one.
 PUSHES = {
@@ -139,7 +139,7 @@ def test_dropping_the_branch_frees_the_producer(ring, thread, until, participant
 CTRL_C = """
 import sys
 import shmring
-from shmring.arguments import WAITS
+from shmring.common.arguments import WAITS
 
 ring = shmring.attach(sys.argv[1])
 full = shmring.attach(sys.argv[2])

@@ -9,7 +9,7 @@ from layout_reader import LayoutReader
 
 import shmring
 from shmring._shmring import ends_of, wait_any
-from shmring.arguments import WAITS, Wait
+from shmring.common.arguments import WAITS, Wait
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ MODULES = (
     "shmring.durable",
     "shmring.table_ring",
     "shmring.errors",
-    "shmring.graph",
     "shmring.inspect",
     "shmring.metrics",
     "shmring.sidecars",

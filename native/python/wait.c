@@ -1,5 +1,5 @@
 /* Waits for several handles, without the GIL, and other calls for an event loop's tasks
- * (src/shmring/event_loop.py).
+ * (src/shmring/ring/event_loop.py).
  */
 #include "handle.h"
 

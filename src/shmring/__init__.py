@@ -33,14 +33,14 @@ except ImportError as error:
     ) from error
 from shmring import errors
 from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
-from shmring.arguments import Clock, Start, Wait, WhenFull
+from shmring.common.arguments import Clock, Start, Wait, WhenFull
 from shmring.errors import *  # noqa: F403
-from shmring.event_loop import equip as _equip
-from shmring.event_loop import wait
-from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
-from shmring.names import gc, rings, unlink
-from shmring.records import BranchRecord, HolderRecord, ParticipantRecord, RingStats
 from shmring.ring import Ring, attach, create, open_or_create
+from shmring.ring.event_loop import equip as _equip
+from shmring.ring.event_loop import wait
+from shmring.ring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
+from shmring.ring.names import gc, rings, unlink
+from shmring.ring.records import BranchRecord, HolderRecord, ParticipantRecord, RingStats
 
 if TYPE_CHECKING:
     from shmring import arrow as arrow

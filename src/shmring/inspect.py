@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shmring.common.extras import need_pyarrow
 from shmring.errors import BranchNotFound
-from shmring.extras import need_pyarrow
-from shmring.records import BranchLag, BranchRecord, RingStats
+from shmring.ring.records import BranchLag, BranchRecord, RingStats
 
 if TYPE_CHECKING:
     import pyarrow as pa

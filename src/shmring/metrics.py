@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from shmring._shmring import JOURNAL_BRANCH
-from shmring.arguments import seconds_of
-from shmring.closing import Closing
+from shmring.common.arguments import seconds_of
+from shmring.common.closing import Closing
 from shmring.errors import ShmringError
-from shmring.findings import AGE, findings, floor_holder
-from shmring.host import HostLook, Observer, RingLook, Seen
-from shmring.names import REPLIES
-from shmring.records import Counters, ParticipantRecord
+from shmring.observers.findings import AGE, findings, floor_holder
+from shmring.observers.host import HostLook, Observer, RingLook, Seen
+from shmring.ring.names import REPLIES
+from shmring.ring.records import Counters, ParticipantRecord
 from shmring.sidecars.rings import Staff
 
 if TYPE_CHECKING:

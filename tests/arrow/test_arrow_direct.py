@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import shmring
 from shmring._shmring import arrow_layout, push_batch
-from shmring.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.arrow.batches import BatchEncoder
+from shmring.common.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 # --- random batches -----------------------------------------------------------------------------
 

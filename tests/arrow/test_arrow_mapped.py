@@ -15,7 +15,7 @@ from damage import overwrite
 
 import shmring
 from shmring._shmring import ArrowLayout, Lease, arrow_layout, map_batch
-from shmring.arguments import KIND_ARROW_BATCH
+from shmring.common.arguments import KIND_ARROW_BATCH
 
 FOREIGN = 16  # messages of users, whose bytes no producer checks
 

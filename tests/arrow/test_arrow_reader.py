@@ -11,7 +11,7 @@ import pytest
 from batches import is_released
 
 import shmring
-from shmring.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
+from shmring.common.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

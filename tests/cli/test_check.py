@@ -20,7 +20,7 @@ from fixture_types import RunChild
 from programs import ended
 
 import shmring
-from shmring.names import STAGING
+from shmring.ring.names import STAGING
 
 pytestmark = pytest.mark.kill
 ring = checking.ring
@@ -83,8 +83,8 @@ def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
 ) -> None:
     code = """
         import resource, sys
-        from shmring.findings import findings
-        from shmring.host import Observer
+        from shmring.observers.findings import findings
+        from shmring.observers.host import Observer
         large = Observer([sys.argv[1]])
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)

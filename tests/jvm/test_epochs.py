@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import shmring
 from shmring.durable import replay_batches, restore
-from shmring.names import SINK
+from shmring.ring.names import SINK
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 pytestmark = pytest.mark.ring(slots=4096, schema=SCHEMA, branch="keep")

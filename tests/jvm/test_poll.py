@@ -9,7 +9,7 @@ from damage import overwrite
 from java_programs import Java, check, message
 
 import shmring
-from shmring.arguments import WAITS
+from shmring.common.arguments import WAITS
 
 pytestmark = pytest.mark.ring(slots=1 << 14, checksum=True, branch="polled")
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from sessions import failure
 
 import shmring
-from shmring.names import STAGING
+from shmring.ring.names import STAGING
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 pytestmark = pytest.mark.ring(slots=65536, schema=SCHEMA)

@@ -127,7 +127,7 @@ def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
 
 SUPERVISOR = """
     import sys
-    from shmring import names
+    from shmring.ring import names
     from shmring.sidecars import supervisor as module
 
     def until_told(call):

@@ -1,6 +1,6 @@
 """Arrow record batches through a ring: one copy to write, no copy to read."""
 
-from shmring.extras import need_pyarrow
+from shmring.common.extras import need_pyarrow
 
 need_pyarrow("shmring.arrow")
 

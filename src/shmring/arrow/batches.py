@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, arrow_layout, map_batch, push_batch
-from shmring.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
+from shmring.common.arguments import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import Damaged, MessageTooLarge
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import pyarrow as pa
 
 from shmring._shmring import check_ends, ends_of, give_up
-from shmring.arguments import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM, seconds_of
 from shmring.arrow.batches import Known, decode_batch, known, learned
-from shmring.closing import Closing
+from shmring.common.arguments import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM, seconds_of
+from shmring.common.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 
 if TYPE_CHECKING:
     from shmring._shmring import Lease
-    from shmring.arguments import Start, Wait
+    from shmring.common.arguments import Start, Wait
     from shmring.ring import Consumer, Ring
 
 # Seconds between two checks whether the producers wait for this waiting reader.

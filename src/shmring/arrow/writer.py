@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
-from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import ArrowData, BatchEncoder, batches_of, fields_of
-from shmring.closing import Closing
+from shmring.common.arguments import KIND_ARROW_STREAM
+from shmring.common.closing import Closing
 from shmring.errors import Full, SchemaMismatch
 
 if TYPE_CHECKING:
-    from shmring.arguments import Wait
+    from shmring.common.arguments import Wait
     from shmring.ring import Ring
 
 

@@ -18,7 +18,7 @@ from shmring._shmring import KIND_END
 from shmring.cli.messages import DEFAULT_BRANCH
 from shmring.cli.options import Number, binary_count, json_option, place_of, slots_option
 from shmring.cli.output import Lines, Terminated, as_time, complain, emit, say, size, wants_json
-from shmring.extras import need_pyarrow
+from shmring.common.extras import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ from shmring.cli.output import (
     wants_json,
 )
 from shmring.inspect import filled_rows
-from shmring.records import ParticipantRecord, RingInfo, RingStats
+from shmring.ring.records import ParticipantRecord, RingInfo, RingStats
 
 Columns = dict[str, Callable[[Any], object]]
 

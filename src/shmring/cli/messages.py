@@ -15,11 +15,11 @@ import click
 
 import shmring
 from shmring._shmring import SLOT_BYTES
-from shmring.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.options import Number, Place, json_option, ring_argument, slots_option
 from shmring.cli.output import Lines, Terminated, complain, emit, wants_json
+from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
+from shmring.common.extras import need_pyarrow
 from shmring.errors import Damaged, Empty, EndOfStream, Overrun
-from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,12 +12,12 @@ import click
 
 import shmring
 from shmring._shmring import SLOT_BYTES
-from shmring.arguments import number_of
 from shmring.cli.output import set_json
+from shmring.common.arguments import number_of
 from shmring.ring import attach_or_make, look_on
 
 if TYPE_CHECKING:
-    from shmring.records import CreateOptions
+    from shmring.ring.records import CreateOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -12,9 +12,9 @@ import shmring
 from shmring.cli.options import Place, json_option, place_of, ring_argument, slots_option
 from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
 from shmring.errors import RingExists, ShmringError
-from shmring.names import reap, sweep
-from shmring.records import most_waiting
 from shmring.ring import look_on
+from shmring.ring.names import reap, sweep
+from shmring.ring.records import most_waiting
 
 
 def octal(value: str | int) -> int:

@@ -12,9 +12,9 @@ import click
 
 from shmring.cli.options import DAY, Number, age_option, foreign_option, json_option
 from shmring.cli.output import Terminated, clean, emit, say, show_status, wants_json
+from shmring.common.extras import need
 from shmring.errors import ShmringError
-from shmring.extras import need
-from shmring.records import Finding
+from shmring.ring.records import Finding
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -36,8 +36,8 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
 
     If something may hang, the command looks a second time, a second later.
     """
-    from shmring.findings import MOVING, findings
-    from shmring.host import Observer
+    from shmring.observers.findings import MOVING, findings
+    from shmring.observers.host import Observer
 
     with Observer(names, foreign=foreign) as observer:
         look = observer.look()

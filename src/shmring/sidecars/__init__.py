@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shmring.extras import need_pyarrow
+from shmring.common.extras import need_pyarrow
 
 if TYPE_CHECKING:
     from shmring.sidecars.client import SidecarClient

@@ -20,7 +20,6 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 import shmring
-from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import (
     BatchEncoder,
     Known,
@@ -30,6 +29,7 @@ from shmring.arrow.batches import (
     learned,
     most_bytes,
 )
+from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.errors import Full, MessageTooLarge, RingNotFound, ShmringError
 from shmring.sidecars.batches import MOST_BYTES, Unchanged, as_one, batches_wanted, slices
 from shmring.sidecars.calls import Calls, arguments, is_group

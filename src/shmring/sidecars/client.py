@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 import shmring
-from shmring.arguments import KIND_ARROW_STREAM, MOST_IN_FLIGHT, integer, seconds_of, slots_of
 from shmring.arrow.batches import BatchEncoder, Known, Piece, decode_batch, learned
-from shmring.closing import Closing
+from shmring.common.arguments import (
+    KIND_ARROW_STREAM,
+    MOST_IN_FLIGHT,
+    integer,
+    seconds_of,
+    slots_of,
+)
+from shmring.common.closing import Closing
 from shmring.errors import (
     Damaged,
     Empty,

@@ -10,8 +10,8 @@ from traceback import format_exception
 from typing import Any, Self, TypeAlias, cast
 
 import shmring
-from shmring.arguments import integer, milliseconds_of
-from shmring.closing import let_go
+from shmring.common.arguments import integer, milliseconds_of
+from shmring.common.closing import let_go
 
 Function: TypeAlias = Callable[..., Any]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import shmring
 from shmring import Consumer, Lease, Ring
 from shmring._shmring import is_released, is_used, own, slots_for
-from shmring.closing import Closing
+from shmring.common.closing import Closing
 from shmring.errors import Empty, LimitReached, RingNotFound, ShmringError
 from shmring.sidecars.rings import MOVED, parked_rings, request_at
 from shmring.sidecars.wire import KIND_REQUEST, WORKERS_BRANCH, Head, parked_ring_name

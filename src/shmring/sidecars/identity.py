@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 import shmring
 from shmring.errors import Contended, SidecarMismatch
-from shmring.names import REQUESTS
+from shmring.ring.names import REQUESTS
 from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR
 
 _PATIENCE = 2.0  # seconds that a supervisor waits while another supervisor joins

@@ -25,8 +25,8 @@ from shmring.errors import (
     ShmringError,
     SidecarUnavailable,
 )
-from shmring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
-from shmring.records import Finding, ParticipantRecord
+from shmring.ring.names import REQUESTS, SHM_FOLDER, is_own_limit, memory, remove
+from shmring.ring.records import Finding, ParticipantRecord
 from shmring.sidecars.wire import (
     HEAD_BYTES,
     Head,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from shmring.arguments import integer, seconds_of
+from shmring.common.arguments import integer, seconds_of
 from shmring.errors import SidecarUnavailable
 from shmring.sidecars.functions import Batching
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor

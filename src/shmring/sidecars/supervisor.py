@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 import shmring
-from shmring.arguments import integer, slots_of
+from shmring.common.arguments import integer, slots_of
 from shmring.errors import (
     Contended,
     Damaged,

@@ -67,7 +67,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmring.errors import Damaged
-from shmring.names import PARKED, REPLIES, REQUESTS, is_name
+from shmring.ring.names import PARKED, REPLIES, REQUESTS, is_name
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

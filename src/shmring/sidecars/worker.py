@@ -26,8 +26,8 @@ import pyarrow as pa
 
 import shmring
 from shmring._shmring import is_used
-from shmring.arguments import integer
-from shmring.closing import let_go
+from shmring.common.arguments import integer
+from shmring.common.closing import let_go
 from shmring.errors import (
     Empty,
     EndOfStream,
@@ -36,7 +36,7 @@ from shmring.errors import (
     ShmringError,
     TooManyLeases,
 )
-from shmring.names import REQUESTS
+from shmring.ring.names import REQUESTS
 from shmring.sidecars.answers import LOOK, Answers, Client, Heartbeat, Request
 from shmring.sidecars.batches import SMALL, WORTH, batches_wanted, joined
 from shmring.sidecars.calls import Calls, is_group

@@ -35,10 +35,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import shmring
-from shmring.arguments import number_of
+from shmring.common.arguments import number_of
+from shmring.common.own_file import open_own
 from shmring.errors import RingNotFound, ShmringError
-from shmring.names import SHM_FOLDER, remove
-from shmring.own_file import open_own
+from shmring.ring.names import SHM_FOLDER, remove
 from shmring.sidecars.rings import serving, sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
 from shmring.sidecars.wire import request_ring_name

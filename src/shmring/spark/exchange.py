@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyspark.sql.pandas.serializers as serializers
 
 import shmring
-from shmring.arguments import KIND_ARROW_STREAM
 from shmring.arrow.batches import (
     BatchEncoder,
     Known,
@@ -37,6 +36,7 @@ from shmring.arrow.batches import (
     learned,
     most_bytes,
 )
+from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
 from shmring.spark.tracebacks import leave_out_of_errors

@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from shmring.arguments import MOST_IN_FLIGHT, integer, seconds_of, slots_of
+from shmring.common.arguments import MOST_IN_FLIGHT, integer, seconds_of, slots_of
 from shmring.errors import ShmringError
 
 if TYPE_CHECKING:

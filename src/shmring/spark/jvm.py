@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import shmring
 from shmring import __version__
-from shmring.arguments import integer, seconds_of, slots_of
+from shmring.common.arguments import integer, seconds_of, slots_of
+from shmring.common.extras import need
+from shmring.common.own_file import open_own
 from shmring.errors import ShmringError
-from shmring.extras import need
-from shmring.own_file import open_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

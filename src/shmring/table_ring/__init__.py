@@ -4,7 +4,7 @@
 database has a module of its own, which ``ring`` finds by URL.
 """
 
-from shmring.extras import need
+from shmring.common.extras import need
 
 need("sqlalchemy", "TableRing", "sql")
 

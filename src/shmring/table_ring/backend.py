@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
-from shmring.arguments import seconds_of
+from shmring.common.arguments import seconds_of
 from shmring.errors import (
     Contended,
     Damaged,

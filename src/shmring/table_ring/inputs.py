@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.arguments import integer
+from shmring.common.arguments import integer
 from shmring.errors import Damaged, MessageTooLarge, MissingExtra, RingExists, RingNotFound
 from shmring.table_ring.backend import Backend, SubscriberNotFound
 from shmring.table_ring.schema import (

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.arguments import integer
-from shmring.closing import Closing
+from shmring.common.arguments import integer
+from shmring.common.closing import Closing
+from shmring.common.forks import lineage
 from shmring.errors import (
     ClaimOpen,
     Closed,
@@ -35,7 +36,6 @@ from shmring.errors import (
     MessageTooLarge,
     ShmringError,
 )
-from shmring.forks import lineage
 from shmring.table_ring import inputs
 from shmring.table_ring.backend import (
     Backend,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
-from shmring.arguments import branch_name, integer, seconds_of
-from shmring.closing import Closing, let_go
+from shmring.common.arguments import branch_name, integer, seconds_of
+from shmring.common.closing import Closing, let_go
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import ENTRY, JournalLog
 from shmring.errors import (
@@ -31,15 +31,15 @@ from shmring.errors import (
     SecondConsumer,
     TooManyLeases,
 )
-from shmring.names import path_text
+from shmring.ring.names import path_text
 
 if TYPE_CHECKING:
     import numpy as np
 
     from shmring._shmring import Batch
-    from shmring.arguments import Start
-    from shmring.records import BranchRecord
+    from shmring.common.arguments import Start
     from shmring.ring import Consumer, Ring
+    from shmring.ring.records import BranchRecord
 
 
 _LOG = logging.getLogger("shmring.durable")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import KIND_END, SLOT_BYTES
-from shmring.arguments import ARROW_KINDS, KIND_ARROW_BATCH
+from shmring.common.arguments import ARROW_KINDS, KIND_ARROW_BATCH
+from shmring.common.extras import need_pyarrow, read_schema
 from shmring.durable.base.files import Disk, LockFile, replace_file, set_aside, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.log import (
@@ -25,8 +26,7 @@ from shmring.durable.journal.log import (
     segment_path,
 )
 from shmring.errors import Damaged, JournalGap, PermissionRefused, RingNotFound
-from shmring.extras import need_pyarrow, read_schema
-from shmring.names import path_text
+from shmring.ring.names import path_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

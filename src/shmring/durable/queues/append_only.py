@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from shmring._shmring import places_of
-from shmring.arguments import seconds_of
+from shmring.common.arguments import seconds_of
+from shmring.common.forks import lineage
 from shmring.durable.base.files import Disk, check_names, replace_file
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues import session
@@ -29,8 +30,7 @@ from shmring.errors import (
     PermissionRefused,
     RingNotFound,
 )
-from shmring.forks import lineage
-from shmring.names import path_text
+from shmring.ring.names import path_text
 
 
 class Overhead(NamedTuple):

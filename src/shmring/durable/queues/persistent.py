@@ -31,8 +31,9 @@ from copy import copy
 from typing import Literal
 
 from shmring._shmring import places_of
-from shmring.arguments import integer, seconds_of
-from shmring.closing import Closing
+from shmring.common.arguments import integer, seconds_of
+from shmring.common.closing import Closing
+from shmring.common.forks import lineage
 from shmring.durable.base.files import Disk, check_names
 from shmring.durable.base.items import PLACE, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
@@ -41,8 +42,7 @@ from shmring.durable.queues.recovery import Recovery, rewrite
 from shmring.durable.queues.session import Extent, GroupCommit, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace, PermissionRefused
-from shmring.forks import lineage
-from shmring.names import path_text
+from shmring.ring.names import path_text
 
 _LOG = logging.getLogger("shmring.durable")
 # Errors that stop the queue without being raised themselves: this call and all later calls raise

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shmring.closing import Closing
+from shmring.common.closing import Closing
+from shmring.common.forks import renew_locks_in_child
 from shmring.durable.base.files import Buffer
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, Packing
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.line import Span
 from shmring.errors import Damaged, NoSpace
-from shmring.forks import renew_locks_in_child
 
 if TYPE_CHECKING:
     from shmring.durable.queues.persistent import PersistentQueue

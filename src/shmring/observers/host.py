@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shmring.closing import Closing
+from shmring.common.closing import Closing
 from shmring.errors import PermissionRefused, RingNotFound, ShmringError
-from shmring.names import (
+from shmring.ring import Ring, look_on
+from shmring.ring.names import (
     PARKED,
     REPLIES,
     REQUESTS,
@@ -22,8 +23,7 @@ from shmring.names import (
     rings,
     sweep_folder,
 )
-from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
-from shmring.ring import Ring, look_on
+from shmring.ring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
 from shmring.sidecars.rings import request_at
 
 

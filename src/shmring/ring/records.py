@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
 
-from shmring.arguments import CLOCKS
+from shmring.common.arguments import CLOCKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmring._shmring import Ring
-    from shmring.arguments import Clock
+    from shmring.common.arguments import Clock
 
 _ROLES = {0: "attached", 1: "producer", 2: "consumer"}
 _HOLDERS = {1: "claim", 2: "lease", 3: "consumers", 4: "no consumer"}

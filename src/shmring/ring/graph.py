@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from shmring._shmring import CONTENDED, SLOT_BYTES, UNAVAILABLE, Consumer, Producer
-from shmring.closing import Closing
+from shmring.common.closing import Closing
 from shmring.errors import BranchNotFound
 
 if TYPE_CHECKING:

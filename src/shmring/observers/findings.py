@@ -13,10 +13,10 @@ from typing import Literal
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
 from shmring.errors import Damaged, NotARing, VersionMismatch
-from shmring.host import HostLook, RingLook, Seen
-from shmring.names import SHM_FOLDER, path_of
-from shmring.records import BranchLag, Finding, ParticipantRecord, most_waiting
+from shmring.observers.host import HostLook, RingLook, Seen
 from shmring.ring import DEFAULT_SLOTS
+from shmring.ring.names import SHM_FOLDER, path_of
+from shmring.ring.records import BranchLag, Finding, ParticipantRecord, most_waiting
 from shmring.sidecars.rings import MOVED, Staff
 from shmring.sidecars.rings import findings as findings_of_sidecar
 

@@ -38,9 +38,9 @@ from shmring._shmring import (
     take_now,
     wait_any,
 )
-from shmring.arguments import WAITS, Wait, choose, seconds_of
+from shmring.common.arguments import WAITS, Wait, choose, seconds_of
+from shmring.common.forks import lineage
 from shmring.errors import Closed, EndOfStream
-from shmring.forks import lineage
 
 if TYPE_CHECKING:
     import asyncio

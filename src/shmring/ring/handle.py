@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shmring import _shmring
 from shmring._shmring import SLOT_BYTES, Consumer, Producer
-from shmring.arguments import (
+from shmring.common.arguments import (
     CLOCKS,
     DEFAULT_START,
     WAITS,
@@ -25,11 +25,17 @@ from shmring.arguments import (
     schema_bytes,
     start_of,
 )
-from shmring.closing import Closing
+from shmring.common.closing import Closing
+from shmring.common.extras import read_schema
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
-from shmring.extras import read_schema
-from shmring.names import Path, attach_core, is_name, locate, not_found, reap, remove
-from shmring.records import RingInfo, branch_records, holder_record, participant_records, ring_info
+from shmring.ring.names import Path, attach_core, is_name, locate, not_found, reap, remove
+from shmring.ring.records import (
+    RingInfo,
+    branch_records,
+    holder_record,
+    participant_records,
+    ring_info,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +45,8 @@ if TYPE_CHECKING:
     from shmring.arrow.writer import WriterOptions
     from shmring.durable import Journal, Retention
     from shmring.gpu import Pinned
-    from shmring.graph import Sequence
-    from shmring.records import (
+    from shmring.ring.graph import Sequence
+    from shmring.ring.records import (
         BranchRecord,
         CreateOptions,
         HolderRecord,
@@ -314,7 +320,7 @@ class Ring(Closing):
         start, after, name : as for consumer()
         exclusive : allow one consumer only: next() never loses a race, and available() works
         """
-        from shmring.graph import Sequence
+        from shmring.ring.graph import Sequence
 
         if branch is None:
             return Sequence(self, self.producer(name))

@@ -1,0 +1,1 @@
+"""Observers of a host: what its rings and sidecars look like, and what is wrong with them."""
