@@ -310,16 +310,26 @@ def test_answers_are_validated_as_sparks_own(frame, set_option):
 
 
 def test_workers_write_logs(spark, frame, set_option):
-    def logs(batches):
-        logging.getLogger("rings").warning("of a worker over rings")
-        return batches
+    def writing(kind):
+        def logs(given):
+            logging.getLogger("rings").warning(kind)
+            return given
+
+        return logs
 
     set_option("spark.sql.pyspark.worker.logging.enabled", "true")
-    same = frame.coalesce(1).mapInArrow(logs, frame.schema)
-    assert "over rings" in plan_of(same)
-    assert same.count() == 3503
-    written = spark.tvf.python_worker_logs().select("level", "msg", "logger").collect()
-    assert ("WARNING", "of a worker over rings", "rings") in map(tuple, written)
+    few = frame.limit(3).coalesce(1)
+    calls = {
+        "batches": few.mapInArrow(writing("batches"), frame.schema),
+        "value": few.select(functions.udf(writing("value"))("text")),
+        "frame": few.groupBy("id").applyInPandas(writing("frame"), frame.schema),
+    }
+    for call in calls.values():
+        assert "over rings" in plan_of(call)
+        call.collect()
+    written = spark.tvf.python_worker_logs().select("level", "msg", "context", "logger").collect()
+    for kind in calls:
+        assert ("WARNING", kind, {"func_name": "logs"}, "rings") in map(tuple, written)
 
 
 def test_functions_with_a_resource_profile_go_over_rings(frame):

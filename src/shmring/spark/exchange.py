@@ -39,7 +39,7 @@ from shmring.arrow.batches import (
 from shmring.common.arguments import KIND_ARROW_STREAM
 from shmring.errors import Empty, Full, ShmringError
 from shmring.sidecars.batches import WORTH, Unchanged
-from shmring.spark.tracebacks import leave_out_of_errors
+from shmring.spark.tracebacks import leave_out_of_errors, leave_out_of_logs
 
 if TYPE_CHECKING:
     from shmring import Lease, Ring
@@ -569,6 +569,7 @@ def equip() -> None:
     """Let this process take and give batches over rings if a task announces rings."""
     if os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         leave_out_of_errors(_answer, _dump_stream)
+    leave_out_of_logs()
     _serializer.load_stream = _load_stream
     _serializer.dump_stream = _dump_stream
     named: Mapping[str, Any] = vars(serializers)

@@ -1,11 +1,18 @@
-"""Tracebacks of users' errors, without the frames of functions that stand for Spark's own."""
+"""Frames of functions that stand for Spark's own: users' errors and logs do not show them."""
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
+import pyspark.logger.worker_io as worker_io
 import pyspark.worker as worker
+
+from shmring.spark.sparks_code import copied
+
+_OURS = "shmring.spark"
 
 
 def leave_out_of_errors(*functions: Any) -> None:
@@ -15,7 +22,7 @@ def leave_out_of_errors(*functions: Any) -> None:
     """
     for each in functions:
         function = getattr(each, "__func__", each)  # the function of a class or static method
-        if not str(getattr(function, "__module__", "")).startswith("shmring.spark."):
+        if not str(getattr(function, "__module__", "")).startswith(_OURS):
             continue  # a name that the module imports from elsewhere
         if isinstance(function, FunctionType):
             function.__code__ = _seeming_sparks(function.__code__)
@@ -27,3 +34,36 @@ def leave_out_of_errors(*functions: Any) -> None:
 def _seeming_sparks(code: CodeType) -> CodeType:
     inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
     return code.replace(co_filename=worker.__file__, co_consts=tuple(inner))
+
+
+def leave_out_of_logs() -> None:
+    """Let a record of a user's log name the user's function, or class, that has written it.
+
+    Spark names the outermost function that a function of its own has called.
+    """
+    context = copied(worker_io.context_provider, {"inspect": _Stack})
+    named: Any = worker
+    named.capture_outputs = partial(worker_io.capture_outputs, context)
+
+
+class _Stack:
+    """The stack as Spark looks through it: a frame, and the frames that called this one."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    @staticmethod
+    def currentframe() -> _Stack | None:
+        """Return the caller's frame, as the function of this name in `inspect` does."""
+        return _Stack(inspect.currentframe()).f_back
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    @property
+    def f_back(self) -> _Stack | None:
+        """The next frame that is not of this package."""
+        frame = self._frame.f_back
+        while frame is not None and str(frame.f_globals.get("__package__")).startswith(_OURS):
+            frame = frame.f_back
+        return frame and _Stack(frame)
