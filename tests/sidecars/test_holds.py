@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -221,7 +222,9 @@ def test_workers_killed_at_random_beside_slow_requests_lose_and_double_nothing(
         for i, answer in enumerate(it.map(LAPS)):
             got.append(answer)
             if i % 30 == 20:
-                os.kill(chance.choice(sidecar.pids), signal.SIGKILL)
+                # The worker killed last keeps its pid here until its successor starts.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(sidecar.pids), signal.SIGKILL)
     marker.touch()
     assert got == LAPS, seed
     for each in asked:

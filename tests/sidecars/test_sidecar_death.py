@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -92,7 +93,9 @@ def test_killing_workers_all_the_time_loses_doubles_and_disorders_nothing(serve,
         for i, answer in enumerate(client.map(batches)):
             got.append(answer)
             if i % 20 == 10:
-                os.kill(sidecar.pids[i // 20 % 3], signal.SIGKILL)
+                # The worker killed three turns ago keeps its pid here until its successor starts.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(sidecar.pids[i // 20 % 3], signal.SIGKILL)
     assert got == batches
     assert sidecar.restarts >= 1
 
