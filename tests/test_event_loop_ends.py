@@ -43,7 +43,7 @@ with ring.producer() as out:
 """
 
 
-@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("consumers", [pytest.param(1, marks=pytest.mark.long), 3])
 async def test_ten_thousand_cancelled_waits_lose_nothing_and_double_nothing(
     ring, run, child, consumers
 ):

@@ -150,7 +150,8 @@ def test_temporary_ring_whose_close_is_interrupted_anywhere_goes_with_its_handle
         interrupted = interrupted_after(steps, ring.close)
         steps += 1
         del ring
-        gc.collect()
+        if name in shmring.rings():  # a frame of the interruption keeps the handle
+            gc.collect()
         assert name not in shmring.rings(), f"after {steps} steps"
     assert steps > 8
 

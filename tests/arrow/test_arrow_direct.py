@@ -107,7 +107,7 @@ class Foreign:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [30, pytest.param(1000, marks=pytest.mark.long)])
 def test_what_is_written_is_what_pyarrow_reads(name, examples):
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,

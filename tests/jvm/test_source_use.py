@@ -253,6 +253,7 @@ def test_a_wait_for_the_right_host_ends_with_its_job(
 # --- costs and metrics ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_looks_at_a_wait_become_rare(java: Java) -> None:
     said = check(java("io.shmring.spark.read.WaitCheck"))
     assert said.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]

@@ -126,7 +126,7 @@ def test_a_stream_goes_on_over_a_ring_that_was_restored_from_its_journal(
     assert stream.numbers() == [*range(20 * ROWS), *range(25 * ROWS, 30 * ROWS)]
 
 
-@pytest.mark.parametrize("begin", ["latest", "a sequence"])
+@pytest.mark.parametrize("begin", ["latest", pytest.param("a sequence", marks=pytest.mark.long)])
 def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older(
     ring: shmring.Ring, stream: Stream, begin: str
 ) -> None:
@@ -177,6 +177,7 @@ def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
     assert seen == list(range(3000))
 
 
+@pytest.mark.long
 def test_a_batch_has_at_most_a_quarter_of_the_ring(ring: shmring.Ring, stream: Stream) -> None:
     write(ring, range(900))  # four slots each
     progress = stream.run(ring.name)

@@ -101,6 +101,7 @@ def test_executors_folders_with_the_same_file_share_a_name(deploy, name):
     stop(second)
 
 
+@pytest.mark.long
 def test_of_sidecars_that_start_at_once_all_that_serve_are_the_same(deploy, name):
     started = {deploy(f"folder{number}", number % 2): number % 2 for number in range(4)}
     ready = {served for process, served in started.items() if is_ready(process)}

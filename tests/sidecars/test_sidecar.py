@@ -21,7 +21,7 @@ from shmring.sidecars.wire import (
 # --- requests and answers -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_flight", [1, 20])
+@pytest.mark.parametrize("in_flight", [pytest.param(1, marks=pytest.mark.long), 20])
 def test_answers_come_in_the_order_of_the_batches_whatever_worker_was_first(
     serve, client, in_flight
 ):

@@ -129,6 +129,7 @@ def test_worker_that_ends_is_replaced_and_said_to_have_ended(
     assert map_all(numbers(0), connect_timeout=0) == [numbers(0)]  # the next one is loading
 
 
+@pytest.mark.long
 def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name, until):
     sidecar = serve("many")
     with SidecarClient(name, reply_slots=1024, connect_timeout=60) as client:
@@ -306,6 +307,7 @@ def test_what_a_killed_client_leaves_is_swept(serve, map_all, name, child, until
     assert sidecar.restarts == 0
 
 
+@pytest.mark.long
 def test_killed_clients_leave_no_holes_in_the_request_ring(serve, map_all, name, child, until):
     serve("identity")
     for _ in range(2):

@@ -310,6 +310,7 @@ def test_client_without_a_seat_says_who_has_them_and_waits(
     assert asking.outcome() == [numbers(1)]
 
 
+@pytest.mark.long
 def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
     crowded, map_all, thread, until, refused
 ):

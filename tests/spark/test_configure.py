@@ -251,6 +251,7 @@ def seats_of(sidecar):
     return []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_tasks_wait_for_sidecars_of_modules_that_came_with_the_job(tmp_path, name, until, marker):
     """No client has patience: that the sidecar is being started is enough."""

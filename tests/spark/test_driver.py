@@ -170,7 +170,7 @@ def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(spark, com
     assert not any(used)
 
 
-@pytest.mark.parametrize("nulls", ["some", "none"])
+@pytest.mark.parametrize("nulls", ["some", pytest.param("none", marks=pytest.mark.long)])
 def test_result_of_dictionaries_is_the_same(spark, compare, tmp_path, used, nulls):
     path = str(tmp_path / "file")
     spark.range(9000, numPartitions=2).selectExpr(*columns_of(FLAT, nulls)).write.parquet(path)

@@ -519,6 +519,7 @@ def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_another_executor_takes_a_shared_sidecar_over(two, name, until):
     first, second = two
     (worker,) = workers(name)

@@ -939,7 +939,7 @@ RARE = (
     *("answers_for_", "kinds_with_", "groups_by_k", "every_type_without", "sizes_of_rows_0"),
     *("sizes_of_nested", "sizes_of_file_0", "udf_that_e", "iterators_gives", "iterators_l"),
     *("values_that", "profiled", "zone", "aggregates_of", "columns_of_groups", "gives_"),
-    *("raises_at_t", "ends_"),
+    *("raises_at_t", "ends_", "arrays_of_every_flat"),
 )
 
 

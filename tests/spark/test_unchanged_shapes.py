@@ -187,7 +187,7 @@ def exchange_that_is_used_twice(s):
 # Variants: windows sort below them, rows are coalesced after any shuffle, other cases have limits.
 RARE = (
     *("pandas_above_coalesced", "pandas_above_sort", "pandas_above_limit"),
-    "arrow_above_coalesced",
+    *("arrow_above_coalesced", "pandas_above_merge", "pandas_above_union", "many_fields_beside"),
 )
 
 

@@ -357,7 +357,7 @@ CASES["tables_of_batches_in_small_batches"] = of_batches, {ROWS: 7, MOST_BYTES: 
 RARE = (
     *("tables_of_values_o", "tables_of_values_in_one", "tables_of_values_not"),
     *("tables_of_tables_", "tables_of_batches_in"),
-    *("tables_of_large", "tables_that_spark"),
+    *("tables_of_large", "tables_that_spark", "tables_that_fail", "tables_of_values_in_small"),
 )
 
 

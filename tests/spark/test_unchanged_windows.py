@@ -258,7 +258,8 @@ def windows_that_spark_refuses(s):
 
 RARE = (
     *("window_g", "window_s", "window_b", "window_range_of", "window_w", "windows_one"),
-    *("windows_small", "windows_of_other", "windows_of_nulls"),
+    *("windows_small", "windows_of_other", "windows_of_nulls", "windows_of_every"),
+    "windows_that_spill",
 )
 
 

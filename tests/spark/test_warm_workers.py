@@ -211,7 +211,9 @@ def _archived(path, name):
     return str(path)
 
 
-@pytest.fixture(params=["zip", "file", "archive"])
+@pytest.fixture(
+    params=["zip", *(pytest.param(way, marks=pytest.mark.long) for way in ("file", "archive"))]
+)
 def other_module(request, spark, tmp_path):
     """Adds another pandas, or a module that pandas imports, to the task's files; gives its name."""
     context = spark.sparkContext

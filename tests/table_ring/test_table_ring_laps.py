@@ -227,7 +227,7 @@ def test_message_that_a_pop_gave_up_comes_back_laps_later(
     assert ring.push_many([b"0", b"1", b"2"], timeout=0) == 4 * SLOTS
 
 
-@pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.long), 5])
 def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
     server: Postgres, thread: RunThread, slots: int
 ) -> None:

@@ -24,7 +24,7 @@ from shmring.durable.journal.log import (
 from shmring.errors import Damaged, JournalGap, NoSpace, VersionMismatch
 
 UUID = bytes(range(16))
-SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "1")))
 EACH = [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(len(SEEDS), 6))]
 Contents = list[tuple[int, bytes]]
 

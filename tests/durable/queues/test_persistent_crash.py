@@ -16,7 +16,7 @@ from shmring.durable.queues import session, transaction_log
 from shmring.durable.queues.data_files import DataFile
 from shmring.errors import NoSpace
 
-SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("SHMRING_CRASH_SEEDS", "1")))
 EACH = [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(len(SEEDS), 6))]
 STATE = list[bytes]
 

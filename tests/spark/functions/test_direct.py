@@ -203,6 +203,7 @@ def test_time_that_the_sidecar_was_at_work_is_told(spark, serve, name):
     assert metrics_of(frame)["workedTime"] >= 3 * 50_000_000  # ns: it sleeps as long
 
 
+@pytest.mark.long
 def test_clients_are_kept_from_task_to_task_and_go_with_their_sidecar(
     spark, serve, name, reply_rings, until
 ):
@@ -351,6 +352,7 @@ def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
 # --- the reply rings of an executor's clients -----------------------------------------------------
 
 
+@pytest.mark.long
 def test_reply_ring_grows_for_a_row_that_it_does_not_take(spark, serve, name, set_option):
     serve("a_megabyte", workers=2)
     set_option(ROWS, 10)
@@ -377,6 +379,7 @@ def test_reply_ring_has_room_for_what_is_under_way(spark, serve, name, reply_rin
         assert found.slots == 16384  # four of 10,000 rows
 
 
+@pytest.mark.long
 def test_client_that_there_is_no_room_for_takes_no_place(spark, serve, name):
     serve("identity")
     with contextlib.ExitStack() as stack, shmring.attach(f"sidecar.{name}") as ring:

@@ -42,7 +42,12 @@ def check(frame, name):
 
 # "dictionaries" is whether files and caches have codes instead of the values.
 @pytest.mark.parametrize(
-    ("rows", "nulls", "dictionaries"), [(10, True, False), (5000, False, True), (5000, True, True)]
+    ("rows", "nulls", "dictionaries"),
+    [
+        (10, True, False),
+        (5000, False, True),
+        pytest.param(5000, True, True, marks=pytest.mark.long),
+    ],
 )
 def test_files_columns_of_each_type(spark, served, set_option, tmp_path, rows, nulls, dictionaries):
     name = served("identity", workers=2)
@@ -66,7 +71,9 @@ def test_caches_columns_of_each_type(spark, served, set_option, nulls, dictionar
         frame.unpersist()
 
 
-@pytest.mark.parametrize(("nulls", "copy"), [(False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("nulls", "copy"), [pytest.param(False, True, marks=pytest.mark.long), (True, False)]
+)
 def test_rings_columns_of_each_type(spark, serve, name, set_option, nulls, copy):
     serve("identity", workers=2)
     set_option(ROWS, 1000)
@@ -91,6 +98,7 @@ def test_columns_that_a_file_does_not_have_or_has_once(spark, served, tmp_path):
     check(spark.read.schema(schema).parquet(f"{tmp_path}/at"), name)
 
 
+@pytest.mark.long
 def test_files_of_orc(spark, served, tmp_path):
     name = served("identity")
     types = {c: t for c, t in FLAT.items() if c not in ("span", "local", "time")}
@@ -176,7 +184,7 @@ def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
         assert sends_columns(result, name) == columns
 
 
-@pytest.mark.parametrize("generated", [True, False])
+@pytest.mark.parametrize("generated", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
     spark, serve, name, set_option, tmp_path, generated
 ):

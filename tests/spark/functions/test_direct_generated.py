@@ -167,9 +167,10 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, served, set_option, generate
 @pytest.mark.parametrize(
     ("below", "rows"),
     [
-        (
+        pytest.param(
             "select id, explode(transform(sequence(1, 20000), x -> concat(text, x))) from numbers",
             10,
+            marks=pytest.mark.long,
         ),
         ("select a.id, b.id other, a.text from numbers a cross join range(20000) b", 10_000),
         (
@@ -199,7 +200,11 @@ def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, be
 @pytest.mark.parametrize(
     ("below", "rows"),
     [
-        ("select a.id, b.id other from numbers a cross join range(3) b", 1000),
+        pytest.param(
+            "select a.id, b.id other from numbers a cross join range(3) b",
+            1000,
+            marks=pytest.mark.long,
+        ),
         ("select id, other from numbers lateral view outer explode(array(id, -id)) as other", 1000),
         (
             "select /*+ merge(a, b) */ a.id, b.id other"
@@ -315,7 +320,7 @@ KEEPERS = {
             pytest.param(
                 ANSWERS[i % len(ANSWERS)],
                 keeper,
-                marks=[] if keeper in ("groups", "broadcast", "explode") else pytest.mark.long,
+                marks=[] if keeper in ("groups", "broadcast") else pytest.mark.long,
             )
             for i, keeper in enumerate(KEEPERS)
             if i
@@ -358,7 +363,10 @@ def test_another_thread_reads_the_answers(spark, answered):
     check_another_thread(spark, *answered)
 
 
-@pytest.mark.parametrize("columns", [90, 101, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "columns",
+    [101, pytest.param(90, marks=pytest.mark.long), pytest.param(2000, marks=pytest.mark.long)],
+)
 def test_many_columns(spark, served, columns):
     """Up to a hundred are generated; no class or method becomes too large."""
     frame = spark.range(300, numPartitions=2).select(

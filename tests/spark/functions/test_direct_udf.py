@@ -72,6 +72,7 @@ def test_no_two_arguments_have_one_name(spark, served):
     assert tuple(seen) == (*calls, "_1 int64, __1 int64")
 
 
+@pytest.mark.long
 def test_large_offsets_where_the_session_wants_them(spark, served, set_option):
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     name = served("identity", workers=2)
@@ -150,6 +151,7 @@ def test_only_the_arguments_are_sent_and_read(spark, served, numbers, tmp_path):
     assert metrics_of(beside)["answerBytes"] < 2000 * 100
 
 
+@pytest.mark.long
 def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served):
     name = served("double", slots=4096)
     rows = [(i, "x" * 20_000) for i in range(300)]

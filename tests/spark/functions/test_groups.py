@@ -100,7 +100,9 @@ def found(frame):
     return in_order(frame.collect())
 
 
-@pytest.mark.parametrize(("right_rows", "count"), [("k > 2", 10), ("k < 0", 5)])
+@pytest.mark.parametrize(
+    ("right_rows", "count"), [("k > 2", 10), pytest.param("k < 0", 5, marks=pytest.mark.long)]
+)
 def test_either_side_may_have_no_rows(spark, served, cogrouped, right_rows, count):
     name = served("sides", workers=2)
     left = numbers(spark, 100).where("k < 5")
@@ -135,6 +137,7 @@ def test_every_type_reaches_both_sides_and_comes_back(spark, served, cogrouped):
     assert sorted(row.k for row in reverse.collect()) == list(range(5))
 
 
+@pytest.mark.long
 def test_one_key_may_have_nearly_all_rows(spark, served, cogrouped):
     name = served("sides", workers=2)
     left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
@@ -147,6 +150,7 @@ def test_one_key_may_have_nearly_all_rows(spark, served, cogrouped):
     assert ours == sides_of(left, right)
 
 
+@pytest.mark.long
 def test_frame_is_cogrouped_with_itself_and_with_what_came_of_it(spark, served, cogrouped):
     name = served("left_side", workers=2)
     frame = numbers(spark)

@@ -96,7 +96,8 @@ def totals(frame):
     return outcome(frame.selectExpr("count(*)", "sum(length(text))"), over_rings=True)
 
 
-@pytest.mark.parametrize("rows", [pytest.param(COUNT, marks=pytest.mark.long), 5_000])
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [COUNT, 5_000])
 def test_batches_that_the_task_has_no_memory_for_go_all_the_same(frame, set_option, rows):
     set_option(ROWS, rows)
 
