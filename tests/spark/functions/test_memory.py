@@ -115,7 +115,7 @@ def test_batches_that_the_task_has_no_memory_for_go_all_the_same(frame, set_opti
     assert totals(frame.groupBy().applyInArrow(lambda table: table, frame.schema)) == all_rows
 
 
-@pytest.mark.parametrize("columnar", [False, True])
+@pytest.mark.parametrize("columnar", [pytest.param(False, marks=pytest.mark.long), True])
 def test_rows_that_wait_for_an_iterator_go_to_a_file(spark, frame, set_option, tmp_path, columnar):
     set_option("spark.sql.parquet.enableVectorizedReader", columnar)
     frame.write.parquet(f"{tmp_path}/frame")
@@ -141,7 +141,7 @@ def vectors(spark):
 
 
 @pytest.mark.parametrize("below", ["rows", "file", "partners"])
-@pytest.mark.parametrize("size", [20, 3_000])
+@pytest.mark.parametrize("size", [20, pytest.param(3_000, marks=pytest.mark.long)])
 def test_rows_wait_where_their_columns_would_take_too_much_memory(
     spark, set_option, held, until, vectors, tmp_path, below, size
 ):
