@@ -7,17 +7,16 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.shmring.sidecar.Client.Timeouts;
 import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.api.python.ChainedPythonFunctions;
-import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
@@ -182,7 +181,6 @@ public sealed interface Call extends Serializable {
    * Describes functions of Spark's own Python workers, and all that a task tells a worker about
    * them.
    *
-   * @param evalType one of Spark's PythonEvalType
    * @param schema schema of the batches as Spark's own node sends them
    * @param conf the session's settings that the worker is told
    * @param cutRows interval in rows at which a UDTF's batches end, set when its node was made; 0 if
@@ -193,7 +191,7 @@ public sealed interface Call extends Serializable {
    */
   public record PythonCall(
       Seq<Tuple2<ChainedPythonFunctions, Object>> functions,
-      int evalType,
+      FunctionKind kind,
       EvalPythonExec.ArgumentMetadata[][] arguments,
       StructType schema,
       Map<String, String> conf,
@@ -207,62 +205,6 @@ public sealed interface Call extends Serializable {
 
     /** Setting: module to run instead of DAEMON; the module must call DAEMON's main itself. */
     public static final String DAEMON_SETTING = "spark.shmring.daemon";
-
-    // CHANGE: edit this for a new kind of Python function
-    private static final Set<Integer> MAPS =
-        Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
-
-    private static final Set<Integer> ARROW_GROUPS =
-        Set.of(
-            PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(),
-            PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF());
-
-    // Functions of groups that get one column for each column of the frame, not one struct column.
-    private static final Set<Integer> PANDAS_GROUPS =
-        Set.of(
-            PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
-            PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF());
-
-    private static final Set<Integer> COGROUPS =
-        Set.of(
-            PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
-            PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
-
-    private static final Set<Integer> ITERATORS =
-        Set.of(
-            PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF());
-
-    private static final Set<Integer> SCALARS =
-        Set.of(
-            PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
-            PythonEvalType.SQL_SCALAR_ARROW_UDF(),
-            PythonEvalType.SQL_ARROW_BATCHED_UDF());
-
-    // CHANGE: edit this for a new version of Spark
-    // The two types with iterators are numbers because Spark 4.1 has neither them nor their names.
-    private static final Set<Integer> AGGREGATES =
-        Set.of(
-            PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
-            217, // SQL_GROUPED_AGG_PANDAS_ITER_UDF
-            PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
-            254); // SQL_GROUPED_AGG_ARROW_ITER_UDF
-
-    // Functions that get each group whole: Spark joins the group's batches before the call.
-    private static final Set<Integer> JOINED =
-        Set.of(
-            PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(),
-            PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF(),
-            PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
-            PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF());
-
-    private static final Set<Integer> UDTFS =
-        Set.of(PythonEvalType.SQL_ARROW_TABLE_UDF(), PythonEvalType.SQL_ARROW_UDTF());
-
-    /** Whether this kind is one of the supported kinds of functions that get columns. */
-    public static boolean isOfColumns(int evalType) {
-      return Stream.of(ITERATORS, SCALARS, AGGREGATES, UDTFS)
-          .anyMatch(kind -> kind.contains(evalType));
-    }
 
     // Most requests under way at a time. The number is small because requests under way are wasted
     // if a function stops early.
@@ -304,10 +246,11 @@ public sealed interface Call extends Serializable {
      * Returns the same functions over windows: the bounds, two columns for each frame, are sent
      * before the functions' arguments.
      *
+     * @param kind kind of the functions over windows
      * @param places place of each function's frame; -1 for a whole partition, which has no bounds
      */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
-    public PythonCall ofWindows(int evalType, int[] places, int frames) {
+    public PythonCall ofWindows(FunctionKind kind, int[] places, int frames) {
       EvalPythonExec.ArgumentMetadata[][] taken = new EvalPythonExec.ArgumentMetadata[places.length][];
       for (int i = 0; i < places.length; i++) {
         Stream<EvalPythonExec.ArgumentMetadata> bounds =
@@ -326,13 +269,13 @@ public sealed interface Call extends Serializable {
           Arrays.stream(places)
               .mapToObj(place -> place < 0 ? "unbounded" : "bounded")
               .collect(Collectors.joining(","));
-      return with(evalType, taken, conf.updated(WINDOWS, bounds));
+      return with(kind, taken, conf.updated(WINDOWS, bounds));
     }
 
     private PythonCall with(
-        int evalType, EvalPythonExec.ArgumentMetadata[][] arguments, Map<String, String> conf) {
+        FunctionKind kind, EvalPythonExec.ArgumentMetadata[][] arguments, Map<String, String> conf) {
       return new PythonCall(
-          functions, evalType, arguments, schema, conf, cutRows, artifacts, session, udtf);
+          functions, kind, arguments, schema, conf, cutRows, artifacts, session, udtf);
     }
 
     /** Returns the metadata of an argument without a name. */
@@ -352,7 +295,7 @@ public sealed interface Call extends Serializable {
 
     @Override
     public boolean isCalledWithNothing() {
-      return MAPS.contains(evalType) || isIterator() || udtf.isDefined();
+      return kind.has(Trait.CALLED_WITH_NOTHING);
     }
 
     @Override
@@ -361,21 +304,17 @@ public sealed interface Call extends Serializable {
       return set <= 0 || set == Integer.MAX_VALUE ? Long.MAX_VALUE : set; // no limit, as in Spark
     }
 
-    /**
-     * Reads the worker's settings anew for UDFs and windows only, as the tasks of Spark's nodes do.
-     */
     @Override
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Call in(SQLConf ofTask) {
-      boolean isOfWindows = conf.contains(WINDOWS);
-      if (!isOfWindows && !SCALARS.contains(evalType) && !isIterator()) {
+      if (!kind.has(Trait.READS_TASKS_SETTINGS)) {
         return this;
       }
       Map<String, String> told = told(ofTask);
       return with(
-          evalType,
+          kind,
           arguments,
-          isOfWindows ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
+          kind.has(Trait.HAS_BOUNDS) ? told.updated(WINDOWS, conf.apply(WINDOWS)) : told);
     }
 
     /** Bounds a batch only by the writer's limit, because Spark's own batches have no bound. */
@@ -392,56 +331,12 @@ public sealed interface Call extends Serializable {
 
     @Override
     public boolean isStruct() {
-      return MAPS.contains(evalType) || ARROW_GROUPS.contains(evalType);
-    }
-
-    /** Whether functions get batches in groups. */
-    boolean isGrouped() {
-      return ARROW_GROUPS.contains(evalType)
-          || PANDAS_GROUPS.contains(evalType)
-          || AGGREGATES.contains(evalType)
-          || conf.contains(WINDOWS)
-          || isOfCogroups();
-    }
-
-    /** Whether each batch gets one answer, in the order of the batches. */
-    boolean answersEachBatch() {
-      return SCALARS.contains(evalType);
-    }
-
-    /** Whether functions get all columns of batches, groups or cogroups. */
-    boolean isOfFrames() {
-      return isStruct() || PANDAS_GROUPS.contains(evalType) || isOfCogroups();
-    }
-
-    /** Whether answers have one struct column, whose fields are the result's columns. */
-    boolean givesStruct() {
-      return isOfFrames() || udtf.isDefined();
-    }
-
-    /**
-     * Whether several answers may come as one message: true if Spark makes their batches of values,
-     * and the function does not.
-     */
-    boolean comesTogether() {
-      return evalType != PythonEvalType.SQL_ARROW_UDTF()
-          && !isOfFrames()
-          && !SCALARS.contains(evalType)
-          && !isIterator();
+      return kind.takesStruct();
     }
 
     @Override
     public boolean joinsGroups() {
-      return JOINED.contains(evalType);
-    }
-
-    boolean isOfCogroups() {
-      return COGROUPS.contains(evalType);
-    }
-
-    /** Whether a function takes an iterator of all batches, and gives as many rows as they have. */
-    public boolean isIterator() {
-      return ITERATORS.contains(evalType);
+      return kind.has(Trait.JOINS_GROUPS);
     }
   }
 }

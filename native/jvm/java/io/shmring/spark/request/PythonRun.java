@@ -2,6 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.sidecar.WorkerClient;
 import io.shmring.sidecar.WorkerRings;
+import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -26,7 +27,6 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.BasePythonRunner;
-import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.api.python.PythonWorkerException;
 import org.apache.spark.api.python.SpecialLengths;
@@ -240,7 +240,7 @@ final class PythonRun implements WorkerClient.Control {
     Runner() {
       super(
           call.functions(),
-          call.evalType(),
+          call.kind().evalType(),
           new int[call.arguments().length][0],
           Map$.MODULE$.empty(),
           call.artifacts(),
@@ -329,17 +329,15 @@ final class PythonRun implements WorkerClient.Control {
       return call.conf();
     }
 
-    // CHANGE: edit this for a new kind of Python function
     /** Returns the settings that Spark's runner with named arguments returns; called since 4.2. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();
-      if (call.evalType() == PythonEvalType.SQL_ARROW_UDTF()) {
+      if (call.kind().has(Trait.TOLD_TABLES)) {
         String places = tables().mapToObj(Integer::toString).collect(Collectors.joining(","));
         return none.updated("table_arg_offsets", places);
       }
-      return call.evalType() == PythonEvalType.SQL_ARROW_BATCHED_UDF()
-              || call.evalType() == PythonEvalType.SQL_ARROW_TABLE_UDF()
+      return call.kind().has(Trait.TOLD_TYPES)
           ? none.updated("input_type", call.schema().json())
           : none;
     }
@@ -358,8 +356,9 @@ final class PythonRun implements WorkerClient.Control {
         return;
       }
       try {
-        Method write = call.isOfFrames() ? WRITE_UDFS_OF_FRAMES : WRITE_UDFS;
-        Object arguments = call.isOfFrames() ? places(call.arguments()) : call.arguments();
+        boolean hasNames = call.kind().takesColumns();
+        Method write = hasNames ? WRITE_UDFS : WRITE_UDFS_OF_FRAMES;
+        Object arguments = hasNames ? call.arguments() : places(call.arguments());
         if (IS_CONF_OF_COMMAND) {
           Option<String> profiler = SQLConf.get().pythonUDFProfiler();
           write.invoke(null, out, call.functions(), arguments, profiler);
@@ -419,7 +418,6 @@ final class PythonRun implements WorkerClient.Control {
         writeUDF(out);
       }
 
-      // CHANGE: edit this for a new kind of Python function
       private void writeConf(DataOutputStream out) {
         try {
           out.writeInt(call.conf().size());
@@ -429,7 +427,7 @@ final class PythonRun implements WorkerClient.Control {
                     writeUTF(key, out);
                     writeUTF(value, out);
                   });
-          if (call.evalType() == PythonEvalType.SQL_ARROW_UDTF()) {
+          if (call.kind().has(Trait.TOLD_TABLES)) {
             int[] places = tables().toArray();
             out.writeInt(places.length);
             for (int place : places) {
@@ -455,9 +453,9 @@ final class PythonRun implements WorkerClient.Control {
           out.writeLong(stream);
           out.writeInt(
               (call.isStruct() ? STRUCT : 0)
-                  | (call.givesStruct() ? GIVES_STRUCT : 0)
-                  | (call.isOfCogroups() ? COGROUPS : 0)
-                  | (call.comesTogether() ? TOGETHER : 0));
+                  | (call.kind().givesStruct() ? GIVES_STRUCT : 0)
+                  | (call.kind().isOfCogroups() ? COGROUPS : 0)
+                  | (call.kind().has(Trait.COMES_TOGETHER) ? TOGETHER : 0));
           out.writeInt(paths.length);
           out.write(paths);
         } catch (IOException error) {

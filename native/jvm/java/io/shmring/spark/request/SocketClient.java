@@ -4,6 +4,7 @@ import io.shmring.arrow.BatchCheck;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.PythonClient;
 import io.shmring.spark.request.Call.PythonCall;
+import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.ByteArrayInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -125,7 +126,7 @@ final class SocketClient implements PythonClient {
       }
       Request request = unsent.remove();
       write(request, out, channel);
-      if (call.answersEachBatch()) {
+      if (call.kind().has(Trait.ANSWERS_EACH_BATCH)) {
         unanswered.add(request);
       } else {
         request.close();
@@ -139,22 +140,22 @@ final class SocketClient implements PythonClient {
   private void write(Request request, DataOutputStream out, WriteChannel channel)
       throws IOException {
     if (!isOpen) {
-      if (call.isGrouped() && request.side == 0) {
-        out.writeInt(call.isOfCogroups() ? 2 : 1);
+      if (call.kind().isGrouped() && request.side == 0) {
+        out.writeInt(call.kind().isOfCogroups() ? 2 : 1);
       }
       begin(request.batch.schema(), channel);
     }
     try (ArrowRecordBatch batch = batchOf(request.batch.columns())) {
       MessageSerializer.serialize(channel, batch);
     }
-    if (call.isGrouped() && !request.goesOn) {
+    if (call.kind().isGrouped() && !request.goesOn) {
       ArrowStreamWriter.writeEndOfStream(channel, IpcOption.DEFAULT);
       isOpen = false;
     }
   }
 
   private void end(DataOutputStream out, WriteChannel channel) throws IOException {
-    if (call.isGrouped()) {
+    if (call.kind().isGrouped()) {
       out.writeInt(0);
       return;
     }
@@ -213,7 +214,7 @@ final class SocketClient implements PythonClient {
       batch = read();
     }
     counters.add("answerTime", System.nanoTime() - begun);
-    isAnswered = batch.isPresent() && call.answersEachBatch();
+    isAnswered = batch.isPresent() && call.kind().has(Trait.ANSWERS_EACH_BATCH);
     return batch.map(Columns::new);
   }
 
@@ -238,7 +239,7 @@ final class SocketClient implements PythonClient {
   /** Returns the answer's columns; empty if it has none and no rows. */
   private Optional<VectorSchemaRoot> columns(VectorSchemaRoot batch) {
     VectorSchemaRoot columns = batch;
-    if (call.givesStruct()) {
+    if (call.kind().givesStruct()) {
       if (batch.getVector(0) instanceof NullVector) {
         return Optional.empty();
       }

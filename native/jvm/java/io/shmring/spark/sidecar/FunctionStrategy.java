@@ -2,6 +2,8 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
+import io.shmring.spark.request.FunctionKind.Trait;
+import io.shmring.spark.request.FunctionKind;
 import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.sidecar.SidecarNode.Work;
 import io.shmring.spark.sidecar.SidecarNodes.Groups;
@@ -14,7 +16,6 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.spark.api.python.PythonEvalType;
 import org.apache.spark.resource.ResourceProfile;
@@ -59,10 +60,6 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class FunctionStrategy extends SparkStrategy {
   /** Setting: if false, all plans are left to Spark's planner. */
   static final String DIRECT = "spark.shmring.direct";
-
-  private static final Set<Integer> WINDOW_TYPES =
-      Set.of(
-          PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(), PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF());
 
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
@@ -205,7 +202,9 @@ public final class FunctionStrategy extends SparkStrategy {
           PythonWindows.functions(window.windowExpressions());
       return functions.size() < window.windowExpressions().size()
           || functions.stream().map(PythonFuncExpression::evalType).distinct().count() > 1
-          || !WINDOW_TYPES.contains(functions.get(0).evalType());
+          || FunctionKind.of(functions.get(0).evalType())
+              .filter(kind -> kind.has(Trait.GOES_OVER_WINDOWS))
+              .isEmpty();
     }
     if (!(plan instanceof Aggregate) || plan.isStreaming()) {
       return plan instanceof Aggregate;

@@ -2,6 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.PythonCall;
+import io.shmring.spark.request.FunctionKind;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
 import java.io.Serializable;
@@ -112,7 +113,7 @@ final class PythonCalls {
 
   /** Returns why these functions, which get columns, cannot go over rings; empty if they can. */
   static Optional<String> objection(List<? extends PythonFuncExpression> udfs) {
-    if (!PythonCall.isOfColumns(udfs.get(0).evalType())) {
+    if (FunctionKind.of(udfs.get(0).evalType()).isEmpty()) {
       return Optional.of("functions of this kind are not taken");
     }
     List<Expression> typed = arguments(udfs);
@@ -238,7 +239,7 @@ final class PythonCalls {
         functions.get(0) instanceof PythonUDTF table ? Option.apply(table) : Option.empty();
     return new PythonCall(
         CollectionConverters.asScala(chains).toList(),
-        functions.get(0).evalType(),
+        FunctionKind.of(functions.get(0).evalType()).orElseThrow(),
         arguments,
         schema,
         settings.conf(),

@@ -6,6 +6,8 @@ import io.shmring.spark.request.Batches.Input;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.ColumnsThenRows;
+import io.shmring.spark.request.FunctionKind.Trait;
+import io.shmring.spark.request.FunctionKind;
 import io.shmring.spark.request.Groups.FrameInput;
 import io.shmring.spark.request.Groups.FrameSide;
 import io.shmring.spark.request.MapAnswers;
@@ -275,14 +277,20 @@ final class SidecarNodes {
     }
 
     @Override
-    public Call.PythonCall call(SidecarNode node) {
+    public Call call(SidecarNode node) {
       return PythonCalls.ofUdfs(
           CollectionConverters.asJava(udfs), artifacts, Settings.of(node.conf()));
     }
 
     @Override
     public Signature signature(SidecarNode node) {
-      return signature(node, SparkTypes::of, Map.of(), call(node).isIterator());
+      return signature(node, SparkTypes::of, Map.of(), isIterator());
+    }
+
+    private boolean isIterator() {
+      return FunctionKind.of(udfs.head().evalType())
+          .filter(kind -> kind.has(Trait.ITERATOR))
+          .isPresent();
     }
 
     /**
@@ -291,7 +299,7 @@ final class SidecarNodes {
      */
     @Override
     public boolean writesColumns(SidecarNode node) {
-      return !call(node).isIterator() && Udfs.super.writesColumns(node);
+      return !isIterator() && Udfs.super.writesColumns(node);
     }
 
     @Override
@@ -576,7 +584,7 @@ final class SidecarNodes {
     public Call call(SidecarNode node) {
       Windows frames = frames(node);
       return PythonCalls.ofUdfs(functions(windows), artifacts, Settings.of(node.conf()))
-          .ofWindows(evalType(), frames.places(windows), frames.frames().size());
+          .ofWindows(FunctionKind.of(evalType()).orElseThrow(), frames.places(windows), frames.frames().size());
     }
 
     /**

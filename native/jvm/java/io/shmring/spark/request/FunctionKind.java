@@ -1,0 +1,183 @@
+package io.shmring.spark.request;
+
+import static io.shmring.spark.request.FunctionKind.Grouping.COGROUPS;
+import static io.shmring.spark.request.FunctionKind.Grouping.GROUPS;
+import static io.shmring.spark.request.FunctionKind.Grouping.NONE;
+import static io.shmring.spark.request.FunctionKind.Taken.COLUMNS;
+import static io.shmring.spark.request.FunctionKind.Taken.FRAME;
+import static io.shmring.spark.request.FunctionKind.Taken.STRUCT;
+import static io.shmring.spark.request.FunctionKind.Trait.ANSWERS_EACH_BATCH;
+import static io.shmring.spark.request.FunctionKind.Trait.CALLED_WITH_NOTHING;
+import static io.shmring.spark.request.FunctionKind.Trait.COMES_TOGETHER;
+import static io.shmring.spark.request.FunctionKind.Trait.GIVES_STRUCT;
+import static io.shmring.spark.request.FunctionKind.Trait.GOES_OVER_WINDOWS;
+import static io.shmring.spark.request.FunctionKind.Trait.HAS_BOUNDS;
+import static io.shmring.spark.request.FunctionKind.Trait.ITERATOR;
+import static io.shmring.spark.request.FunctionKind.Trait.JOINS_GROUPS;
+import static io.shmring.spark.request.FunctionKind.Trait.READS_TASKS_SETTINGS;
+import static io.shmring.spark.request.FunctionKind.Trait.TOLD_TABLES;
+import static io.shmring.spark.request.FunctionKind.Trait.TOLD_TYPES;
+
+import java.util.Arrays;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.spark.api.python.PythonEvalType;
+
+// CHANGE: edit this for a new kind of Python function
+/**
+ * The kinds of Python functions that can go over rings, one for each of Spark's eval types. Spark
+ * executes functions of all other kinds. sidecar/FunctionPlan.java says which plans call functions.
+ */
+public enum FunctionKind {
+  // mapInArrow, mapInPandas
+  MAP_ARROW(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), STRUCT, NONE, CALLED_WITH_NOTHING),
+  MAP_PANDAS(PythonEvalType.SQL_MAP_PANDAS_ITER_UDF(), STRUCT, NONE, CALLED_WITH_NOTHING),
+
+  // applyInArrow, applyInPandas
+  GROUP_ARROW(PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), STRUCT, GROUPS),
+  GROUP_ARROW_ITER(PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF(), STRUCT, GROUPS),
+  GROUP_PANDAS(PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(), FRAME, GROUPS, JOINS_GROUPS),
+  GROUP_PANDAS_ITER(PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF(), FRAME, GROUPS),
+  COGROUP_ARROW(PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(), FRAME, COGROUPS),
+  COGROUP_PANDAS(PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF(), FRAME, COGROUPS, JOINS_GROUPS),
+
+  // pandas_udf, arrow_udf, udf with Arrow
+  UDF_PANDAS(
+      PythonEvalType.SQL_SCALAR_PANDAS_UDF(),
+      COLUMNS, NONE, ANSWERS_EACH_BATCH, READS_TASKS_SETTINGS),
+  UDF_ARROW(
+      PythonEvalType.SQL_SCALAR_ARROW_UDF(),
+      COLUMNS, NONE, ANSWERS_EACH_BATCH, READS_TASKS_SETTINGS),
+  UDF_OF_ROWS(
+      PythonEvalType.SQL_ARROW_BATCHED_UDF(),
+      COLUMNS, NONE, ANSWERS_EACH_BATCH, READS_TASKS_SETTINGS, TOLD_TYPES),
+  UDF_PANDAS_ITER(
+      PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(),
+      COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS),
+  UDF_ARROW_ITER(
+      PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
+      COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS),
+
+  // aggregates of groups. Two types are numbers because Spark 4.1 has neither them nor their names.
+  AGGREGATE_PANDAS(
+      PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),
+      COLUMNS, GROUPS, JOINS_GROUPS, COMES_TOGETHER, GOES_OVER_WINDOWS),
+  AGGREGATE_PANDAS_ITER(
+      217, // SQL_GROUPED_AGG_PANDAS_ITER_UDF
+      COLUMNS, GROUPS, COMES_TOGETHER),
+  AGGREGATE_ARROW(
+      PythonEvalType.SQL_GROUPED_AGG_ARROW_UDF(),
+      COLUMNS, GROUPS, COMES_TOGETHER, GOES_OVER_WINDOWS),
+  AGGREGATE_ARROW_ITER(
+      254, // SQL_GROUPED_AGG_ARROW_ITER_UDF
+      COLUMNS, GROUPS, COMES_TOGETHER),
+
+  // aggregates of windows: the functions of AGGREGATE_PANDAS and AGGREGATE_ARROW, over windows
+  WINDOW_PANDAS(
+      PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF(),
+      COLUMNS, GROUPS, HAS_BOUNDS, JOINS_GROUPS, COMES_TOGETHER, READS_TASKS_SETTINGS),
+  WINDOW_ARROW(
+      PythonEvalType.SQL_WINDOW_AGG_ARROW_UDF(),
+      COLUMNS, GROUPS, HAS_BOUNDS, COMES_TOGETHER, READS_TASKS_SETTINGS),
+
+  // udtf with Arrow, arrow_udtf
+  UDTF_OF_ROWS(
+      PythonEvalType.SQL_ARROW_TABLE_UDF(),
+      COLUMNS, NONE, CALLED_WITH_NOTHING, GIVES_STRUCT, COMES_TOGETHER, TOLD_TYPES),
+  UDTF_ARROW(
+      PythonEvalType.SQL_ARROW_UDTF(),
+      COLUMNS, NONE, CALLED_WITH_NOTHING, GIVES_STRUCT, TOLD_TABLES);
+
+  /** The form in which a function gets its batches. */
+  enum Taken {
+    /** The columns of the function's arguments. */
+    COLUMNS,
+    /** All columns of the child. */
+    FRAME,
+    /** One struct column, whose fields are all columns of the child. */
+    STRUCT
+  }
+
+  /** The way in which the rows are divided among calls. */
+  enum Grouping {
+    NONE,
+    GROUPS,
+    COGROUPS
+  }
+
+  /** A property that only some kinds have. */
+  public enum Trait {
+    /** The function is called for a partition without rows. */
+    CALLED_WITH_NOTHING,
+    /** Each batch gets one answer, in the order of the batches. */
+    ANSWERS_EACH_BATCH,
+    /** The function takes an iterator of all batches, and gives as many rows as they have. */
+    ITERATOR,
+    /** One request may have several groups: Spark joins a group's batches before the call. */
+    JOINS_GROUPS,
+    /** Answers have one struct column, whose fields are the result's columns. */
+    GIVES_STRUCT,
+    /** Several answers may come as one message: Spark makes their batches, not the function. */
+    COMES_TOGETHER,
+    /** The worker gets the settings that the task sees, as the tasks of Spark's nodes send them. */
+    READS_TASKS_SETTINGS,
+    /** The worker is told the types of the arguments. */
+    TOLD_TYPES,
+    /** The worker is told which arguments are tables. */
+    TOLD_TABLES,
+    /** Functions of this kind may be called over windows; they are of another kind there. */
+    GOES_OVER_WINDOWS,
+    /** The bounds of each row's windows are sent before the arguments. */
+    HAS_BOUNDS
+  }
+
+  private final int evalType;
+  private final Taken taken;
+  private final Grouping grouping;
+  private final Set<Trait> traits;
+
+  FunctionKind(int evalType, Taken taken, Grouping grouping, Trait... traits) {
+    this.evalType = evalType;
+    this.taken = taken;
+    this.grouping = grouping;
+    this.traits = Set.of(traits);
+  }
+
+  /** Returns the kind of one of Spark's eval types; empty if only Spark executes such functions. */
+  public static Optional<FunctionKind> of(int evalType) {
+    return Arrays.stream(values()).filter(each -> each.evalType == evalType).findFirst();
+  }
+
+  /** Returns Spark's number of this kind. */
+  public int evalType() {
+    return evalType;
+  }
+
+  public boolean has(Trait trait) {
+    return traits.contains(trait);
+  }
+
+  /** Whether functions get their arguments, and not all columns of the child. */
+  public boolean takesColumns() {
+    return taken == COLUMNS;
+  }
+
+  /** Whether Spark's own batches have one struct column, whose fields are the child's columns. */
+  boolean takesStruct() {
+    return taken == STRUCT;
+  }
+
+  /** Whether answers have one struct column, whose fields are the result's columns. */
+  boolean givesStruct() {
+    return taken != COLUMNS || has(GIVES_STRUCT);
+  }
+
+  /** Whether functions get batches in groups or cogroups. */
+  boolean isGrouped() {
+    return grouping != NONE;
+  }
+
+  boolean isOfCogroups() {
+    return grouping == COGROUPS;
+  }
+}
