@@ -14,6 +14,7 @@ import static io.shmring.spark.request.FunctionKind.Trait.GOES_OVER_WINDOWS;
 import static io.shmring.spark.request.FunctionKind.Trait.HAS_BOUNDS;
 import static io.shmring.spark.request.FunctionKind.Trait.ITERATOR;
 import static io.shmring.spark.request.FunctionKind.Trait.JOINS_GROUPS;
+import static io.shmring.spark.request.FunctionKind.Trait.MAY_BE_SIDECARS;
 import static io.shmring.spark.request.FunctionKind.Trait.READS_TASKS_SETTINGS;
 import static io.shmring.spark.request.FunctionKind.Trait.TOLD_TABLES;
 import static io.shmring.spark.request.FunctionKind.Trait.TOLD_TYPES;
@@ -30,15 +31,17 @@ import org.apache.spark.api.python.PythonEvalType;
  */
 public enum FunctionKind {
   // mapInArrow, mapInPandas
-  MAP_ARROW(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), STRUCT, NONE, CALLED_WITH_NOTHING),
+  MAP_ARROW(
+      PythonEvalType.SQL_MAP_ARROW_ITER_UDF(),
+      STRUCT, NONE, CALLED_WITH_NOTHING, MAY_BE_SIDECARS),
   MAP_PANDAS(PythonEvalType.SQL_MAP_PANDAS_ITER_UDF(), STRUCT, NONE, CALLED_WITH_NOTHING),
 
   // applyInArrow, applyInPandas
-  GROUP_ARROW(PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), STRUCT, GROUPS),
+  GROUP_ARROW(PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), STRUCT, GROUPS, MAY_BE_SIDECARS),
   GROUP_ARROW_ITER(PythonEvalType.SQL_GROUPED_MAP_ARROW_ITER_UDF(), STRUCT, GROUPS),
   GROUP_PANDAS(PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF(), FRAME, GROUPS, JOINS_GROUPS),
   GROUP_PANDAS_ITER(PythonEvalType.SQL_GROUPED_MAP_PANDAS_ITER_UDF(), FRAME, GROUPS),
-  COGROUP_ARROW(PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(), FRAME, COGROUPS),
+  COGROUP_ARROW(PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(), FRAME, COGROUPS, MAY_BE_SIDECARS),
   COGROUP_PANDAS(PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF(), FRAME, COGROUPS, JOINS_GROUPS),
 
   // pandas_udf, arrow_udf, udf with Arrow
@@ -56,7 +59,7 @@ public enum FunctionKind {
       COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS),
   UDF_ARROW_ITER(
       PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
-      COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS),
+      COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS, MAY_BE_SIDECARS),
 
   // aggregates of groups. Two types are numbers because Spark 4.1 has neither them nor their names.
   AGGREGATE_PANDAS(
@@ -128,7 +131,9 @@ public enum FunctionKind {
     /** Functions of this kind may be called over windows; they are of another kind there. */
     GOES_OVER_WINDOWS,
     /** The bounds of each row's windows are sent before the arguments. */
-    HAS_BOUNDS
+    HAS_BOUNDS,
+    /** A sidecar may execute functions of this kind. */
+    MAY_BE_SIDECARS
   }
 
   private final int evalType;

@@ -113,9 +113,6 @@ final class PythonCalls {
 
   /** Returns why these functions, which get columns, cannot go over rings; empty if they can. */
   static Optional<String> objection(List<? extends PythonFuncExpression> udfs) {
-    if (FunctionKind.of(udfs.get(0).evalType()).isEmpty()) {
-      return Optional.of("functions of this kind are not taken");
-    }
     List<Expression> typed = arguments(udfs);
     if (typed.isEmpty()) {
       return Optional.of("it takes no columns");

@@ -3,24 +3,22 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.request.AnsweredBatches;
 import io.shmring.spark.request.Batches.Input;
-import io.shmring.spark.request.Call;
 import io.shmring.spark.request.SidecarTask.Metrics;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.sidecar.PythonCalls.Settings;
-import java.io.Serializable;
 import java.lang.reflect.RecordComponent;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
@@ -31,7 +29,6 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Map;
@@ -47,88 +44,6 @@ import scala.reflect.ClassTag;
  */
 public abstract sealed class SidecarNode extends SparkPlan
     permits SparkNodes.OverOne, SparkNodes.OverTwo {
-  /**
-   * Describes what a node does. Each work is a record, and its components are the node's elements:
-   * Spark finds the expressions in them, and replaces them. A work is serializable because
-   * generated code may bring the plan to a task.
-   */
-  interface Work extends Serializable {
-    /** Returns the node's name in plans. */
-    String name();
-
-    /** Returns the call that the node's tasks make. */
-    Call call(SidecarNode node);
-
-    /** Returns the form of requests, and the handlers of answers. */
-    Signature signature(SidecarNode node);
-
-    /** Returns the output columns that the functions compute. */
-    Seq<Attribute> results();
-
-    /** Returns the child's columns that stand before the results in the output. */
-    default Seq<Attribute> beside(SidecarNode node) {
-      return seq(List.of());
-    }
-
-    /** Whether only columns of the child are sent, so that they need not become rows. */
-    default boolean sendsColumns(SidecarNode node) {
-      return false;
-    }
-
-    /**
-     * Returns the expressions that are sent beside a child's columns if a stage's generated code
-     * may write them into batches; empty if it may not.
-     */
-    default Optional<Seq<Expression>> computed(SidecarNode node) {
-      return Optional.empty();
-    }
-
-    /** Whether the node can also give batches of columns instead of rows. */
-    default boolean canGiveColumns(SidecarNode node) {
-      return false;
-    }
-
-    /** Returns the profile of the tasks' executors; empty for the application's executors. */
-    default Option<ResourceProfile> profile() {
-      return Option.empty();
-    }
-
-    /** Whether all tasks must run at one time. */
-    default boolean isBarrier() {
-      return false;
-    }
-
-    /**
-     * Whether the plan is told that rows keep their order; Spark's node of UDFs does not say so.
-     */
-    default boolean keepsOrder() {
-      return false;
-    }
-
-    /**
-     * Whether the plan is told that rows keep their partition; Spark's node of UDFs does not say
-     * so.
-     */
-    default boolean keepsPartitioning() {
-      return true;
-    }
-
-    /**
-     * Returns Spark's own node, which knows how children have to be partitioned and sorted; empty
-     * if that does not matter. The classes for it differ between versions of Spark.
-     */
-    default Optional<SparkPlan> sparks(SidecarNode node) {
-      return Optional.empty();
-    }
-
-    /** Returns the components that plans show: all but the name and the uuid of artifacts. */
-    default List<Object> shown() {
-      return components(this).stream()
-          .filter(each -> !(each instanceof String || each instanceof Option))
-          .toList();
-    }
-  }
-
   private final Work work;
   private final Seq<Object> components; // components of the work
   final boolean givesColumns;
@@ -161,10 +76,10 @@ public abstract sealed class SidecarNode extends SparkPlan
     if (children.size() == 2) {
       return new SparkNodes.OverTwo(kind, components, false, seq(children));
     }
-    if (work instanceof SidecarNodes.PythonWindows) {
+    if (work instanceof WindowPlan.PythonWindows) {
       return new SparkNodes.OfWindows(kind, components, false, seq(children));
     }
-    return work instanceof SidecarNodes.Udfs
+    return work instanceof UdfPlan.UdfWork
         ? new SparkNodes.OfUdfs(kind, components, false, seq(children))
         : new SparkNodes.OverOne(kind, components, false, seq(children));
   }
@@ -173,7 +88,8 @@ public abstract sealed class SidecarNode extends SparkPlan
     return work;
   }
 
-  private static List<Object> components(Work work) {
+  /** Returns the components of a work, in their order. */
+  static List<Object> components(Work work) {
     List<Object> components = new ArrayList<>();
     try {
       for (RecordComponent each : work.getClass().getRecordComponents()) {
@@ -206,6 +122,11 @@ public abstract sealed class SidecarNode extends SparkPlan
     List<Attribute> all = new ArrayList<>(CollectionConverters.asJava(some));
     all.addAll(CollectionConverters.asJava(more));
     return seq(all);
+  }
+
+  static Seq<Attribute> attributes(Seq<NamedExpression> named) {
+    return seq(
+        CollectionConverters.asJava(named).stream().map(NamedExpression::toAttribute).toList());
   }
 
   @Override

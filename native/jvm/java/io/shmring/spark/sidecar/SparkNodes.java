@@ -1,6 +1,5 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.sidecar.SidecarNode.Work;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -80,7 +79,7 @@ final class SparkNodes {
     /** Returns the UDFs of Spark's own workers; UDFs of a sidecar are not among them. */
     @Override
     public Seq<PythonUDF> udfs() {
-      return work() instanceof SidecarNodes.PythonUdfs udfs ? udfs.udfs() : seq(List.of());
+      return work() instanceof UdfPlan.PythonUdfs udfs ? udfs.udfs() : seq(List.of());
     }
 
     @Override
@@ -105,8 +104,8 @@ final class SparkNodes {
       super(kind, components, givesColumns, children);
     }
 
-    private SidecarNodes.PythonWindows windows() {
-      return (SidecarNodes.PythonWindows) work();
+    private WindowPlan.PythonWindows windows() {
+      return (WindowPlan.PythonWindows) work();
     }
 
     @Override

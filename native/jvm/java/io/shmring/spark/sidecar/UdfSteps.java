@@ -58,7 +58,7 @@ final class UdfSteps {
       String name = argument instanceof NamedExpression named ? named.name() : argument.sql();
       types.add(new StructType().add(name, argument.dataType()));
     }
-    FunctionStrategy.check(udf.get().call(), "a UDF", types.toArray(StructType[]::new));
+    FunctionPlan.check(udf.get().call(), "a UDF", types.toArray(StructType[]::new));
     return !arguments.isEmpty();
   }
 
@@ -155,7 +155,7 @@ final class UdfSteps {
       results.add(step.result);
     }
     return SidecarNode.of(
-        new SidecarNodes.SidecarUdfs(
+        new UdfPlan.SidecarUdfs(
             together.get(0).udf.call(),
             List.copyOf(uses),
             SidecarNode.seq(arguments),
