@@ -49,7 +49,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Call call;
   private final SQLConf settings; // the settings that Spark's own functions would see
   private final TaskContext context;
-  private final Supplier<Batches.Input> input;
+  private final Supplier<Input> input;
   private final BufferAllocator allocator;
   private final Signature.AnswerHandler handler;
   private Optional<Client> client = Optional.empty();
@@ -74,7 +74,7 @@ public final class AnsweredBatches implements AutoCloseable {
     this.settings = SQLConf.get();
     this.call = task.call().in(settings);
     this.handler = task.signature().answers().begin(context.partitionId());
-    this.input = () -> task.kind().of(children, handler);
+    this.input = () -> task.input().of(children, handler);
     this.allocator = // made last, because it would leak if the constructor failed later
         ArrowUtils.rootAllocator().newChildAllocator("shmring " + call.name(), 0, Long.MAX_VALUE);
   }
@@ -138,13 +138,14 @@ public final class AnsweredBatches implements AutoCloseable {
       }
       batches =
           new Batches(
+              new Batches.Owner(
+                  call,
+                  task.signature(),
+                  task.metrics(),
+                  settings,
+                  context.taskMemoryManager(),
+                  allocator),
               input.get(),
-              call,
-              task.signature(),
-              allocator,
-              context.taskMemoryManager(),
-              settings,
-              task.metrics(),
               handler,
               this::meet);
     }
@@ -214,8 +215,7 @@ public final class AnsweredBatches implements AutoCloseable {
       begin(sidecar);
       return;
     }
-    Optional<Batches.Vectors> first =
-        batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
+    Optional<Vectors> first = batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
     client =
         Optional.of(
             SQLConf.withExistingConf(
@@ -223,8 +223,7 @@ public final class AnsweredBatches implements AutoCloseable {
                 () ->
                     python(
                         Math.max(
-                            batches.joinedBytes(),
-                            first.map(Batches.Vectors::bytes).orElse(0L)))));
+                            batches.joinedBytes(), first.map(Vectors::bytes).orElse(0L)))));
     if (first.isPresent()) {
       send(first.get());
     }
@@ -287,9 +286,9 @@ public final class AnsweredBatches implements AutoCloseable {
     batches.begin(borrowed, borrowed.requestRingBytes() / SidecarCall.PART);
   }
 
-  private void send(Batches.Vectors vectors) throws InterruptedException {
+  private void send(Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
-    EncodedBatch request = batches.request(vectors);
+    EncodedBatch request = vectors.request();
     if (client.orElseThrow() instanceof PythonClient worker) {
       worker.send(
           request, vectors.side(), vectors.groups(), vectors.goesOn(), vectors::leave);

@@ -17,12 +17,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ReadChannel;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
-import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -60,7 +58,7 @@ public record CollectTask<T>(
   /** Turns the child's iterator into an input of batches. */
   @FunctionalInterface
   public interface Source<T> extends Serializable {
-    Batches.Input of(Iterator<T> child, StructType columns);
+    Input of(Iterator<T> child, StructType columns);
 
     /**
      * Returns a source of a stage's rows. The stage's code writes the rows into batches itself if
@@ -68,7 +66,7 @@ public record CollectTask<T>(
      */
     static Source<InternalRow> ofStage() {
       return (child, columns) ->
-          Batches.Input.ofStage(
+          Input.ofStage(
               CollectionConverters.asJava(child), () -> OfRows.unsafe(columns));
     }
 
@@ -80,7 +78,7 @@ public record CollectTask<T>(
      */
     static Source<ColumnarBatch> ofColumns(List<SQLMetric> batches, List<SQLMetric> rows) {
       return (child, columns) ->
-          Batches.Input.ofColumns(
+          Input.ofColumns(
               CollectionConverters.asJava(
                   child.map(
                       batch -> {
@@ -104,20 +102,28 @@ public record CollectTask<T>(
     int most = batchRows > 0 ? Math.min(batchRows, RootWriter.MOST_ROWS) : RootWriter.MOST_ROWS;
     try (BufferAllocator allocator =
             ArrowUtils.rootAllocator().newChildAllocator("shmring collect", 0, Long.MAX_VALUE);
-        Pool pool = new Pool(MessageSerializer.deserializeSchema(message), allocator);
+        VectorPool pool =
+            new VectorPool(MessageSerializer.deserializeSchema(message), schema, allocator);
         Part part = new Part(context)) {
-      Batches.Input input = source.of(child, columns);
-      input.writeTo(pool::ahead, most);
+      // Vectors that generated code has begun to fill before the task takes them.
+      ArrayDeque<Vectors> ahead = new ArrayDeque<>();
+      Input input = source.of(child, columns);
+      input.writeTo(
+          () -> {
+            ahead.add(pool.take(VectorPool.UNLIMITED));
+            return ahead.getLast().writer();
+          },
+          most);
       while (part.bytes <= files.mostBytes() && input.hasNext()) { // above it the job fails
         context.killTaskIfInterrupted();
-        Vectors vectors = pool.next();
+        Vectors vectors = ahead.isEmpty() ? pool.take(VectorPool.UNLIMITED) : ahead.remove();
         input.fill(vectors.writer(), most);
         input.cut();
-        vectors.writer().finish();
+        vectors.finish();
         try (ArrowRecordBatch batch = EncodedBatch.batchOf(vectors.root())) {
           part.add(batch);
         }
-        pool.free.push(vectors);
+        vectors.leave();
       }
       return part.result();
     }
@@ -202,52 +208,6 @@ public record CollectTask<T>(
         file.get().close();
         file = Optional.empty();
       }
-    }
-  }
-
-  private record Vectors(VectorSchemaRoot root, RootWriter writer) {}
-
-  /** Keeps vectors, and uses each again for later batches. */
-  private static final class Pool implements AutoCloseable {
-    private final Schema schema;
-    private final BufferAllocator allocator;
-    private final List<VectorSchemaRoot> all = new ArrayList<>();
-    private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-    // Vectors that generated code has begun to fill before the task takes them.
-    private final ArrayDeque<Vectors> ahead = new ArrayDeque<>();
-    private Optional<RootWriter> last = Optional.empty(); // the writer made last
-
-    Pool(Schema schema, BufferAllocator allocator) {
-      this.schema = schema;
-      this.allocator = allocator;
-    }
-
-    /** Returns a writer for generated code, which may fill several before next() is called. */
-    RootWriter ahead() {
-      ahead.add(empty());
-      return ahead.getLast().writer();
-    }
-
-    Vectors next() {
-      return ahead.isEmpty() ? empty() : ahead.remove();
-    }
-
-    private Vectors empty() {
-      Vectors vectors = free.isEmpty() ? made() : free.pop();
-      vectors.writer().reset(Long.MAX_VALUE / 2); // no limit; twice this value does not overflow
-      return vectors;
-    }
-
-    private Vectors made() {
-      VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
-      all.add(root);
-      last = Optional.of(new RootWriter(root, last));
-      return new Vectors(root, last.get());
-    }
-
-    @Override
-    public void close() {
-      all.forEach(VectorSchemaRoot::close);
     }
   }
 }

@@ -6,7 +6,7 @@ import java.util.Iterator;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Copies columns into batches of other sizes, without turning them into rows. */
-final class ColumnInput extends Batches.Input {
+final class ColumnInput extends Input {
   private final Iterator<ColumnarBatch> batches;
   private final BatchSizes sizes = new BatchSizes();
   private ColumnarBatch batch; // null before the first one

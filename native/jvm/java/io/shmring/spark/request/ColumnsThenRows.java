@@ -51,7 +51,7 @@ public final class ColumnsThenRows implements AnswerHandler {
   }
 
   @Override
-  public void sent(Batches.Vectors vectors) {
+  public void sent(Vectors vectors) {
     if (rows.isPresent()) {
       rows.get().sent(vectors);
     } else {

@@ -61,6 +61,7 @@ public enum FunctionKind {
       PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF(),
       COLUMNS, NONE, ITERATOR, CALLED_WITH_NOTHING, READS_TASKS_SETTINGS, MAY_BE_SIDECARS),
 
+  // CHANGE: edit this for a new version of Spark
   // aggregates of groups. Two types are numbers because Spark 4.1 has neither them nor their names.
   AGGREGATE_PANDAS(
       PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF(),

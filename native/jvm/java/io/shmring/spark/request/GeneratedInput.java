@@ -10,7 +10,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
  * Lets a stage's generated code write rows into batches, up to a limit at each call of its
  * iterator.
  */
-final class GeneratedInput extends Batches.Input {
+final class GeneratedInput extends Input {
   private final RowSink sink;
   // Iterator of the stage, which runs the code and returns the sink whenever the code stops.
   private final Iterator<InternalRow> stops;

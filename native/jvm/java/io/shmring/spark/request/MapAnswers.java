@@ -229,7 +229,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
         Seq<Attribute> results,
         int partition) {
       super(
-          Groups.FrameSide.types(CollectionConverters.asJava(results)),
+          GroupedSide.types(CollectionConverters.asJava(results)),
           UdfAnswers.projection(arguments, input, partition)::apply,
           Optional.empty());
       List<Attribute> output = new ArrayList<>(CollectionConverters.asJava(kept));
@@ -240,7 +240,7 @@ public class MapAnswers implements AnswerHandler, OfRows {
     }
 
     private static UnsafeProjection projection(List<Attribute> columns, Seq<Attribute> input) {
-      return UnsafeProjection.create(Groups.FrameSide.expressions(columns), input);
+      return UnsafeProjection.create(GroupedSide.expressions(columns), input);
     }
 
     @Override

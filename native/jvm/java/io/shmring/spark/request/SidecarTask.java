@@ -23,7 +23,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public record SidecarTask<T, R>(
     Call call,
     Signature signature,
-    Batches.Input.Kind<T> kind,
+    Input.Maker<T> input,
     Output<R> output,
     Metrics metrics)
     implements Serializable {

@@ -17,7 +17,6 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-// CHANGE: edit this for a new kind of Python function
 /**
  * Describes a node's requests (columns and types sent) and how its tasks turn answers into rows.
  *
@@ -33,16 +32,16 @@ public record Signature(
     List<Side> ofRows,
     Types types,
     Answers answers,
-    Batches.Input.Kind<InternalRow> input)
+    Input.Maker<InternalRow> input)
     implements Serializable {
   /** Returns a signature with one side, which sends all columns of its rows. */
   public static Signature of(
-      StructType rows, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
+      StructType rows, Types types, Answers answers, Input.Maker<InternalRow> input) {
     return of(List.of(Side.of(rows, Map.of())), types, answers, input);
   }
 
   public static Signature of(
-      List<Side> sides, Types types, Answers answers, Batches.Input.Kind<InternalRow> input) {
+      List<Side> sides, Types types, Answers answers, Input.Maker<InternalRow> input) {
     return new Signature(sides, List.of(), types, answers, input);
   }
 
@@ -103,7 +102,7 @@ public record Signature(
   /** Handles the answers to a task's requests, in the order of the requests. */
   public interface AnswerHandler {
     /** Takes notice of a request: its vectors keep their values until it is answered. */
-    default void sent(Batches.Vectors vectors) {}
+    default void sent(Vectors vectors) {}
 
     /**
      * Returns why an answer with these columns cannot be taken, worded to follow "... answered";

@@ -33,7 +33,7 @@ public abstract class UdfAnswers implements AnswerHandler {
   private final boolean lags;
   private final boolean isOfSidecar;
   // Vectors of unanswered requests, oldest first; empty if results may lag.
-  private final ArrayDeque<Batches.Vectors> due = new ArrayDeque<>();
+  private final ArrayDeque<Vectors> due = new ArrayDeque<>();
   private int answered; // number of answered rows of the oldest request
 
   /**
@@ -55,7 +55,7 @@ public abstract class UdfAnswers implements AnswerHandler {
   }
 
   @Override
-  public final void sent(Batches.Vectors vectors) {
+  public final void sent(Vectors vectors) {
     if (!lags) {
       due.add(vectors);
     }

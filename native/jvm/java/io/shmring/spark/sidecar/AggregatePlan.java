@@ -1,8 +1,8 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.Groups.FrameInput;
-import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.Signature.Types;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
@@ -106,10 +106,10 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
     @Override
     public Signature signature(SidecarNode node) {
       Seq<Expression> arguments =
-          FrameSide.expressions(PythonCalls.arguments(functions(aggregates)));
-      Seq<Expression> by = FrameSide.expressions(CollectionConverters.asJava(keys));
-      FrameSide side =
-          new FrameSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
+          GroupedSide.expressions(PythonCalls.arguments(functions(aggregates)));
+      Seq<Expression> by = GroupedSide.expressions(CollectionConverters.asJava(keys));
+      GroupedSide side =
+          new GroupedSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
       StructType waiting = UdfAnswers.types(by);
       StructType results = UdfAnswers.types(SidecarNode.seq(answered()));
       return Signature.of(
@@ -117,7 +117,7 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
           Types.of(node.conf()),
           partition -> new UdfAnswers.OfWaiting(waiting, results),
           (rows, handler) ->
-              new FrameInput(
+              new GroupInput(
                   rows,
                   List.of(side),
                   (key, group) -> {

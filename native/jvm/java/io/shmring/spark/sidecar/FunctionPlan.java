@@ -122,7 +122,7 @@ interface FunctionPlan {
         work, CollectionConverters.asJava(plan().children()).stream().map(later).toList());
   }
 
-  /** Returns the sidecar call that a function of batches or groups makes; empty if it makes none. */
+  /** Returns the sidecar call that a function of batches or groups makes, if it makes one. */
   static Optional<SidecarCall> sidecar(PythonUDF function) {
     return mayBeSidecars(function.evalType()) ? SidecarCall.of(function) : Optional.empty();
   }

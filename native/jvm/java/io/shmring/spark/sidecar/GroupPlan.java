@@ -3,8 +3,8 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.Groups.FrameInput;
-import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.MapAnswers;
 import io.shmring.spark.request.ResultSchema.ColumnMapping;
 import io.shmring.spark.request.Signature.Side;
@@ -88,9 +88,9 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
      * @param output the child's columns; if there are two children, Spark has put the keys before
      *     the frame's own columns, which may contain the keys again
      */
-    FrameSide side(int child, Seq<Attribute> output);
+    GroupedSide side(int child, Seq<Attribute> output);
 
-    default List<FrameSide> sides(SidecarNode node) {
+    default List<GroupedSide> sides(SidecarNode node) {
       return IntStream.range(0, keys().size())
           .mapToObj(i -> side(i, node.children().apply(i).output()))
           .toList();
@@ -138,9 +138,9 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
      * there are two, the own columns of each child's frame are sent.
      */
     @Override
-    public FrameSide side(int child, Seq<Attribute> output) {
+    public GroupedSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);
-      return FrameSide.of(
+      return GroupedSide.of(
           by,
           output,
           keys.size() == 1
@@ -150,7 +150,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
 
     @Override
     public Signature signature(SidecarNode node) {
-      List<FrameSide> frames = sides(node);
+      List<GroupedSide> frames = sides(node);
       StructType output = node.schema();
       ColumnMapping mapping =
           node.conf().pandasGroupedMapAssignColumnsByName()
@@ -163,7 +163,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
           List.of(Side.of(input, metadata)),
           Types.of(node.conf()),
           partition -> new MapAnswers("applyInArrow", mapping, output, input),
-          (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, true));
+          (rows, handler) -> new GroupInput(rows, frames, (key, group) -> group, true));
     }
 
     /** Returns the type of a cogroup in a request: one row, with a list of rows per side. */
@@ -206,9 +206,9 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
 
     /** {@inheritDoc} The columns that Spark's own node sends are sent. */
     @Override
-    public FrameSide side(int child, Seq<Attribute> output) {
+    public GroupedSide side(int child, Seq<Attribute> output) {
       Seq<Attribute> by = keys.apply(child);
-      return FrameSide.of(
+      return GroupedSide.of(
           by,
           output,
           CollectionConverters.asJava(PandasGroupUtils.resolveArgOffsets(output, by)._1()));
@@ -216,14 +216,14 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
 
     @Override
     public Signature signature(SidecarNode node) {
-      List<FrameSide> frames = sides(node);
+      List<GroupedSide> frames = sides(node);
       StructType first = frames.get(0).sent();
       StructType output = node.schema();
       return Signature.of(
           frames.stream().map(frame -> Side.of(frame.sent(), Map.of())).toList(),
           node.whenMade.types(),
           partition -> new MapAnswers.OfPython(output, first, Optional.empty()),
-          (rows, handler) -> new FrameInput(rows, frames, (key, group) -> group, false));
+          (rows, handler) -> new GroupInput(rows, frames, (key, group) -> group, false));
     }
   }
 }

@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.request.AnsweredBatches;
-import io.shmring.spark.request.Batches.Input;
+import io.shmring.spark.request.Input;
 import io.shmring.spark.request.SidecarTask.Metrics;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
@@ -302,7 +302,7 @@ public abstract sealed class SidecarNode extends SparkPlan
 
   /** Returns the work of each task on an input of this kind. */
   private <T, R> SidecarTask<T, R> task(
-      Signature signature, Input.Kind<T> input, SidecarTask.Output<R> output) {
+      Signature signature, Input.Maker<T> input, SidecarTask.Output<R> output) {
     return new SidecarTask<>(work.call(this), signature, input, output, known());
   }
 

@@ -2,7 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.request.Batches.Input;
+import io.shmring.spark.request.Input;
 import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.ColumnsThenRows;

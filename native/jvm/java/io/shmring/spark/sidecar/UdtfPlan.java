@@ -1,8 +1,8 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.request.Batches.Input;
+import io.shmring.spark.request.Input;
 import io.shmring.spark.request.Call;
-import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.MapAnswers;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
@@ -64,7 +64,7 @@ record UdtfPlan(ArrowEvalPythonUDTF plan) implements FunctionPlan {
     @Override
     public Signature signature(SidecarNode node) {
       Seq<Expression> arguments =
-          FrameSide.expressions(PythonCalls.arguments(List.of(function)));
+          GroupedSide.expressions(PythonCalls.arguments(List.of(function)));
       Seq<Attribute> input = node.child().output();
       Seq<Attribute> beside = kept;
       Seq<Attribute> output = results;

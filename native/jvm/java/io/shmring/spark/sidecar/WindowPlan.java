@@ -4,8 +4,8 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call;
 import io.shmring.spark.request.FunctionKind.Trait;
 import io.shmring.spark.request.FunctionKind;
-import io.shmring.spark.request.Groups.FrameInput;
-import io.shmring.spark.request.Groups.FrameSide;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupedSide;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.UdfAnswers;
 import io.shmring.spark.request.Windows;
@@ -106,21 +106,21 @@ record WindowPlan(Window plan) implements FunctionPlan {
     /**
      * Returns the sent columns: the bounds, which follow a row's own columns, then the arguments.
      */
-    private FrameSide side(SidecarNode node, int bounds) {
+    private GroupedSide side(SidecarNode node, int bounds) {
       int columns = node.child().output().size();
       List<Object> sent = new ArrayList<>();
       for (int i = 0; i < bounds; i++) {
         sent.add(new BoundReference(columns + i, DataTypes.IntegerType, false));
       }
       sent.addAll(PythonCalls.arguments(functions(windows)));
-      Seq<Expression> all = FrameSide.expressions(sent);
-      return new FrameSide(partition, node.child().output(), all, UdfAnswers.types(all));
+      Seq<Expression> all = GroupedSide.expressions(sent);
+      return new GroupedSide(partition, node.child().output(), all, UdfAnswers.types(all));
     }
 
     @Override
     public Signature signature(SidecarNode node) {
       Windows frames = frames(node);
-      FrameSide side = side(node, 2 * frames.frames().size());
+      GroupedSide side = side(node, 2 * frames.frames().size());
       StructType waiting = node.child().schema();
       StructType results = UdfAnswers.types(results());
       return Signature.of(
@@ -129,7 +129,7 @@ record WindowPlan(Window plan) implements FunctionPlan {
           partition -> new UdfAnswers.OfWaiting(waiting, results),
           (rows, handler) -> {
             var begin = frames.begin();
-            return new FrameInput(
+            return new GroupInput(
                 rows,
                 List.of(side),
                 (key, group) ->

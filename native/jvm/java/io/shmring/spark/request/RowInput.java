@@ -1,0 +1,53 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.request.Signature.OfRows;
+import java.util.Iterator;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+
+/** Writes an iterator's rows into batches, one by one. */
+final class RowInput extends Input {
+  private final Iterator<InternalRow> rows;
+  private final OfRows sent;
+  // Projected row that is not written yet, perhaps because the last batch was full; null if none.
+  private UnsafeRow next;
+  private long rowBytes; // bytes of the last row taken, retained bytes included
+
+  RowInput(Iterator<InternalRow> rows, OfRows sent) {
+    this.rows = rows;
+    this.sent = sent;
+  }
+
+  @Override
+  boolean hasNext() {
+    return next != null || rows.hasNext();
+  }
+
+  /** Makes a row the next one, before the rows of the iterator. */
+  void send(InternalRow row) {
+    next = sent.send(row);
+    rowBytes = next.getSizeInBytes() + (long) sent.kept();
+  }
+
+  @Override
+  int fill(RootWriter writer, int mostRows) {
+    int written = 0;
+    while (written < mostRows && writer.hasRoom(1) && hasNext()) {
+      if (next == null) {
+        send(rows.next());
+      }
+      if (!writer.hasRoom(rowBytes)) {
+        next = next.copy();
+        break;
+      }
+      writer.write(next, rowBytes);
+      next = null;
+      written++;
+      if (writer.isWhole()) {
+        break;
+      }
+    }
+    return written;
+  }
+}
