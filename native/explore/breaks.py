@@ -22,6 +22,7 @@ class Break(NamedTuple):
     new: str
     case: str
     weak: bool = False  # True if only C11's memory model shows the break
+    arguments: tuple[str, ...] = ()  # further ones of the harness's program
 
 
 # A break for which both harnesses have a case.
@@ -43,7 +44,6 @@ class Harness(NamedTuple):
 
     name: str
     flags: tuple[str, ...]
-    arguments: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()  # files of the core that the harness replaces
 
 
@@ -88,7 +88,7 @@ def run_all(harness: Harness, breaks: list[Break], where: str = "") -> int:
         changed(harness, broken)  # check all breaks before building the first one
     for broken in breaks if where else ():
         program = build(harness, Path(where), broken)
-        command = [program, *harness.arguments, *["--weak"] * broken.weak, broken.case]
+        command = [program, *broken.arguments, *["--weak"] * broken.weak, broken.case]
         run = subprocess.run(command, capture_output=True, text=True, timeout=3600)
         noticed = run.returncode == 1
         missed += not noticed
