@@ -106,13 +106,13 @@ CONVERSIONS: Mapping[int, Conversion] = {
         "groups:Frames", _PANDAS, {"04e393a494087aaf": "4.2", "689acd337a4394f2": "4.3"}
     ),
     PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF: Conversion(
-        "groups:CogroupedFrames", _PANDAS, {"b2316d4acb4fc2bc": "4.3"}
+        "groups:Frames", _PANDAS, {"b2316d4acb4fc2bc": "4.3"}
     ),
     PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF: Conversion(
-        "groups:Aggregates", _PANDAS, {"42909bb2b8028168": "4.3"}
+        "groups:Series", _PANDAS, {"42909bb2b8028168": "4.3"}
     ),
     PythonEvalType.SQL_WINDOW_AGG_PANDAS_UDF: Conversion(
-        "groups:Windows", _PANDAS, {"609d0c867a0c12fe": "4.3"}
+        "groups:Series", _PANDAS, {"609d0c867a0c12fe": "4.3"}
     ),
 }
 

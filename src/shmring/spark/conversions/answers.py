@@ -44,9 +44,10 @@ _IMMUTABLE = {bytes, type(None)}
 class _Answers(Waiting):
     """Answers that wait: for each group its chunks, one for each column of the batch."""
 
-    def __init__(self, fields: Sequence[types.StructField], settings: Any) -> None:
+    def __init__(self, schema: types.StructType, settings: Any) -> None:
         super().__init__()
-        self._columns = [types.StructType([field]) for field in fields]
+        self._names: list[str] = schema.names
+        self._columns = [types.StructType([field]) for field in schema.fields]
         self._convert: Callable[..., Any] = partial(
             PandasToArrowConversion.convert,
             timezone=settings.timezone,
@@ -65,12 +66,11 @@ class _Answers(Waiting):
 
     def _batch(self, answers: list[Sequence[Any]], arrow_cast: bool) -> Any:
         """Let Spark convert the columns of some answers."""
-        names = [name for column in self._columns for name in column.names]
         arrays = [
             self._array(column, chunks, arrow_cast)
             for column, chunks in zip(self._columns, zip(*answers, strict=True), strict=True)
         ]
-        return _pa.RecordBatch.from_arrays(arrays, names)
+        return _pa.RecordBatch.from_arrays(arrays, self._names)
 
     def _array(self, column: types.StructType, chunks: Sequence[Any], arrow_cast: bool) -> Any:
         """Convert a column; successive chunks that pandas stores in the same way go together."""
@@ -93,11 +93,10 @@ class FrameAnswers(_Answers):
     """Frames that functions return; values are copied, because a function may reuse a frame."""
 
     def __init__(self, returned: types.StructType, schema: types.StructType, settings: Any) -> None:
-        super().__init__(returned.fields, settings)
+        super().__init__(returned, settings)
         self._schema = schema
         self._layout: list[Any] = []  # dtypes of the last answer that could wait
         self._types = [type(field.dataType) for field in returned.fields]
-        self._names: list[str] = returned.names
         self._bytes = [i for i, kind in enumerate(self._types) if kind is types.BinaryType]
         self._by_name: bool = settings.assign_cols_by_name
         self._verify = partial(
@@ -128,16 +127,14 @@ class FrameAnswers(_Answers):
     def _order(self, columns: Any) -> Sequence[int] | None:
         """Return the places of the declared columns; None if Spark may object to the columns."""
         names = list(columns)
-        if type(columns) not in (pd.Index, pd.RangeIndex) or not names:
+        is_plain = type(columns) in (pd.Index, pd.RangeIndex)
+        if not is_plain or not names or len(names) != len(self._names):
             return None
-        if len(names) != len(self._names):
-            return None
-        if names == self._names:
-            return range(len(names)) if len(set(names)) == len(names) else None
         if not (self._by_name and any(isinstance(name, str) for name in names)):
             return range(len(names))
         places = {name: place for place, name in enumerate(names)}
-        return [places[name] for name in self._names] if places.keys() == set(self._names) else None
+        is_whole = len(places) == len(names) and places.keys() == set(self._names)
+        return [places[name] for name in self._names] if is_whole else None
 
     def _may_wait(self, layout: list[Any]) -> bool:
         return all(
@@ -170,7 +167,7 @@ class ValueAnswers(_Answers):
     """Values of aggregates: for each group and function, values, and how often each is repeated."""
 
     def __init__(self, schema: types.StructType, settings: Any) -> None:
-        super().__init__(schema.fields, settings)
+        super().__init__(schema, settings)
         self._are_known = all(type(field.dataType) in _KINDS for field in schema.fields)
 
     def add(self, answer: Sequence[tuple[list[Any], int]]) -> list[Any]:

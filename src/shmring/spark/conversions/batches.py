@@ -110,38 +110,32 @@ def _values(array: Any) -> Any:
 class _ToArrow:
     """Makes arrays from the results of functions."""
 
-    @classmethod
-    def convert(cls, data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
+    @staticmethod
+    def convert(data: Sequence[Any], schema: types.StructType, **settings: Any) -> Any:
         """Convert results as PandasToArrowConversion does."""
         arrays = [
-            cls._array(column, field, settings)
+            _array(column, field, settings)
             for column, field in zip(data, schema.fields, strict=False)
         ]
         return _pa.RecordBatch.from_arrays(arrays, schema.names)
 
-    @classmethod
-    def _array(cls, column: Any, field: types.StructField, settings: Mapping[str, Any]) -> Any:
-        array: Any = None
-        series: Any = column
-        if type(column) is pd.Series:
-            array = _exact(series._values, field.dataType, settings)
-        elif type(column) is pd.DataFrame and _is_as_declared(column, field.dataType):
-            array = cls._struct(column, field.dataType, settings)
-        if array is None:
-            one = types.StructType([field])
-            array = _arrays.convert([column], one, **settings).column(0)
-        return array
 
-    @classmethod
-    def _struct(cls, frame: Any, kind: Any, settings: Mapping[str, Any]) -> Any:
-        arrays: list[Any] = []
-        for place, field in enumerate(kind.fields):
-            array = _exact(frame._mgr.iget_values(place), field.dataType, settings)
-            if array is None:
-                array = cls._array(frame.iloc[:, place], field, settings)
-            arrays.append(array)
-        batch = _pa.RecordBatch.from_arrays(arrays, kind.names)
-        return _batches.wrap_struct(batch).column(0)
+def _array(column: Any, field: types.StructField, settings: Mapping[str, Any]) -> Any:
+    kind: Any = field.dataType
+    array: Any = None
+    if type(column) is pd.Series:
+        series: Any = column
+        array = _exact(series._values, kind, settings)
+    elif type(column) is pd.DataFrame and _is_as_declared(column, kind):
+        frame: Any = column
+        parts: list[Any] = []
+        for place, part in enumerate(kind.fields):
+            exact = _exact(frame._mgr.iget_values(place), part.dataType, settings)
+            parts.append(_array(frame.iloc[:, place], part, settings) if exact is None else exact)
+        return _batches.wrap_struct(_pa.RecordBatch.from_arrays(parts, kind.names)).column(0)
+    if array is None:
+        array = _arrays.convert([column], types.StructType([field]), **settings).column(0)
+    return array
 
 
 def _is_as_declared(frame: Any, kind: types.DataType) -> bool:

@@ -46,15 +46,20 @@ class JoinedRows:
 
     def __init__(self, batch: Any, rows: Sequence[int], settings: Any) -> None:
         self.rows = rows
-        self._settings = settings
         table = _pa.Table.from_batches([batch])
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
-        self._series = self._converted(table)
-        # Columns whose dtype depends on nulls, by place. nulls: for each group, whether it has
+        self._series = ArrowBatchTransformer.to_pandas(
+            table,
+            timezone=settings.timezone,
+            prefer_int_ext_dtype=settings.prefer_int_ext_dtype,
+        )
+        # Columns whose dtype depends on nulls, by place. _nulls: for each group, whether it has
         # nulls in the column; _filled: the column, with values in place of its nulls.
-        self.nulls: dict[int, list[bool]] = {}
+        self._nulls: dict[int, list[bool]] = {}
         self._filled: dict[int, Any] = {}
+        # Functions that copy rows of a column, or of a frame, for each set of columns with nulls.
+        self._cutters: dict[Any, Callable[[int, int], Any]] = {}
         for place, field in enumerate(from_arrow_schema(batch.schema).fields):
             kind, column = type(field.dataType), table.column(place)
             if kind in _STEADY:
@@ -68,76 +73,42 @@ class JoinedRows:
                     raise Unjoinable
                 continue
             sums: Any = np.concatenate(([0], np.cumsum(column.is_null().to_numpy())))
-            self.nulls[place] = (sums[ends] > sums[ends - rows]).tolist()
-            values = _pc.fill_null(column, False if kind is types.BooleanType else 0)
-            schema = _pa.schema([batch.schema.field(place)])
-            (self._filled[place],) = self._converted(_pa.Table.from_arrays([values], schema=schema))
+            self._nulls[place] = (sums[ends] > sums[ends - rows]).tolist()
+            values = _pc.fill_null(column, False if kind is types.BooleanType else 0).to_numpy()
+            self._filled[place] = pd.Series(values, name=field.name)
 
-    def _converted(self, table: Any) -> list[Any]:
-        return ArrowBatchTransformer.to_pandas(
-            table,
-            timezone=self._settings.timezone,
-            prefer_int_ext_dtype=self._settings.prefer_int_ext_dtype,
-        )
-
-    def bounds(self, group: int) -> tuple[int, int]:
-        """Return the group's first row, and the row after its last."""
-        end = self._ends[group]
-        return end - self.rows[group], end
-
-    def column(self, place: int, group: int) -> Any:
+    def _column(self, place: int, group: int) -> Any:
         """Return a column whose values in the group's rows are those that Spark would make."""
-        nulls = self.nulls.get(place)
-        return (
-            self._filled[place] if nulls is not None and not nulls[group] else self._series[place]
-        )
+        is_filled = place in self._nulls and not self._nulls[place][group]
+        return self._filled[place] if is_filled else self._series[place]
 
-
-class JoinedFrames(JoinedRows):
-    """Frames of groups, and their keys."""
-
-    def __init__(self, values: Sequence[int], keys: Sequence[int], *given: Any) -> None:
-        super().__init__(*given)
-        self._values, self._keys = values, keys
-        self._varying = [self.nulls[place] for place in values if place in self.nulls]
-        self._variants: dict[tuple[bool, ...], Callable[[int, int], Any]] = {}
-
-    def frame(self, group: int) -> Any:
-        """Make the group's frame."""
-        variant = tuple([nulls[group] for nulls in self._varying])
-        cut = self._variants.get(variant)
-        if cut is None:
-            if len(self._variants) == _MOST_VARIANTS:
-                raise Unjoinable
-            whole = pd.concat([self.column(place, group) for place in self._values], axis=1)
-            cut = self._variants[variant] = _frame_cutter(whole)
-        return cut(*self.bounds(group))
-
-    def key(self, group: int) -> tuple[Any, ...]:
-        """Return the group's key: the values of the key columns in its first row."""
-        begin, _ = self.bounds(group)
-        return tuple([self.column(place, group).iloc[begin] for place in self._keys])
-
-
-class JoinedSeries(JoinedRows):
-    """Series of groups, each made once: all functions of a group may get the same series."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._cutters: dict[tuple[int, bool], Callable[[int, int], Any]] = {}
-
-    def series(self, group: int, places: Sequence[int]) -> dict[int, Any]:
-        """Make the group's series, by the places of their columns."""
-        begin, end = self.bounds(group)
-        return {place: self._cutter(place, group)(begin, end) for place in places}
-
-    def _cutter(self, place: int, group: int) -> Callable[[int, int], Any]:
-        nulls = self.nulls.get(place)
-        variant = place, nulls is not None and nulls[group]
+    def frame(self, group: int, places: Sequence[int]) -> Any:
+        """Make the group's frame of some columns: the same columns in each call."""
+        variant = tuple([nulls[group] for at, nulls in self._nulls.items() if at in places])
         cut = self._cutters.get(variant)
         if cut is None:
-            cut = self._cutters[variant] = _series_cutter(self.column(place, group))
-        return cut
+            if len(self._cutters) == _MOST_VARIANTS:
+                raise Unjoinable
+            whole = pd.concat([self._column(place, group) for place in places], axis=1)
+            cut = self._cutters[variant] = _frame_cutter(whole)
+        return self._cut(cut, group)
+
+    def key(self, group: int, places: Sequence[int]) -> tuple[Any, ...]:
+        """Return the group's key: the values of some columns in its first row."""
+        first = self._ends[group] - self.rows[group]
+        return tuple([self._column(place, group).iloc[first] for place in places])
+
+    def series(self, group: int, place: int) -> Any:
+        """Make the group's series of a column."""
+        variant = place, place in self._nulls and self._nulls[place][group]
+        cut = self._cutters.get(variant)
+        if cut is None:
+            cut = self._cutters[variant] = _series_cutter(self._column(place, group))
+        return self._cut(cut, group)
+
+    def _cut(self, cut: Callable[[int, int], Any], group: int) -> Any:
+        end = self._ends[group]
+        return cut(end - self.rows[group], end)
 
 
 def _values_cutter(values: Any) -> Callable[[int, int], Any]:
@@ -159,11 +130,16 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
     ]
 
     def cut(begin: int, end: int) -> Any:
-        parts = tuple([kind(copy(begin, end), placement=at, ndim=2) for kind, copy, at in blocks])
-        axes = [columns.view(), pd.RangeIndex(end - begin)]
-        return _Frame._from_mgr(_internals.BlockManager(parts, axes, verify_integrity=False), axes)
+        parts = [kind(copy(begin, end), placement=at, ndim=2) for kind, copy, at in blocks]
+        return _made_of(columns, parts, end - begin)
 
     return cut
+
+
+def _made_of(names: Any, blocks: Sequence[Any], rows: int) -> Any:
+    axes = [names.view(), pd.RangeIndex(rows)]
+    manager = _internals.BlockManager(tuple(blocks), axes, verify_integrity=False)
+    return _Frame._from_mgr(manager, axes)
 
 
 def made_of(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
@@ -180,9 +156,7 @@ def made_of(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
             if not isinstance(given[0], np.ndarray):
                 values = given[0]._from_backing_data(values)
         parts.append(kind(values, placement=at, ndim=2))
-    axes = [names.view(), pd.RangeIndex(rows)]
-    manager = _internals.BlockManager(tuple(parts), axes, verify_integrity=False)
-    return _Frame._from_mgr(manager, axes)
+    return _made_of(names, parts, rows)
 
 
 def _series_cutter(series: Any) -> Callable[[int, int], Any]:

@@ -9,37 +9,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from shmring.spark.conversions.answers import FrameAnswers, ValueAnswers
-from shmring.spark.conversions.frames import (
-    JoinedFrames,
-    JoinedRows,
-    JoinedSeries,
-    Unjoinable,
-    window_cutter,
-)
-from shmring.spark.exchange import Part, Request, TaskData
+from shmring.spark.conversions.frames import JoinedRows, Unjoinable, window_cutter
+from shmring.spark.exchange import Part, TaskData
 
 
 class _Groups(ABC):
     """Runs a function over groups, or cogroups; subclasses make its arguments."""
 
+    _answers: FrameAnswers | ValueAnswers
+
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         self._sparks = sparks
-        self._of = variables
         self._settings = variables["runner_conf"]
-        self._answers: FrameAnswers | ValueAnswers = self._begin()
-        # The last request of each side, and its converted rows; None if they cannot be joined.
-        self._converted: list[tuple[Request | None, Any]] = [(None, None), (None, None)]
 
     def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
         if not isinstance(data, TaskData):
-            return self._sparks(partition, data)
-        return self._run(partition, data)
-
-    def _run(self, partition: int, data: TaskData) -> Iterator[Any]:
+            yield from self._sparks(partition, data)
+            return
         answers = self._answers
         error: Exception | None = None
         try:
@@ -49,7 +39,9 @@ class _Groups(ABC):
                     yield from answers.add(self._compute(*given))
                 else:
                     yield from answers.flush()
-                    yield from self._sparks(partition, iter([self._batches(group)]))
+                    first, *others = [[part.batch for part in side] for side in group]
+                    alone = (first, *others) if others else first
+                    yield from self._sparks(partition, iter([alone]))
                 if not data.is_ready():
                     yield from answers.flush()
         except Exception as raised:
@@ -59,40 +51,26 @@ class _Groups(ABC):
             raise error
 
     def _given(self, group: list[list[Part]]) -> Any:
-        """Return the function's arguments; None if Spark's own function has to make them."""
+        """Return what the functions are given; None if Spark's own function has to make it."""
         try:
-            return self._arguments(*[self._rows(side, parts) for side, parts in enumerate(group)])
+            return self._arguments(*map(self._rows, group))
         except Exception:  # another group may be at fault: let Spark convert this group alone
             return None
 
-    def _rows(self, side: int, parts: list[Part]) -> tuple[Any, int]:
+    def _rows(self, parts: list[Part]) -> tuple[JoinedRows, int]:
         """Return the converted rows of the group's request, and the group's index there."""
-        part = parts[0]
+        part, request = parts[0], parts[0].request
         if len(parts) > 1 or not part.joined:
             raise Unjoinable
-        request, rows = self._converted[side]
-        if request is not part.request:
-            self._converted[side] = part.request, None  # a failure is not repeated for each group
-            rows = self._convert(side, part.request)
-            self._converted[side] = part.request, rows
-        if rows is None:
+        if request.converted is None:
+            request.converted = False  # a failure is not repeated for each group
+            request.converted = JoinedRows(request.batch, request.rows, self._settings)
+        if not request.converted:
             raise Unjoinable
-        return rows, part.index
-
-    def _batches(self, group: list[list[Part]]) -> Any:
-        """Return the group as Spark's function takes it."""
-        return [part.batch for part in group[0]]
+        return request.converted, part.index
 
     @abstractmethod
-    def _begin(self) -> FrameAnswers | ValueAnswers:
-        """Read the call's settings from Spark's variables; return what collects its answers."""
-
-    @abstractmethod
-    def _convert(self, side: int, request: Request) -> JoinedRows:
-        """Convert the rows of a request."""
-
-    @abstractmethod
-    def _arguments(self, *sides: tuple[Any, int]) -> Any:
+    def _arguments(self, *sides: tuple[JoinedRows, int]) -> Any:
         """Return a group's arguments, made of the converted rows and the group's index."""
 
     @abstractmethod
@@ -101,77 +79,61 @@ class _Groups(ABC):
 
 
 class Frames(_Groups):
-    """Conversion of applyInPandas."""
+    """Conversion of applyInPandas, of groups or cogroups."""
 
-    _name, _sides = "grouped_udf", ("",)  # Spark's names: the function, and a prefix for each side
+    def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
+        super().__init__(sparks, variables)
+        # Spark's names: the function, and a prefix for each side.
+        name, sides = "grouped_udf", ("",)
+        if name not in variables:
+            name, sides = "cogrouped_udf", ("left_", "right_")
+        self._function = variables[name]
+        self._places: list[Any] = [variables[f"{side}value_offsets"] for side in sides]
+        self._keys: list[Any] = [variables[f"{side}key_offsets"] for side in sides]
+        self._has_key = variables["num_udf_args"] != len(sides)
+        self._answers = FrameAnswers(
+            variables["return_type"], variables["output_schema"], self._settings
+        )
 
-    def _begin(self) -> FrameAnswers:
-        of = self._of
-        self._function = of[self._name]
-        self._has_key = of["num_udf_args"] != len(self._sides)
-        return FrameAnswers(of["return_type"], of["output_schema"], self._settings)
-
-    def _convert(self, side: int, request: Request) -> JoinedFrames:
-        name = self._sides[side]
-        places = self._of[f"{name}value_offsets"], self._of[f"{name}key_offsets"]
-        return JoinedFrames(*places, request.batch, request.rows, self._settings)
-
-    def _arguments(self, *sides: tuple[JoinedFrames, int]) -> Any:
-        frames = [rows.frame(group) for rows, group in sides]
+    def _arguments(self, *sides: tuple[JoinedRows, int]) -> Any:
+        frames = [
+            rows.frame(group, places)
+            for (rows, group), places in zip(sides, self._places, strict=True)
+        ]
         if not self._has_key:
             return frames
-        rows, group = sides[0] if not frames[0].empty else sides[-1]
-        return (rows.key(group), *frames)
+        side = -1 if frames[0].empty else 0
+        rows, group = sides[side]
+        return (rows.key(group, self._keys[side]), *frames)
 
     def _compute(self, *given: Any) -> Any:
         return self._function(*given)
 
 
-class CogroupedFrames(Frames):
-    """Conversion of applyInPandas of cogroups."""
+class Series(_Groups):
+    """Conversion of pandas_udf as an aggregate of groups, of partitions, or of windows."""
 
-    _name, _sides = "cogrouped_udf", ("left_", "right_")
-
-    def _batches(self, group: list[list[Part]]) -> Any:
-        left, right = group
-        return [part.batch for part in left], [part.batch for part in right]
-
-
-class Aggregates(_Groups):
-    """Conversion of pandas_udf as an aggregate of groups."""
-
-    def _begin(self) -> ValueAnswers:
-        self._functions = self._of["udfs"]
+    def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
+        super().__init__(sparks, variables)
+        self._functions = variables["udfs"]
         given = [(*places, *named.values()) for _, places, named, _ in self._functions]
         self._places = sorted(set(chain.from_iterable(given)))
-        return ValueAnswers(self._of["output_schema"], self._settings)
+        # For each function whether its windows are bounded; empty: one value for each group.
+        self._bounds: list[str] = variables.get("window_bound_types", [])
+        self._answers = ValueAnswers(variables["output_schema"], self._settings)
 
-    def _convert(self, side: int, request: Request) -> JoinedSeries:
-        return JoinedSeries(request.batch, request.rows, self._settings)
-
-    def _arguments(self, *sides: tuple[JoinedSeries, int]) -> Any:
-        rows, group = sides[0]
-        return rows.series(group, self._places), rows.rows[group]
-
-    def _compute(self, *given: Any) -> Any:
-        series, _ = given
-        return [([_called(function, series)], 1) for function in self._functions]
-
-
-class Windows(Aggregates):
-    """Conversion of pandas_udf over windows: whole partitions, or some rows around each row."""
-
-    def _begin(self) -> ValueAnswers:
-        self._bounds = self._of["window_bound_types"]
-        return super()._begin()
+    def _arguments(self, *sides: tuple[JoinedRows, int]) -> Any:
+        ((rows, group),) = sides
+        series = {place: rows.series(group, place) for place in self._places}
+        return series, rows.rows[group] if self._bounds else 1
 
     def _compute(self, *given: Any) -> Any:
-        series, count = given
+        series, times = given
         return [
-            ([_called(function, series)], count)
-            if bounds == "unbounded"
-            else (_called_on_windows(function, series), 1)
-            for function, bounds in zip(self._functions, self._bounds, strict=True)
+            (_called_on_windows(function, series), 1)
+            if bounds == "bounded"
+            else ([_called(function, series)], times)
+            for function, bounds in zip_longest(self._functions, self._bounds)
         ]
 
 

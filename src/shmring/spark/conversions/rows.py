@@ -29,59 +29,51 @@ _UNCHANGED: Mapping[str, set[type]] = {
 }
 
 
-class Rows:
-    """Runs udf() over batches."""
-
-    def __init__(self, variables: Mapping[str, Any]) -> None:
-        self._call = _util.fail_on_stopiteration(_called)
-        self._settings = variables["runner_conf"]
-        self._converters: list[Any] = variables["arrow_to_py_converters"]
-        self._functions: list[tuple[Any, ...]] = variables["udf_infos"]
-        self._names: list[str] = variables["col_names"]
-
-    def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
-        for batch in data:
-            yield self._answer(batch)
-
-    def _answer(self, batch: Any) -> Any:
-        columns = [
-            self._values(column, converter)
-            for column, converter in zip(batch.itercolumns(), self._converters, strict=False)
-        ]
-        arrays: list[Any] = []
-        for function, places, takes_none, kind, converter in self._functions:
-            given = [] if takes_none else [columns[place] for place in places]
-            results: list[Any] = self._call(function, given, batch.num_rows)
-            if converter is not None and not _is_unchanged(results, converter):
-                results = [converter(result) for result in results]
-            arrays.append(self._array(results, kind))
-        return _pa.RecordBatch.from_arrays(arrays, self._names)
-
-    def _values(self, column: Any, converter: Any) -> list[Any]:
-        """Return the values that functions are given for a column."""
-        name = getattr(converter, "__name__", "")
-        is_instant = name in ("convert_timestamp", "convert_timestamp_ntz")
-        if is_instant or (converter is None and pa.types.is_date32(column.type)):
-            values = _by_numpy(column)
-            if values is not None:
-                return [*map(_local, values)] if name == "convert_timestamp" else values
-        values = _to_list(column)
-        if converter is None or (name == "convert_binary" and self._settings.binary_as_bytes):
-            return values
-        return [converter(value) for value in values]
-
-    def _array(self, results: list[Any], kind: Any) -> Any:
-        try:
-            return _pa.array(results, type=kind)
-        except _pa.lib.ArrowInvalid:
-            return _pa.array(results).cast(target_type=kind, safe=self._settings.safecheck)
-
-
-def plain(sparks: Any, variables: Mapping[str, Any]) -> Rows | None:
+def plain(
+    sparks: Any, variables: Mapping[str, Any]
+) -> Callable[[int, Iterator[Any]], Iterator[Any]] | None:
     """Replace Spark's function, unless it converts by pandas, or calls functions in threads."""
-    if "arrow_to_py_converters" not in variables:
+    converters: list[Any] | None = variables.get("arrow_to_py_converters")
+    settings = variables["runner_conf"]
+    if converters is None or settings.arrow_concurrency_level > 0:
         return None
-    return Rows(variables) if variables["runner_conf"].arrow_concurrency_level <= 0 else None
+    call = _util.fail_on_stopiteration(_called)
+
+    def run(partition: int, data: Iterator[Any]) -> Iterator[Any]:
+        for batch in data:
+            columns = [
+                _values(column, converter, settings.binary_as_bytes)
+                for column, converter in zip(batch.itercolumns(), converters, strict=False)
+            ]
+            arrays: list[Any] = []
+            for function, places, takes_none, kind, converter in variables["udf_infos"]:
+                given = [] if takes_none else [columns[place] for place in places]
+                results: list[Any] = call(function, given, batch.num_rows)
+                if converter is not None and not _is_unchanged(results, converter):
+                    results = [converter(result) for result in results]
+                try:
+                    array = _pa.array(results, type=kind)
+                except _pa.lib.ArrowInvalid:
+                    array = _pa.array(results).cast(target_type=kind, safe=settings.safecheck)
+                arrays.append(array)
+            yield _pa.RecordBatch.from_arrays(arrays, variables["col_names"])
+
+    return run
+
+
+def _values(column: Any, converter: Any, has_bytes: bool) -> list[Any]:
+    """Return the values that functions are given for a column; binary ones may be bytes."""
+    name = getattr(converter, "__name__", "")
+    is_instant = name in ("convert_timestamp", "convert_timestamp_ntz")
+    if is_instant or (converter is None and pa.types.is_date32(column.type)):
+        array = in_numpy(column)
+        if array is not None:
+            values = array.tolist()
+            return [*map(_local, values)] if name == "convert_timestamp" else values
+    values = _to_list(column)
+    if converter is None or (name == "convert_binary" and has_bytes):
+        return values
+    return [converter(value) for value in values]
 
 
 def _called(function: Callable[..., Any], columns: Sequence[list[Any]], rows: int) -> list[Any]:
@@ -97,12 +89,6 @@ def _is_unchanged(results: list[Any], converter: Any) -> bool:
     """Whether a converter would return each result as it is."""
     unchanged = _UNCHANGED.get(converter.__name__)
     return unchanged is not None and set(map(type, results)) <= unchanged
-
-
-def _by_numpy(column: Any) -> list[Any] | None:
-    """Return the values of dates or instants; None if Spark has to make them."""
-    array = in_numpy(column)
-    return None if array is None else array.tolist()
 
 
 def in_numpy(column: Any) -> Any:

@@ -1,8 +1,8 @@
 """UDTFs that are called with the values of each row, and yield values: udtf() with useArrow=True.
 
-Spark's own function runs, except for its loop over the rows of a batch: here Spark's converter gets
-the answers of many rows at once. An answer waits only if all of its values are of simple types,
-because these cannot change, and each is converted by itself.
+Spark's own functions run, but Spark's converter gets the answers of many rows at once. An answer
+waits only if all of its values are of simple types, because these cannot change, and each is
+converted by itself.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, repeat
-from types import FunctionType
+from itertools import chain
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pyspark.sql.types as types
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.conversion import ArrowBatchTransformer
-from pyspark.sql.functions import SkipRestOfInputTableException
 
 from shmring.spark.conversions.waiting import Waiting
 from shmring.spark.exchange import Joined, TaskData
@@ -33,17 +31,22 @@ _LEAST = 64  # fewest values that an answer counts as, so at most 1,024 answers 
 
 def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..., Any] | None:
     """Replace Spark's function, unless it converts by pandas."""
-    convert = free_variables(variables["evaluate_rows"]).get("convert_rows_to_arrow")
+    evaluate_rows = variables["evaluate_rows"]
+    convert = free_variables(evaluate_rows).get("convert_rows_to_arrow")
     if convert is None:
         return None
-    check: Callable[..., Iterator[Any]] = free_variables(convert)["check_return_value"]
+
+    def same(batch: Any) -> Any:
+        return batch
+
+    wrapped = {"ArrowBatchTransformer": SimpleNamespace(wrap_struct=same)}
 
     def evaluate(method: Any, *columns: list[Any], num_rows: int = 1) -> Iterator[Any]:
-        answers = _Answers(convert, method.__name__)
+        answers = _Answers(convert)
         error: Exception | None = None
+        call = copied(evaluate_rows, wrapped, {"convert_rows_to_arrow": answers.add})
         try:
-            for row in zip(*columns, strict=True) if columns else repeat((), num_rows):
-                yield from answers.add(list(check(_called(method, row), method.__name__)))
+            yield from call(method, *columns, num_rows=num_rows)
         except Exception as raised:
             error = raised
         yield from answers.flush()  # an error of an earlier answer comes first
@@ -62,27 +65,19 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
     return run
 
 
-def _called(method: Any, row: tuple[Any, ...]) -> Any:
-    try:
-        return method(*row)
-    except SkipRestOfInputTableException:
-        raise
-    except Exception as error:
-        raise PySparkRuntimeError(  # noqa: B904  (with the same context as Spark's)
-            errorClass="UDTF_EXEC_ERROR",
-            messageParameters={"method_name": method.__name__, "error": str(error)},
-        )
-
-
 class _Answers(Waiting):
     """Answers that wait: for each call of the function, the rows that the call has yielded."""
 
-    def __init__(self, convert: Callable[..., list[Any]], method: str) -> None:
+    def __init__(self, convert: FunctionType) -> None:
         super().__init__()
-        self._convert, self._method = convert, method
+        self._convert = convert
+        self._check: Callable[..., Iterator[Any]] = free_variables(convert)["check_return_value"]
+        self._method = ""  # the name of the method that answers
 
-    def add(self, rows: list[Any]) -> list[Any]:
-        """Take an answer; return the batches to send now."""
+    def add(self, answer: Any, method: str) -> list[Any]:
+        """Take an answer as Spark's converter does; return the batches to send now."""
+        self._method = method
+        rows = [*self._check(answer, method)]
         if set(map(type, rows)) <= _ROWS and set(map(type, chain.from_iterable(rows))) <= _VALUES:
             return self.hold(rows, max(_LEAST, sum(map(len, rows))))
         return [*self.flush(), *self._alone(rows)]
