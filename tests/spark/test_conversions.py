@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import random
 import sys
+import traceback
 import types
+from pathlib import Path
 
 import joined
 import pandas as pd
@@ -32,7 +34,7 @@ from pyspark.util import PythonEvalType
 from shmring.spark import conversions, sparks_code
 from shmring.spark.conversions import CONVERSIONS, Conversion, waiting
 from shmring.spark.exchange import TaskData
-from shmring.spark.tracebacks import leave_out_of_errors
+from shmring.spark.tracebacks import _seeming_sparks, leave_out_of_errors
 
 pytestmark = pytest.mark.spark_version(since="4.3")
 
@@ -277,4 +279,13 @@ class Own(Base):
     own = of_package["Own"]
     leave_out_of_errors(own)
     for method in (own.usual, own.method, own.of_class, own.static):
-        assert method.__code__.co_filename == worker.__file__, method
+        assert Path(method.__code__.co_filename).is_relative_to(Path(worker.__file__).parent), (
+            method
+        )
+
+
+def test_frame_of_a_conversion_has_its_own_source_in_errors_that_show_it():
+    function = types.FunctionType(_seeming_sparks(sparks_code.copied.__code__), vars(sparks_code))
+    with pytest.raises(AttributeError) as raised:
+        function(None, None, None)
+    assert "zip(function.__code__.co_freevars" in traceback.extract_tb(raised.tb)[-1].line

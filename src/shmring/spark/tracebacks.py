@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -32,8 +33,10 @@ def leave_out_of_errors(*functions: Any) -> None:
 
 
 def _seeming_sparks(code: CodeType) -> CodeType:
+    """Return the code of a file in Spark's folder; Python finds the source by the module's name."""
     inner = (_seeming_sparks(c) if isinstance(c, CodeType) else c for c in code.co_consts)
-    return code.replace(co_filename=worker.__file__, co_consts=tuple(inner))
+    name = Path(worker.__file__).parent / "shmring" / Path(code.co_filename).name
+    return code.replace(co_filename=str(name), co_consts=tuple(inner))
 
 
 def leave_out_of_logs() -> None:
