@@ -11,6 +11,7 @@ import shmring.errors
 import shmring.table_ring
 from shmring.metrics import METRICS
 from shmring.ring.records import Counters
+from shmring.sidecars.options import PluginOptions, rows, setting_of
 
 PAGES = ROOT / "docs" / "reference"
 JAVA = ROOT / "native" / "jvm" / "java" / "io" / "shmring" / "spark"
@@ -43,8 +44,7 @@ def test_page_of_spark_has_every_option() -> None:
 
 def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
     config = JAVA / "Attendant.java"
-    sets = in_java(r"OF_SIDECAR =\s+Set\.of\(([^)]*)\)", config)
-    keys = {key for found in sets for key in re.findall(r'"(\w+)"', found)}
+    keys = {"function", "command", *map(setting_of, rows(PluginOptions))}
     known = {f"spark.shmring.sidecar.NAME.{key}" for key in keys}
     known |= {"spark.shmring.ring.NAME.slots"}
     known |= in_java(r'"(spark\.shmring\.\w+)"', config)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import shmring
+from shmring.cli import app
 from shmring.sidecars import SidecarClient
+from shmring.sidecars.options import (
+    COUNT,
+    CommandOptions,
+    DecoratorOptions,
+    Option,
+    PluginOptions,
+    SidecarOptions,
+    read_settings,
+    rows,
+    setting_of,
+)
 from shmring.spark import arrow_udf, configure, through
 
 NAN = float("nan")
@@ -89,7 +103,7 @@ def test_session_refuses_switches_and_times_that_are_none() -> None:
     configured = servers()["configure"]
     for value in [0, -1, "5", True, NAN]:
         refused(configured, "timeout", value)
-    for option in ("shared", "pin", "functions"):
+    for option in ("shared", "pin", "functions", "driver"):
         for value in ("true", 1):
             refused(configured, option, value)
 
@@ -100,3 +114,69 @@ def test_numbers_of_numpy_are_numbers() -> None:
         'shmring.through{"name": "s", "in_flight": 2, "timeout": 1.0, "connect_timeout": 10.0, '
         '"reply_slots": 4096}'
     )
+
+
+# --- the one list of a sidecar's options ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [
+        (shmring.Sidecar, SidecarOptions),
+        (shmring.sidecar, DecoratorOptions),
+        (configure, PluginOptions),
+    ],
+)
+def test_signature_and_text_show_each_option(call: Callable[..., Any], options: type) -> None:
+    shown = inspect.signature(call).parameters
+    for name, row in rows(options).items():
+        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
+        words = " ".join(str(call.__doc__).split())
+        assert call is shmring.sidecar or f"{name} : {row.words}" in words
+
+
+@pytest.mark.parametrize("call", servers())
+def test_option_that_there_is_not_is_refused(call: str) -> None:
+    for option in ("wokers", "in_flight"):
+        with pytest.raises(TypeError, match=f"'{option}' is none of the options workers, "):
+            servers()[call](**{option: 1})
+
+
+def test_command_has_each_option_with_its_text() -> None:
+    said = " ".join(CliRunner().invoke(app, ["sidecar", "--help"]).output.split())
+    for name, row in rows(CommandOptions).items():
+        option = f"--{name.replace('_', '-')} {row.takes.metavar}".strip()
+        default = f" [default: {row.default_words}]" if row.default_words else ""
+        assert f"{option} {row.words}{default}" in said
+
+
+SETTINGS: Mapping[str, tuple[str, object]] = {
+    "workers": ("2", 2),
+    "slots": ("64k", 65_536),
+    "max_batch_rows": ("512", 512),
+    "max_wait_ms": ("2.5", 2.5),
+    "timeout": ("60", 60.0),
+    "pin": ("True", True),
+    "shared": ("false", False),
+}
+
+
+def test_settings_of_the_plugin_are_read_as_the_options_of_configure() -> None:
+    assert SETTINGS.keys() == rows(PluginOptions).keys()
+    texts = {setting_of(name): text for name, (text, _) in SETTINGS.items()}
+    assert read_settings("p", texts) == {name: value for name, (_, value) in SETTINGS.items()}
+
+
+@pytest.mark.parametrize(("name", "row"), rows(PluginOptions).items())
+def test_wrong_setting_of_the_plugin_is_named(name: str, row: Option) -> None:
+    setting = setting_of(name)
+    with pytest.raises(ValueError, match=rf"^p\.{setting} must be {row.takes.noun}, not 'many'$"):
+        read_settings("p", {setting: "many"})
+    if row.takes is COUNT:
+        with pytest.raises(ValueError, match=f"^{name} must be from 1 to"):
+            read_settings("p", {setting: "0"})
+
+
+def test_unknown_setting_of_the_plugin_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"^p\.wokers is none of p\.function, \.command, "):
+        read_settings("p", {"wokers": "1"})

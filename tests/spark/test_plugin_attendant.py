@@ -81,8 +81,8 @@ def command(name):
 
 
 def ours(function, **options):
-    """A sidecar of one of our functions, as the plugin's jar describes it."""
-    return {"function": f"functions:{function}", "workers": "1", "shared": False, **options}
+    """Settings of a sidecar of one of our functions, as the plugin's jar passes them on."""
+    return {"function": f"functions:{function}", "workers": "1", **options}
 
 
 def supervisors(name):
@@ -180,6 +180,8 @@ def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path, 
         "failing": {"command": "false"},
         "torn": {"command": "false 'a word"},
         "strange": ours("double", workers="none"),
+        "strange-unknown": ours("double", wokers="1"),
+        "strange-both": ours("double", command="true"),
         "unloadable": ours("FailsToLoad"),
         "working": {"command": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'"},
     }
@@ -194,7 +196,7 @@ def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path, 
 
 
 def test_rings_live_as_long_as_the_executor(attend, name, until):
-    attendant = attend(rings={name: {"slots": 1024}})
+    attendant = attend(rings={name: {"slots": "1k"}})
     attendant.await_metrics(**{f"ring.{name}.claimed": 0})
     with shmring.attach(name) as ring:
         with ring.producer() as out:
@@ -205,12 +207,12 @@ def test_rings_live_as_long_as_the_executor(attend, name, until):
 
 
 def test_ring_that_others_use_stays(attend, name):
-    attendant = attend(rings={name: {"slots": 1024}})
+    attendant = attend(rings={name: {"slots": "1k"}})
     attendant.await_metrics(**{f"ring.{name}.claimed": 0})
     with shmring.attach(name):
         attendant.executor_dies()
         assert name in shmring.rings()
-        attendant = attend(rings={name: {"slots": 2048}})
+        attendant = attend(rings={name: {"slots": "2048"}})
         attendant.metrics()
     attendant.executor_dies()
     assert name not in shmring.rings()
@@ -218,7 +220,7 @@ def test_ring_that_others_use_stays(attend, name):
 
 def have_rings(attendant, *names):
     """Let a child that runs attendant.main() make these rings, and wait until it has."""
-    rings = {name: {"slots": 1024} for name in names}
+    rings = {name: {"slots": "1k"} for name in names}
     attendant.say(json.dumps({"rings": rings, "sidecars": {}}))
     metrics = attendant.line()
     assert all(name in metrics for name in names)
@@ -301,7 +303,7 @@ def test_ring_that_cannot_be_removed_keeps_no_other_one(child, name):
 
 
 def test_attendants_that_end_as_soon_as_they_have_started_leave_nothing(attend, name):
-    config = {"rings": {name: {"slots": 1024}}, "sidecars": {name: ours("double", shared=True)}}
+    config = {"rings": {name: {"slots": "1k"}}, "sidecars": {name: ours("double", shared="true")}}
     started = [attend(**config) for _ in range(3)]
     for each in started:
         each.process.stdin.close()
@@ -344,7 +346,7 @@ def test_rings_of_a_sidecar_that_has_to_be_killed_go_with_it(child, name, until)
         attendant.main()
     """
     attendant = child(code)
-    sidecar = {"command": f"{command(name)} --workers 3", "shared": False}
+    sidecar = {"command": f"{command(name)} --workers 3"}
     attendant.say(json.dumps({"rings": {}, "sidecars": {name: sidecar}}))
     until(lambda: len(workers(name)) == 3, "the workers")
     for pid in (parent(workers(name)[0]), *workers(name)):
@@ -376,7 +378,11 @@ def test_options_are_obeyed(attend, name):
     assert found[f"sidecar.{name}.running"] == 1
     (worker, _) = workers(name)
     words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
-    assert json.loads(words[-2]) == {"pin": False, "batching": {"rows": 20, "wait": 0.0005}}
+    assert json.loads(words[-2]) == {
+        "max_batch_rows": 20,
+        "max_wait_ms": 0.5,
+        "pin": False,
+    }
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
         assert ring.slots == 2048
     attendant.executor_dies()
@@ -402,7 +408,7 @@ def test_workers_of_an_attendant_that_is_killed_end_and_leave_no_ring(attend, na
     assert not [ring for ring in shmring.rings() if name in ring]
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", ["false", "true"])
 def test_next_attendant_goes_on_with_the_requests_of_one_that_was_killed(
     attend, name, marker, thread, until, shared
 ):
@@ -410,8 +416,8 @@ def test_next_attendant_goes_on_with_the_requests_of_one_that_was_killed(
     first = attend(sidecars={name: ours("wait_for_marker", shared=shared)})
     first.await_metrics(**{f"sidecar.{name}.workers": 1})
     before = workers(name)
-    if shared:
-        second = attend(sidecars={name: ours("wait_for_marker", shared=True)})
+    if shared == "true":
+        second = attend(sidecars={name: ours("wait_for_marker", shared="true")})
         second.metrics()
 
     def ask():
@@ -421,7 +427,7 @@ def test_next_attendant_goes_on_with_the_requests_of_one_that_was_killed(
     asking = thread(ask)
     until(marker.with_suffix(".begun").exists)
     first.kill()
-    if not shared:
+    if shared == "false":
         second = attend(sidecars={name: ours("wait_for_marker")})
     marker.touch()
     assert asking.outcome() == [numbers(i) for i in range(5)]
@@ -473,9 +479,9 @@ def turns(name):
 @pytest.fixture
 def two(attend, name, until):
     """Attendants of two executors that share a sidecar; the first one runs it."""
-    running = attend(sidecars={name: ours("double", shared=True)})
+    running = attend(sidecars={name: ours("double", shared="true")})
     running.await_metrics(**{f"sidecar.{name}.workers": 1})
-    other = attend(sidecars={name: ours("double", shared=True)})
+    other = attend(sidecars={name: ours("double", shared="true")})
     other.await_metrics(**{f"sidecar.{name}.workers": 1, f"sidecar.{name}.running": 0})
     until(lambda: supervisors(name) == [running.process.pid], "the other one to step back")
     return running, other
@@ -511,7 +517,7 @@ def test_shared_sidecar_whose_turn_a_stranger_has_planted_says_so(attend, name, 
         os.chown(planted, 54321, -1)
     else:
         pytest.skip("wants a file of another user")
-    sidecar = {"command": "sleep 1000", "shared": True}
+    sidecar = {"command": "sleep 1000", "shared": "true"}
     with attend(stderr=subprocess.PIPE, sidecars={name: sidecar}).process.stderr as said:
         assert planted.name in next(line for line in said if "cannot be started" in line)
     planted.unlink()

@@ -7,62 +7,59 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from shmring.cli.options import Number, binary_count, json_option
+from shmring.cli.options import Command, Number, binary_count, json_option
 from shmring.cli.output import Terminated, say
+from shmring.sidecars.options import (
+    COUNT,
+    LOADING_SECONDS,
+    MILLISECONDS,
+    SECONDS,
+    SLOTS,
+    SWITCH,
+    CommandOptions,
+    SidecarOptions,
+    ValueType,
+    decorated,
+    part,
+    rows,
+)
 
 if TYPE_CHECKING:
     from shmring.sidecars import Sidecar
+
+_TYPES: dict[ValueType, Any] = {
+    COUNT: click.IntRange(1),
+    SLOTS: binary_count,
+    MILLISECONDS: Number(0),
+    SECONDS: Number(0, min_open=True),
+}
+
+
+def _options_of_sidecars(command: Command) -> Command:
+    """Add the options that ``shmring sidecar`` takes."""
+    for name, row in reversed(rows(CommandOptions).items()):
+        option = f"--{name.replace('_', '-')}"
+        if row.takes is SWITCH:
+            command = click.option(option, is_flag=True, help=row.words)(command)
+        else:
+            words = f"{row.words}  [default: {row.default_words}]"
+            unit = row.takes.metavar
+            command = click.option(option, type=_TYPES[row.takes], metavar=unit, help=words)(
+                command
+            )
+    return command
 
 
 @click.command()
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("--name", help="By which clients find it.  [default: the function's]")
-# CHANGE: edit this for a new option of a sidecar
-@click.option("--workers", type=click.IntRange(1), help="Processes that share the requests.")
-@click.option(
-    "--slots",
-    type=binary_count,
-    metavar="N",
-    help="Size of the request ring.  [default: 131072, or fewer where /dev/shm is small]",
-)
-@click.option(
-    "--timeout",
-    type=Number(0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For the workers to load the function.",
-)
-@click.option(
-    "--max-batch-rows",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Join the requests of several clients into batches of so many rows at most.",
-)
-@click.option(
-    "--max-wait-ms",
-    type=Number(0),
-    metavar="MS",
-    help="How long a request waits for others to be joined with.  [default: 5]",
-)
-@click.option(
-    "--pin",
-    is_flag=True,
-    help="Pin the request ring for the GPU, in each worker that has loaded its function.",
-)
-@click.option(
-    "--replace",
-    is_flag=True,
-    help="Take the place of the sidecar of this name, which ends with the requests that it has.",
-)
+@_options_of_sidecars
 @json_option
-def sidecar(
-    target: str, name: str | None, workers: int | None, timeout: float, **options: Any
-) -> None:
+def sidecar(target: str, name: str | None, **options: Unpack[CommandOptions]) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
     The module may also be in the current folder. Workers that die are replaced. Ctrl-C or SIGTERM
@@ -77,17 +74,18 @@ def sidecar(
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
-    if options["max_wait_ms"] is not None and options["max_batch_rows"] is None:
+    if options.get("max_wait_ms") is not None and options.get("max_batch_rows") is None:
         raise click.UsageError("--max-wait-ms is how long requests wait for --max-batch-rows")
+    workers = options.get("workers")
     if name is None or workers is None:
         marked = _marks(target)
         name = name or marked[0]
-        workers = workers or marked[1]
+        workers = options["workers"] = workers or marked[1]
     from shmring.sidecars import Sidecar
 
-    server = Sidecar(target, name=name, workers=workers, **options)
+    server = Sidecar(target, name=name, **part(SidecarOptions, options))
     try:
-        server.start(timeout=timeout)
+        server.start(timeout=options.get("timeout") or LOADING_SECONDS)
         with suppress(KeyboardInterrupt, Terminated):  # a signal ends the server
             _say_ready(server, workers)
             server.serve_forever()
@@ -129,4 +127,4 @@ def _marks(target: str) -> tuple[str, int]:
     if not callable(function):
         raise ValueError(f"{target} is not callable")
     name = getattr(function, "__sidecar_name__", attribute.rpartition(".")[2])
-    return str(name), int(getattr(function, "__sidecar_workers__", 1))
+    return str(name), decorated(function).get("workers") or 1

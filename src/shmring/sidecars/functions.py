@@ -1,4 +1,4 @@
-"""Finds a sidecar's function by its name; checks its options, and formats its errors."""
+"""Finds a sidecar's function by its name, and formats its errors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import format_exception
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import shmring
-from shmring.common.arguments import integer, milliseconds_of
 from shmring.common.closing import let_go
 
 Function: TypeAlias = Callable[..., Any]
-
-_USUAL_WAIT = 5.0  # default of max_wait_ms, in milliseconds
 
 
 class WrongRows(ValueError):
@@ -31,17 +28,6 @@ class Batching:
 
     rows: int
     wait: float
-
-    @classmethod
-    def of(cls, max_batch_rows: int | None, max_wait_ms: float | None) -> Self | None:
-        """Check the user's options; return None if each request is to be worked on alone."""
-        if max_batch_rows is None:
-            if max_wait_ms is not None:
-                raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
-            return None
-        rows = integer("max_batch_rows", max_batch_rows, 1)
-        wait = _USUAL_WAIT if max_wait_ms is None else milliseconds_of("max_wait_ms", max_wait_ms)
-        return cls(rows, float(wait) / 1000)
 
 
 def find_function(target: str) -> Function | type:

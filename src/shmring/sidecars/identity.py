@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 import shmring
 from shmring.errors import Contended, SidecarMismatch
 from shmring.ring.names import REQUESTS
+from shmring.sidecars.options import names_for_workers
 from shmring.sidecars.rings import FAILING, REPLACES, SUPERVISOR
 
 _PATIENCE = 2.0  # seconds that a supervisor waits while another supervisor joins
@@ -78,7 +79,8 @@ class Identity(NamedTuple):
         if running.python != self.python:
             words.append(f"Python {running.python} instead of {self.python}")
         if running.options != self.options:
-            words.append("other values of max_batch_rows, max_wait_ms or pin")
+            *names, last = names_for_workers()
+            words.append(f"other values of {', '.join(names)} or {last}")
         return words
 
 

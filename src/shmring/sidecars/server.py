@@ -9,18 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from shmring.common.arguments import integer, seconds_of
+from shmring.common.arguments import seconds_of
 from shmring.errors import SidecarUnavailable
-from shmring.sidecars.functions import Batching
+from shmring.sidecars.options import (
+    LOADING_SECONDS,
+    DecoratorOptions,
+    SidecarOptions,
+    checked,
+    decorated,
+    documented,
+)
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import check_sidecar_name
 
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
-# CHANGE: edit this for a new option of a sidecar
+@documented(SidecarOptions)
 class Sidecar:
     """A sidecar with its ring and its workers.
 
@@ -28,19 +35,7 @@ class Sidecar:
     ----------
     target : "module:function", or a function made by :func:`sidecar`
     name : name by which clients find the sidecar, at most 93 bytes
-    workers : number of processes that share the requests
-    slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or fewer if
-        /dev/shm has little memory, so that the clients have room
-    max_batch_rows : most rows of a joint batch: a worker joins the requests of several clients into
-        a batch, calls the function once, and cuts the answer. The function must return one row for
-        each row of the batch, in order. If it raises, each request is worked on alone, so that
-        only the request that is the cause fails. None: as the function's decorator says
-    max_wait_ms : milliseconds that a request waits for others to be joined with; 5 by default
-    pin : whether each worker pins the request ring for its GPU once its function is loaded, as
-        :meth:`shmring.Ring.pin` does; a worker without a GPU's runtime ends
-    replace : take the place of the sidecars of this name that run on this host, whatever they
-        serve. They serve until this one has loaded; then they finish the requests that they have,
-        and end
+    options : the rows of SidecarOptions
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars of one name on one
     host share the requests, and must serve the same: the same function from a file with the same
@@ -53,29 +48,15 @@ class Sidecar:
         target: str | Callable[..., Any],
         *,
         name: str | None = None,
-        workers: int | None = None,
-        slots: int | None = None,
-        max_batch_rows: int | None = None,
-        max_wait_ms: float | None = None,
-        pin: bool = False,
-        replace: bool = False,
+        **options: Unpack[SidecarOptions],
     ) -> None:
-        if workers is None:
-            workers = int(getattr(target, "__sidecar_workers__", 1))
+        if options.get("workers") is None:
+            options["workers"] = decorated(target).get("workers", 1)
         target_name = target if isinstance(target, str) else _target_of(target)
         if name is None:
             name = str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
         self.name = check_sidecar_name(name)
-        self._supervisor = Supervisor(
-            target_name,
-            self.name,
-            workers=workers,
-            slots=slots,
-            max_batch_rows=max_batch_rows,
-            max_wait_ms=max_wait_ms,
-            pin=pin,
-            replace=replace,
-        )
+        self._supervisor = Supervisor(target_name, self.name, **options)
         self._pid = 0
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
@@ -95,7 +76,7 @@ class Sidecar:
         """Number of workers that were replaced."""
         return self._supervisor.restarts
 
-    def start(self, *, timeout: float = 120.0) -> Self:
+    def start(self, *, timeout: float = LOADING_SECONDS) -> Self:
         """Make the ring, start the workers and wait until each has loaded its function.
 
         Parameters
@@ -192,12 +173,9 @@ class Sidecar:
         self.stop()
 
 
+@documented(DecoratorOptions)
 def sidecar(
-    name: str | None = None,
-    *,
-    workers: int = 1,
-    max_batch_rows: int | None = None,
-    max_wait_ms: float | None = None,
+    name: str | None = None, **options: Unpack[DecoratorOptions]
 ) -> Callable[[Marked], Marked]:
     """Mark a function (or a class, instantiated once a worker) as a sidecar.
 
@@ -212,16 +190,14 @@ def sidecar(
 
     The options are those of :class:`Sidecar`.
     """
-    batching = Batching.of(max_batch_rows, max_wait_ms)
-    workers = integer("workers", workers, 1)
+    given = checked(DecoratorOptions, options)
     if name is not None:
         check_sidecar_name(name)
 
     def mark(target: Marked) -> Marked:
         marked: Any = target
         marked.__sidecar_name__ = name or marked.__name__
-        marked.__sidecar_workers__ = workers
-        marked.__sidecar_batching__ = batching
+        marked.__sidecar_options__ = given
         return target
 
     return mark

@@ -15,11 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 import shmring
-from shmring.common.arguments import integer, slots_of
 from shmring.errors import (
     Contended,
     Damaged,
@@ -29,8 +27,8 @@ from shmring.errors import (
     RingNotFound,
     ShmringError,
 )
-from shmring.sidecars.functions import Batching
 from shmring.sidecars.identity import Entry, Identity
+from shmring.sidecars.options import SidecarOptions, checked, for_workers
 from shmring.sidecars.rings import (
     FAILING,
     RESTART_SECONDS,
@@ -265,7 +263,6 @@ class _Worker(Child):
             os.close(pipe)
 
 
-# CHANGE: edit this for a new option of a sidecar
 class Supervisor:
     """A sidecar's ring and its workers.
 
@@ -273,11 +270,8 @@ class Supervisor:
     ----------
     target : "module:function"
     name : name of the sidecar
-    workers : number of workers; None for the number in the function's decorator, which the first
-        worker reports
-    slots : size of the request ring
-    max_batch_rows, max_wait_ms, pin : options of a Sidecar
-    replace : whether to serve in place of the running sidecars of this name
+    options : those of a Sidecar. Without `workers`, the first worker reports the number in the
+        function's decorator
     apart : whether each worker leads a process group and prints to stderr, for a process that
         serves several sidecars
     """
@@ -287,31 +281,20 @@ class Supervisor:
         target: str,
         name: str,
         *,
-        workers: int | None,
-        slots: int | None,
-        max_batch_rows: int | None = None,
-        max_wait_ms: float | None = None,
-        pin: bool = False,
-        replace: bool = False,
         apart: bool = False,
+        **options: Unpack[SidecarOptions],
     ) -> None:
         check_sidecar_name(name)
-        if workers is not None:
-            workers = integer("workers", workers, 1)
-        if slots is not None:
-            slots = slots_of("slots", slots)
-        batching = Batching.of(max_batch_rows, max_wait_ms)
+        given = checked(SidecarOptions, options)
         self.name = name
         self.target = target
         self.places: list[Place[_Worker]] = []
         self.restarts = 0
         self.is_replaced = False  # another sidecar of the name serves instead
-        self._wanted = workers
-        self._workers = workers
-        self._slots = slots
-        said = None if batching is None else asdict(batching)
-        self._options = json.dumps({"pin": bool(pin), "batching": said})
-        self._replace = replace
+        self._wanted = self._workers = given.get("workers")
+        self._slots = given.get("slots")
+        self._options = json.dumps(for_workers(given))
+        self._replace = given.get("replace", False)
         self._apart = apart
         self._start_timeout = float("inf")
         self._trouble = ""

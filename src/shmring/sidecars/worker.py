@@ -20,13 +20,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 import shmring
 from shmring._shmring import is_used
-from shmring.common.arguments import integer
 from shmring.common.closing import let_go
 from shmring.errors import (
     Empty,
@@ -52,6 +51,7 @@ from shmring.sidecars.functions import (
     warm_up,
 )
 from shmring.sidecars.holds import Holds
+from shmring.sidecars.options import ServerOptions, batching_of, decorated
 from shmring.sidecars.rings import LOADING, sweep
 from shmring.sidecars.wire import (
     FLAG_KEEPS,
@@ -414,7 +414,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, Any]) -> None:
+def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptions) -> None:
     # This participant shows waiting clients which function is loading. Its handle is closed, too,
     # because a handle with a role would become a second participant when the worker takes the next
     # role.
@@ -423,20 +423,19 @@ def _serve(target: str, name: str, parent: int, ready: int, options: dict[str, A
         _await_entry(lambda: waiting.producer(LOADING + target)),
     ):
         found = find_function(target)
-        workers = integer("workers", getattr(found, "__sidecar_workers__", 1), 1)
-        _tell(ready, b"%d\n" % workers)
+        own = decorated(found)
+        _tell(ready, b"%d\n" % own.get("workers", 1))
         function = instantiated(found, target)
         warm_up(function)
         is_ready = readiness_of(function)
         while is_ready is not None and not is_ready():  # the supervisor limits this wait
             time.sleep(_PAUSE)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-        if options["pin"]:
+        pinned = bool(options.get("pin"))
+        if pinned:
             ring.pin()
-        said = options["batching"]
-        decorated: Batching | None = getattr(function, "__sidecar_batching__", None)
-        batching = decorated if said is None else Batching(**said)
-        worker = Worker(function, target, ring, parent, batching, options["pin"])
+        batching = batching_of(options) or batching_of(own)
+        worker = Worker(function, target, ring, parent, batching, pinned)
 
     def stop(number: int, frame: object) -> None:
         worker.stop()

@@ -2,17 +2,20 @@
 
 The attendant reads one line of JSON from standard input::
 
-    {"rings": {"orders": {"slots": 65536}},
-     "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": true},
-                  "other": {"command": "./other -x", "shared": false}}}
+    {"rings": {"orders": {"slots": "65536"}},
+     "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": "true"},
+                  "other": {"command": "./other -x"}}}
+
+Each entry has the user's settings ``spark.shmring.ring.NAME.*`` and
+``spark.shmring.sidecar.NAME.*``: the JVM has not read them.
 
 The attendant ends when standard input ends: the executor holds the other end of this pipe, which
 closes however the executor dies. Every second the attendant writes a line of JSON with metrics.
 It writes the first line as soon as clients can find the sidecars' rings.
 
-A sidecar with a function is served by workers of this process; its options are those of
-``spark.shmring.sidecar``, as the user wrote them. A command is any program of the user's. A
-"shared" sidecar is started by one attendant of the host, and by another one when that one ends.
+A sidecar with a function is served by workers of this process. A command is any program of the
+user's. A "shared" sidecar is started by one attendant of the host, and by another one when that one
+ends.
 
 A sidecar that cannot be started, or dies again and again, does not disturb the others: this process
 imports no code of the user's, and each sidecar has its own pauses between restarts.
@@ -30,15 +33,22 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import shmring
 from shmring.common.arguments import number_of
 from shmring.common.own_file import open_own
 from shmring.errors import RingNotFound, ShmringError
 from shmring.ring.names import SHM_FOLDER, remove
+from shmring.sidecars.options import (
+    LOADING_SECONDS,
+    PluginOptions,
+    ServerOptions,
+    part,
+    read_settings,
+)
 from shmring.sidecars.rings import serving, sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
@@ -47,7 +57,6 @@ _TELL_EVERY = 1.0
 _GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a command may wait for its own processes
 _AGAIN = 5.0  # seconds between attempts to start a sidecar that cannot be started
 _NEVER = float("inf")
-_Number = TypeVar("_Number", int, float)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -159,39 +168,16 @@ class _Sidecar(ABC):
         }
 
 
-# CHANGE: edit this for a new option of a sidecar
 class _Function(_Sidecar):
     """Workers of this process that serve a function."""
 
-    def __init__(self, name: str, options: dict[str, str], *, shared: bool) -> None:
-        function = options["function"]
+    def __init__(self, name: str, function: str, options: PluginOptions) -> None:
         if not all(function.partition(":")):
             raise ValueError(f"a sidecar is named as module:function, not {function!r}")
-
-        def number(option: str, kind: Callable[[str], _Number]) -> _Number | None:
-            given = options.get(option)
-            try:
-                return None if given is None else kind(given)
-            except ValueError:
-                setting = f"spark.shmring.sidecar.{name}.{option}"
-                raise ValueError(f"{setting} must be a number, not {given!r}") from None
-
-        timeout = number("timeout", float)
-        self._start_timeout = 120.0 if timeout is None else timeout
-        if not self._start_timeout > 0:
-            raise ValueError(f"timeout must be a time of more than 0, not {options['timeout']}")
-        self._supervisor = Supervisor(
-            function,
-            name,
-            workers=number("workers", int),
-            slots=number("slots", number_of),
-            max_batch_rows=number("maxBatchRows", int),
-            max_wait_ms=number("maxWaitMs", float),
-            pin=options.get("pin") == "true",
-            apart=True,
-        )
+        self._start_timeout = options.get("timeout") or LOADING_SECONDS
+        self._supervisor = Supervisor(function, name, apart=True, **part(ServerOptions, options))
         self._is_started = self._is_announced = False
-        super().__init__(name, self._supervisor.places, shared=shared)
+        super().__init__(name, self._supervisor.places, shared=options.get("shared", False))
 
     def get_ready(self) -> None:
         super().get_ready()
@@ -269,7 +255,7 @@ class _Attendant:
         self._untold = b""
         for name, options in config["rings"].items():
             try:
-                self._rings[name] = shmring.open_or_create(name, **options)
+                self._rings[name] = shmring.open_or_create(name, slots=_slots_of(name, options))
             except (ShmringError, ValueError) as error:
                 say(f'ring "{name}" cannot be made: {error}')
 
@@ -345,14 +331,25 @@ class _Attendant:
                 remove(ring.path, uuid, is_used=bool)
 
 
-def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
-    for name, options in sidecars.items():
-        shared = bool(options.pop("shared", False))
+def _slots_of(ring: str, settings: dict[str, str]) -> int:
+    for setting in settings.keys() - {"slots"}:
+        prefix = f"spark.shmring.ring.{ring}"
+        raise ValueError(f"{prefix}.{setting} is none of {prefix}.slots")
+    return number_of(settings["slots"])
+
+
+def _made(sidecars: dict[str, dict[str, str]]) -> Iterator[_Sidecar]:
+    for name, settings in sidecars.items():
+        prefix = f"spark.shmring.sidecar.{name}"
+        function, command = settings.pop("function", None), settings.pop("command", None)
         try:
-            if "command" in options:
-                yield _Command(name, options["command"], shared=shared)
+            options = read_settings(prefix, settings)
+            if function is not None and command is None:
+                yield _Function(name, function, options)
+            elif command is not None and function is None:
+                yield _Command(name, command, shared=options.get("shared", False))
             else:
-                yield _Function(name, options, shared=shared)
+                raise ValueError(f"{prefix} wants one of .function and .command")
         except ValueError as error:  # a wrong option stays wrong: no further try
             say(f'sidecar "{name}" cannot be started: {error}')
 

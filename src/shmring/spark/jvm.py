@@ -22,14 +22,15 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import shmring
 from shmring import __version__
-from shmring.common.arguments import integer, seconds_of, slots_of
 from shmring.common.extras import need
 from shmring.common.own_file import open_own
 from shmring.errors import ShmringError
+from shmring.sidecars.options import PluginOptions, checked, documented, settings_of
+from shmring.sidecars.wire import check_sidecar_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,20 +68,14 @@ def jar_path() -> str:
     return str(kept_jar(folder / "src"))
 
 
-# CHANGE: edit this for a new option of a sidecar
+@documented(PluginOptions)
 def configure(
     builder: SparkSession.Builder,
     *,
     sidecars: Mapping[str, str] | None = None,
-    workers: int | None = None,
-    slots: int | None = None,
-    timeout: float | None = None,
-    max_batch_rows: int | None = None,
-    max_wait_ms: float | None = None,
-    shared: bool = False,
-    pin: bool = False,
     functions: bool | None = None,
     driver: bool | None = None,
+    **options: Unpack[PluginOptions],
 ) -> SparkSession.Builder:
     """Let a session's Python functions take batches from rings, and let it read rings as tables.
 
@@ -106,11 +101,6 @@ def configure(
     Parameters
     ----------
     sidecars : "module:function" or "module:Class", by the name that :func:`through` uses
-    workers, slots, max_batch_rows, max_wait_ms : options of each sidecar; see
-        :class:`shmring.Sidecar`
-    timeout : seconds for the workers to load
-    pin : each worker pins the sidecar's request ring for its GPU
-    shared : start one sidecar for all executors of a host, instead of one for each
     functions : whether Spark's own Python workers take batches from rings, for all functions of
         Arrow or pandas that the job has. None: as ``spark.shmring.functions`` says, here or in an
         earlier session of this process, and yes if it is not set. The executors' Python needs
@@ -119,6 +109,7 @@ def configure(
     driver : whether ``df.toArrow()`` and ``df.toPandas()`` get their batches in memory that tasks
         on the driver's host share with this process. None: as ``spark.shmring.driver`` says, and
         yes if it is not set
+    options : options of each sidecar
 
     Raises
     ------
@@ -128,35 +119,15 @@ def configure(
     MissingExtra : pyspark is not installed
     """
     need("pyspark", "a Spark session", "spark")
-    from shmring.sidecars.functions import Batching
-    from shmring.sidecars.wire import check_sidecar_name
-
     for name in sidecars or ():
         check_sidecar_name(name)
-    if workers is not None:
-        workers = integer("workers", workers, 1)
-    if slots is not None:
-        slots = slots_of("slots", slots)
-    if timeout is not None and not seconds_of("timeout", timeout) > 0:
-        raise ValueError("timeout must be more than 0 seconds: the workers have to load")
-    Batching.of(max_batch_rows, max_wait_ms)
-    for switch, value in {"shared": shared, "pin": pin, "functions": functions}.items():
-        if not isinstance(value, bool) and (value is not None or switch != "functions"):
+    settings = settings_of(checked(PluginOptions, options))
+    switches: dict[str, object] = {"functions": functions, "driver": driver}
+    for switch, value in switches.items():
+        if value is not None and not isinstance(value, bool):
             raise TypeError(f"{switch} must be True or False, not {value!r}")
-    options: dict[str, object] = {
-        "workers": workers,
-        "slots": slots,
-        "timeout": timeout,
-        "maxBatchRows": max_batch_rows,
-        "maxWaitMs": max_wait_ms,
-    }
-    options = {key: value for key, value in options.items() if value is not None}
-    if shared:
-        options["shared"] = "true"
-    if pin:
-        options["pin"] = "true"
     if _is_of_a_server(builder):
-        if sidecars or options:
+        if sidecars or settings:
             raise ShmringError(f"{_OF_A_SERVER} and spark.shmring.sidecar.NAME.function")
         print(f"shmring: {_OF_A_SERVER}", file=sys.stderr)
         return builder if functions is None else builder.config(_FUNCTIONS, _WORDS[functions])
@@ -171,10 +142,10 @@ def configure(
         if is_drivers_python:
             wanted["spark.shmring.python"] = sys.executable
         for name, function in sidecars.items():
-            for key, value in {"function": function, **options}.items():
-                wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
-    elif options:
-        raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
+            for key, value in {"function": function, **settings}.items():
+                wanted[f"spark.shmring.sidecar.{name}.{key}"] = value
+    elif settings:
+        raise ValueError(f"{', '.join(settings)} are for sidecars: name some (sidecars=...)")
     for switch, choice in {_FUNCTIONS: functions, _DRIVER: driver}.items():
         wanted[switch] = given.get(switch, "on") if choice is None else _WORDS[choice]
     import_module("shmring.spark.driver").equip()  # even if off: a session may turn it on later

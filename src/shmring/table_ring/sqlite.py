@@ -190,7 +190,7 @@ class SqliteBackend(Backend):
         if head[0] >= head[1]:
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
-        guards = [(self._mask, self._layout.place(n), n) for n in range(first, after)]
+        guards = [(self._mask, self._layout.slot_of(n), n) for n in range(first, after)]
         if len(guards) == 1:  # looking up one key costs less than the query for several
             found = database.execute(self._message, guards[0][1:2]).fetchall()
         else:

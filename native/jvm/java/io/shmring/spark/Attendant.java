@@ -13,7 +13,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -165,11 +164,6 @@ final class Attendant implements AutoCloseable {
       List<String> archives,
       Map<String, Map<String, String>> sidecars,
       Map<String, Map<String, String>> rings) {
-    // CHANGE: edit this for a new option of a sidecar
-    private static final Set<String> OF_SIDECAR =
-        Set.of(
-            "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "pin",
-            "shared");
     private static final List<String> METRICS_OF_SIDECAR =
         List.of("running", "restarts", "workers", "waitingSlots");
     private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");
@@ -180,8 +174,8 @@ final class Attendant implements AutoCloseable {
       return new Config(
           python,
           archives(conf.get("spark.submit.pyFiles", "")),
-          group(conf, "spark.shmring.sidecar.", OF_SIDECAR),
-          group(conf, "spark.shmring.ring.", Set.of("slots")));
+          group(conf, "spark.shmring.sidecar."),
+          group(conf, "spark.shmring.ring."));
     }
 
     /** Returns the names of the files in which Python looks for modules. */
@@ -192,20 +186,17 @@ final class Attendant implements AutoCloseable {
           .toList();
     }
 
-    /** Groups settings NAME.KEY=VALUE by name; names may have dots. */
-    private static Map<String, Map<String, String>> group(
-        SparkConf conf, String prefix, Set<String> keys) {
+    /** Groups settings NAME.KEY=VALUE by name; names may have dots. The attendant knows the keys. */
+    private static Map<String, Map<String, String>> group(SparkConf conf, String prefix) {
       Map<String, Map<String, String>> groups = new TreeMap<>();
       for (Tuple2<String, String> entry : conf.getAllWithPrefix(prefix)) {
         int dot = entry._1().lastIndexOf('.');
-        String key = entry._1().substring(dot + 1);
-        if (dot < 1 || !keys.contains(key)) {
-          throw new IllegalArgumentException(
-              prefix + entry._1() + " is none of " + prefix + "NAME." + String.join(", .", keys));
+        if (dot < 1) {
+          throw new IllegalArgumentException(prefix + entry._1() + " is no " + prefix + "NAME.OPTION");
         }
         groups
             .computeIfAbsent(entry._1().substring(0, dot), name -> new TreeMap<>())
-            .put(key, entry._2());
+            .put(entry._1().substring(dot + 1), entry._2());
       }
       return groups;
     }
@@ -242,28 +233,12 @@ final class Attendant implements AutoCloseable {
       return Stream.concat(Stream.of(folder), inArchives).collect(Collectors.joining(":"));
     }
 
+    /** Returns the settings as they are: the attendant checks them. */
     String json() {
-      ObjectNode json = new ObjectMapper().createObjectNode();
-      ObjectNode started = json.putObject("sidecars");
-      sidecars.forEach((name, of) -> putSidecar(started.putObject(name), name, of));
-      ObjectNode made = json.putObject("rings");
-      rings.forEach((name, of) -> made.putObject(name).put("slots", Long.parseLong(of.get("slots"))));
+      ObjectNode json = JSON.createObjectNode();
+      json.set("sidecars", JSON.valueToTree(sidecars));
+      json.set("rings", JSON.valueToTree(rings));
       return json.toString();
-    }
-
-    private void putSidecar(ObjectNode json, String name, Map<String, String> sidecar) {
-      String function = sidecar.get("function");
-      String command = sidecar.get("command");
-      if ((function == null) == (command == null)) {
-        throw new IllegalArgumentException(
-            "spark.shmring.sidecar." + name + " wants one of .function and .command");
-      }
-      if (command != null) {
-        json.put("command", command); // the attendant splits the command as a shell would
-      } else {
-        sidecar.forEach(json::put); // all values as texts: the attendant parses the numbers
-      }
-      json.put("shared", Boolean.parseBoolean(sidecar.get("shared")));
     }
   }
 }

@@ -9,7 +9,6 @@ import org.apache.spark.api.plugin.SparkPlugin;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-// CHANGE: edit this for a new option of a sidecar
 /**
  * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars for every executor, for as
  * long as it lives.
@@ -17,7 +16,7 @@ import org.slf4j.LoggerFactory;
  * <pre>
  * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by the plugin's own process, or
  * spark.shmring.sidecar.scorer.command    ./scorer --fast   any program
- * spark.shmring.sidecar.scorer.workers    2                 likewise: slots, timeout, maxBatchRows, maxWaitMs, pin
+ * spark.shmring.sidecar.scorer.workers    2                 likewise: the other options of a sidecar
  * spark.shmring.sidecar.scorer.shared     true              one for all executors of the host
  * spark.shmring.ring.orders.slots         65536             made unless it is there
  * spark.shmring.python                    python3           default: what Spark runs
