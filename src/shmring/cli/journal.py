@@ -16,7 +16,7 @@ import click
 
 from shmring._shmring import KIND_END
 from shmring.cli.messages import DEFAULT_BRANCH
-from shmring.cli.options import Number, binary_count, json_option, place_of, slots_option
+from shmring.cli.options import Number, address_of, binary_count, json_option, slots_option
 from shmring.cli.output import Lines, Terminated, as_time, complain, emit, say, size, wants_json
 from shmring.common.extras import need_pyarrow
 
@@ -85,15 +85,15 @@ def run(
     """Write every message of RING to DIR until Ctrl-C or SIGTERM.
 
     Before the command ends, it writes all messages taken so far to disk. The branch "journal" keeps
-    its place, and holds producers once the ring is full: start the command again, and no message is
-    missing.
+    its position, and holds producers once the ring is full: start the command again, and no message
+    is missing.
     """
     from shmring.durable import Journal, Retention
 
     retention = None
     if max_bytes is not None or max_age is not None or consumed_by:
         retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)
-    with place_of(ring).attach() as attached:
+    with address_of(ring).attach() as attached:
         running = Journal(attached, directory, retention=retention, **options)
         try:
             _announce(ring, running)
@@ -237,7 +237,7 @@ def _whole(path: str) -> Generator[IO[bytes]]:
 def verify(directory: str, *, allow_gap: bool) -> None:
     """Read a whole journal and compare it with its checksums.
 
-    With damage, the status is 1 and stderr names the place.
+    With damage, the status is 1 and stderr names the file and the byte.
     """
     from shmring.durable import verify
 
@@ -293,7 +293,7 @@ def replay(
 
     pushed = nbytes = 0
     pace = _Pace(speed)
-    with place_of(ring).attach() as attached:
+    with address_of(ring).attach() as attached:
         if not attached.branches():
             attached.subscribe(DEFAULT_BRANCH, start="earliest")
         with attached.producer("shmring journal replay") as out, ExitStack() as writers:
@@ -366,11 +366,11 @@ def restore(directory: str, ring: str, slots: int | None, *, allow_gap: bool) ->
     """
     from shmring.durable import restore
 
-    place = place_of(ring)
+    address = address_of(ring)
     options: dict[str, Any] = {"allow_gap": allow_gap}
     if slots is not None:
         options["slots"] = slots
-    with restore(directory, place.name, ring_path=place.path, **options) as made:
+    with restore(directory, address.name, ring_path=address.path, **options) as made:
         found = made.info.first_sequence
         say(
             {"path": made.path, "slots": made.slots, "first_sequence": found},

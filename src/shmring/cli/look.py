@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shmring.cli.options import DAY, Number, Place, json_option, ring_argument
+from shmring.cli.options import DAY, Address, Number, json_option, ring_argument
 from shmring.cli.output import (
     as_time,
     clean,
@@ -35,14 +35,14 @@ _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "drop
 @click.command()
 @ring_argument
 @json_option
-def stat(place: Place) -> None:
+def stat(address: Address) -> None:
     """Show branches, participants and their counters, and who holds the producers, as it stands."""
-    with place.look_on() as ring:
+    with address.look_on() as ring:
         stats, info = ring.stats(), ring.info
     if wants_json():
         emit({**stats, "info": info._asdict()})
         return
-    _show(stats, (*summary(place, stats), _header(info)))
+    _show(stats, (*summary(address, stats), _header(info)))
     print()
     show_table(*_counters(stats["participants"]), title="what they have done")
 
@@ -59,14 +59,14 @@ def stat(place: Place) -> None:
 )
 @click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
 @json_option
-def top(place: Place, interval: float, times: int | None) -> None:
+def top(address: Address, interval: float, times: int | None) -> None:
     """Watch a ring until Ctrl-C: the output of `shmring stat`, and the rates per second.
 
     With --json, each look is a line.
     """
     rates = _Rates()
     for number in itertools.count(1):
-        with place.look_on() as ring:
+        with address.look_on() as ring:
             found: Any = ring.stats()
         rates.add_to(found)
         if wants_json():
@@ -74,7 +74,7 @@ def top(place: Place, interval: float, times: int | None) -> None:
         else:
             click.clear()  # does nothing unless stdout is a terminal
             passes = f"{found['slots_per_s']:,} slots a second"
-            _show(found, (*summary(place, found), passes))
+            _show(found, (*summary(address, found), passes))
             sys.stdout.flush()
         if number == times:
             return
@@ -139,11 +139,11 @@ def _show(stats: Any, lines: tuple[str, ...]) -> None:
         show_table(list(columns), rows, title=title)
 
 
-def summary(place: Place, stats: RingStats) -> list[str]:
+def summary(address: Address, stats: RingStats) -> list[str]:
     """Return lines of text: how full the ring is, and which participant or branch holds it."""
     used, slots, holder = stats["used"], stats["slots"], stats["holder"]
     lines = [
-        f"{clean(place.label)}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
+        f"{clean(address.label)}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
         f"{stats['floor']:,} to {stats['claimed']:,}"
     ]
     if used and holder:
@@ -200,13 +200,13 @@ def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tu
     help="Only the newest N messages.  [default: 20 as text, else all]",
 )
 @json_option
-def table(place: Place, limit: int | None) -> None:
+def table(address: Address, limit: int | None) -> None:
     """Show the queue table: slot, message_id, time, message, reference_count.
 
     It works on a live, dead or damaged ring and disturbs nobody. The reference count is the number
     of branches that still have to release the message. With --json, each row is a line.
     """
-    with place.attach(read_only=True) as ring:
+    with address.attach(read_only=True) as ring:
         found = filled_rows(ring)
     if limit is None and not wants_json():
         limit = 20

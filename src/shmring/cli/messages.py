@@ -15,7 +15,7 @@ import click
 
 import shmring
 from shmring._shmring import SLOT_BYTES
-from shmring.cli.options import Number, Place, json_option, ring_argument, slots_option
+from shmring.cli.options import Address, Number, json_option, ring_argument, slots_option
 from shmring.cli.output import Lines, Terminated, complain, emit, wants_json
 from shmring.common.arguments import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.common.extras import need_pyarrow
@@ -47,7 +47,7 @@ _READ = 1 << 16
 @slots_option
 @json_option
 def produce(
-    place: Place, branch: str | None, end: bool, timeout: float | None, slots: int | None
+    address: Address, branch: str | None, end: bool, timeout: float | None, slots: int | None
 ) -> None:
     """Push the lines of stdin into a ring, each as a message.
 
@@ -55,7 +55,7 @@ def produce(
     before `shmring consume` joins.
     """
     messages = nbytes = 0
-    with place.open(slots=slots)[0] as ring:
+    with address.open(slots=slots)[0] as ring:
         if branch is not None or not ring.branches():
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
         with ring.producer("shmring produce") as out:
@@ -149,7 +149,7 @@ def start(value: str) -> str | int:
 @slots_option
 @json_option
 def consume(
-    place: Place,
+    address: Address,
     slots: int | None,
     until: str,
     limit: int | None,
@@ -163,11 +163,11 @@ def consume(
     a line of JSON a row. A missing ring is made, and stderr says so. With --json, each message is a
     JSON object; --count ends with the counts as a JSON object.
     """
-    opened, made = place.open(slots=slots)
+    opened, made = address.open(slots=slots)
     counts = Counter(messages=0, bytes=0)
     with opened as ring:
         if made:  # say so: the ring's name may be misspelled
-            complain(f'there was no ring "{place.label}": made one of {ring.slots:,} slots')
+            complain(f'there was no ring "{address.label}": made one of {ring.slots:,} slots')
         lines = None if count else Lines()
         with ring.consumer(name="shmring consume", **branch) as inp:
             _drain(ring, inp, lines, counts, until=until, limit=limit, timeout=timeout)

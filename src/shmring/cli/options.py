@@ -47,7 +47,7 @@ class Number(click.FloatRange):
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """The ring that a command is for, given by name or by the path of its file."""
 
     name: str | None
@@ -77,18 +77,18 @@ class Place:
         return attach_or_make(self.name, self.path, **options)
 
 
-def place_of(ring: str) -> Place:
-    """Return the place for a ring's name, or for the path of its file if there is a / in it."""
-    return Place(None, ring) if "/" in ring else Place(ring, None)
+def address_of(ring: str) -> Address:
+    """Return the address for a ring's name, or for the path of its file if there is a / in it."""
+    return Address(None, ring) if "/" in ring else Address(ring, None)
 
 
 def ring_argument(command: Command) -> Command:
-    """Add the argument RING; the command gets it as `place`."""
+    """Add the argument RING; the command gets it as `address`."""
 
     @click.argument("ring")
     @functools.wraps(command)
     def wrapped(*, ring: str, **options: Any) -> Any:
-        return command(place=place_of(ring), **options)
+        return command(address=address_of(ring), **options)
 
     return wrapped  # type: ignore[return-value]
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import shmring
-from shmring.cli.options import Place, json_option, place_of, ring_argument, slots_option
+from shmring.cli.options import Address, address_of, json_option, ring_argument, slots_option
 from shmring.cli.output import clean, complain, emit, say, show_table, size, wants_json
 from shmring.errors import RingExists, ShmringError
 from shmring.ring import look_on
@@ -56,7 +56,7 @@ def octal(value: str | int) -> int:
 @click.option("--exist-ok", is_flag=True, help="Leave a ring that is there as it is.")
 @json_option
 def create(
-    place: Place,
+    address: Address,
     slots: int | None,
     branches: tuple[str, ...],
     exist_ok: bool,
@@ -69,12 +69,12 @@ def create(
     if slots is not None:
         options["slots"] = slots
     try:
-        made = shmring.create(place.name, path=place.path, **options)
+        made = shmring.create(address.name, path=address.path, **options)
     except RingExists:
         if not exist_ok:
             raise
-        with place.attach() as ring:
-            _say_what_is_there("found", place, ring)
+        with address.attach() as ring:
+            _say_what_is_there("found", address, ring)
         return
     with made as ring:
         try:
@@ -83,15 +83,15 @@ def create(
         except BaseException:
             ring.unlink()
             raise
-        _say_what_is_there("created", place, ring)
+        _say_what_is_there("created", address, ring)
 
 
-def _say_what_is_there(what: str, place: Place, ring: shmring.Ring) -> None:
+def _say_what_is_there(what: str, address: Address, ring: shmring.Ring) -> None:
     info = ring.info
     nbytes = size(info.file_bytes)
     say(
         {"name": ring.name, "path": ring.path, **info._asdict()},
-        f'{what} ring "{place.label}": {info.slots:,} slots, {nbytes}, {ring.path}',
+        f'{what} ring "{address.label}": {info.slots:,} slots, {nbytes}, {ring.path}',
     )
 
 
@@ -146,7 +146,7 @@ def _listing(name: str) -> dict[str, Any]:
 
 
 def _waiting(name: str) -> int:
-    with suppress(ShmringError), place_of(name).look_on() as ring:
+    with suppress(ShmringError), address_of(name).look_on() as ring:
         return most_waiting(ring.stats())
     return 0
 
@@ -161,8 +161,8 @@ def gc(ring: str | None, dry_run: bool) -> None:
     Without RING, the command checks all named rings of this host. A ring that was closed in order,
     or never used, stays. A ring that cannot be examined is named on stderr and stays, too.
     """
-    place = Place(None, None) if ring is None else place_of(ring)
-    swept, files, skipped = sweep(place.name, place.path, dry_run=dry_run)
+    address = Address(None, None) if ring is None else address_of(ring)
+    swept, files, skipped = sweep(address.name, address.path, dry_run=dry_run)
     if wants_json():
         would = {"would_sweep": swept, "would_remove": files}
         left = [{"name": name, "reason": reason} for name, reason in skipped]
@@ -180,9 +180,9 @@ def gc(ring: str | None, dry_run: bool) -> None:
 @click.command()
 @ring_argument
 @json_option
-def recover(place: Place) -> None:
+def recover(address: Address) -> None:
     """Clear away participants of a ring that have died; waiting processes do it too."""
-    with place.attach() as ring:
+    with address.attach() as ring:
         cleared = ring.recover()
     say({"cleared": cleared}, f"{cleared} dead participants cleared away")
 
@@ -191,9 +191,9 @@ def recover(place: Place) -> None:
 @ring_argument
 @click.argument("branch")
 @json_option
-def drop_branch(place: Place, branch: str) -> None:
+def drop_branch(address: Address, branch: str) -> None:
     """Drop a branch: it no longer holds the producers, and its consumers get an error."""
-    with place.attach() as ring:
+    with address.attach() as ring:
         ring.drop_branch(branch)
     if wants_json():
         emit({"dropped": branch})
@@ -207,9 +207,9 @@ def unlink(rings: tuple[str, ...]) -> None:
     removed: list[str] = []
     failed = False
     for target in rings:
-        place = place_of(target)
+        address = address_of(target)
         try:
-            shmring.unlink(place.name, path=place.path)
+            shmring.unlink(address.name, path=address.path)
             removed.append(target)
         except (ShmringError, ValueError, OSError) as error:
             failed = True
