@@ -529,7 +529,7 @@ def create(
     slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
     path : a file to use instead of shared memory
     participants : the most participants at a time, up to 248. Each attached ring counts as one, and
-        so does each of its producers and consumers except one, which shares the ring's place
+        so does each of its producers and consumers except one, which shares the ring's seat
     single_producer : refuse a second living producer
     checksum : store and check a CRC32C of every message
     clock : source of the messages' time: "coarse" (1 to 4 ms), "precise" (costs about 20 ns), "off"

@@ -57,13 +57,13 @@ Item = TypeVar("Item")
 Push = Callable[[], int]
 
 
-class Client:
+class ServedClient:
     """A client's reply ring, and the requests whose answers do not fit into that ring yet.
 
     The number of such requests is at most the client's limit of requests in flight.
     """
 
-    def __init__(self, name: str, behind: set[Client]) -> None:
+    def __init__(self, name: str, behind: set[ServedClient]) -> None:
         self.name = name
         self.ring = shmring.attach(name)
         try:
@@ -77,7 +77,7 @@ class Client:
         self.most = most_bytes(self.slots)
         self._encoder: BatchEncoder | None = None
         self._behind = behind
-        self._requests: deque[Request] = deque()
+        self._requests: deque[ServedRequest] = deque()
 
     @property
     def is_behind(self) -> bool:
@@ -99,7 +99,7 @@ class Client:
             return False
         return found is not None
 
-    def add(self, request: Request) -> None:
+    def add(self, request: ServedRequest) -> None:
         self._requests.append(request)
         self._behind.add(self)
         self.work()
@@ -132,12 +132,12 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
-    """A client's request; it holds its place in the ring until it is answered."""
+class ServedRequest:
+    """A client's request; it holds its slots of the ring until it is answered."""
 
     lease: shmring.Lease
     head: Head
-    client: Client
+    client: ServedClient
     # Number of batches in this request; 0 if not counted.
     batches: int = field(default=0, init=False)
     # Number of empty pieces sent before the answer, as signs of life.
@@ -210,7 +210,9 @@ class Heartbeat:
     `wanted` requests are gone.
     """
 
-    def __init__(self, wanted: Iterable[Request], waiting: Iterable[Request] = ()) -> None:
+    def __init__(
+        self, wanted: Iterable[ServedRequest], waiting: Iterable[ServedRequest] = ()
+    ) -> None:
         self._clients = [each.client for each in wanted]
         self._waiting = list(waiting)
         self._said = self._looked = time.monotonic()
@@ -254,7 +256,7 @@ class Answers:
         self._ring = ring
         self._batching = batching
 
-    def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
+    def decode(self, lease: shmring.Lease, client: ServedClient) -> pa.RecordBatch:
         """Return the batch of a client's request, in the ring's memory; raise Damaged if none."""
         known = client.known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
@@ -266,8 +268,8 @@ class Answers:
 
     def work_on(
         self,
-        request: Request,
-        waiting: Iterable[Request] = (),
+        request: ServedRequest,
+        waiting: Iterable[ServedRequest] = (),
         *,
         batch: pa.RecordBatch | None = None,
         spent: int = 0,
@@ -283,17 +285,19 @@ class Answers:
         heartbeat = Heartbeat([request], waiting)
         self.publish(request, self._worked_on(request, heartbeat, batch), spent)
 
-    def go_on(self, request: Request, result: Any, spent: int) -> None:
+    def go_on(self, request: ServedRequest, result: Any, spent: int) -> None:
         """Answer with the function's result, in as many pieces as necessary."""
         request.batches = 1
         batches = Heartbeat([request]).of(batches_from(result, self._target))
         self.publish(request, self.pieces(request, batches), spent)
 
-    def fail(self, request: Request, text: str) -> None:
+    def fail(self, request: ServedRequest, text: str) -> None:
         """Tell the client that the function raised; `text` is the traceback from told()."""
         request.answer(push for push in [request.failure(text)])
 
-    def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
+    def publish(
+        self, request: ServedRequest, pieces: Iterator[Piece | None], spent: int = 0
+    ) -> None:
         """Publish the pieces of an answer; `spent` nanoseconds were spent on it before.
 
         Pieces are made when the ring has room for them. A None among them marks a point where a
@@ -302,7 +306,7 @@ class Answers:
         request.answer(self._pushes(request, pieces, spent))
 
     def _pushes(
-        self, request: Request, pieces: Iterator[Piece | None], spent: int
+        self, request: ServedRequest, pieces: Iterator[Piece | None], spent: int
     ) -> Generator[Push]:
         head, push = request.head, request.push
         request.answering = True
@@ -347,7 +351,7 @@ class Answers:
 
     # CHANGE: edit this for a new field of a request
     def _worked_on(
-        self, request: Request, heartbeat: Heartbeat, batch: pa.RecordBatch | None
+        self, request: ServedRequest, heartbeat: Heartbeat, batch: pa.RecordBatch | None
     ) -> Iterator[Piece | None]:
         calls, batch = Calls.of(
             self.decode(request.lease, request.client) if batch is None else batch
@@ -372,7 +376,7 @@ class Answers:
         self,
         parts: Sequence[Sequence[pa.RecordBatch]],
         calls: Calls | None,
-        request: Request,
+        request: ServedRequest,
         heartbeat: Heartbeat,
     ) -> Iterator[pa.RecordBatch | None]:
         """Yield the answers to a request's slices; a None follows the answers to each slice."""
@@ -436,7 +440,7 @@ class Answers:
             )
 
     def pieces(
-        self, request: Request, batches: Iterable[pa.RecordBatch | None]
+        self, request: ServedRequest, batches: Iterable[pa.RecordBatch | None]
     ) -> Iterator[Piece | None]:
         """Cut batches into pieces that fit the client's ring; pass on each None among them.
 

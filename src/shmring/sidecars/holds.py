@@ -33,7 +33,7 @@ INTERVAL = 0.1  # seconds between checks; a request moves only if two checks in 
 _PART = 4  # a request moves if it and later ones occupy more than 1/_PART of the ring
 _LEAST = 1024  # fewest slots of a moved request's ring
 _ALIGNMENT = 64  # bytes to which an Arrow body is aligned
-_PARTICIPANTS = 16  # places in a request's own ring, so that many workers can look there at once
+_PARTICIPANTS = 16  # seats of a request's own ring, so that many workers can look there at once
 _ADOPTION = 0.05  # seconds to wait for a dead worker's request to be delivered again
 _SEARCH_EVERY = 1.0  # seconds between searches for reference cycles that hold a request
 _SAY_EVERY = 60.0  # seconds between warnings of a held request
@@ -95,7 +95,7 @@ class _Parked:
 
     def announce(self, ring: Ring, words: str) -> None:
         """Show in the sidecar's ring that this process works on the request."""
-        with suppress(LimitReached):  # no free place: workers and clients come first
+        with suppress(LimitReached):  # no free seat: workers and clients come first
             self._entry = ring.producer(f"{MOVED}{words}")
 
     def settle(self) -> None:

@@ -118,8 +118,8 @@ class Sidecar:
     def _await_ready(self, deadline: float) -> None:
         sidecar = f'sidecar "{self.name}"'
         target = self._supervisor.target
-        for place in self._supervisor.places:
-            process = place.process
+        for keeper in self._supervisor.keepers:
+            process = keeper.process
             while not process.is_ready:
                 if process.status is not None:
                     raise SidecarUnavailable(

@@ -143,8 +143,8 @@ class Child:
         return True
 
 
-class Place(Generic[Process]):
-    """A place for one of a sidecar's processes: holds it, and starts another when it ends."""
+class Keeper(Generic[Process]):
+    """Keeps one of a sidecar's processes running: starts another one when it ends."""
 
     def __init__(self, start: Callable[[], Process], sidecar: str) -> None:
         self._start = start
@@ -288,7 +288,7 @@ class Supervisor:
         given = checked(SidecarOptions, options)
         self.name = name
         self.target = target
-        self.places: list[Place[_Worker]] = []
+        self.keepers: list[Keeper[_Worker]] = []
         self.restarts = 0
         self.is_replaced = False  # another sidecar of the name serves instead
         self._wanted = self._workers = given.get("workers")
@@ -328,13 +328,13 @@ class Supervisor:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [place.process.pid for place in self.places]
+        return [keeper.process.pid for keeper in self.keepers]
 
     @property
     def is_ready(self) -> bool:
         """Whether all workers have loaded."""
-        return len(self.places) == self._workers and all(
-            place.process.is_ready for place in self.places
+        return len(self.keepers) == self._workers and all(
+            keeper.process.is_ready for keeper in self.keepers
         )
 
     def open(self) -> None:
@@ -369,10 +369,10 @@ class Supervisor:
         self._start_missing()
 
     def _start_missing(self) -> None:
-        if self._workers is None and self.places:
-            self._workers = self.places[0].process.workers
-        while len(self.places) < (self._workers or 1):
-            self.places.append(Place(self._start_worker, self.name))
+        if self._workers is None and self.keepers:
+            self._workers = self.keepers[0].process.workers
+        while len(self.keepers) < (self._workers or 1):
+            self.keepers.append(Keeper(self._start_worker, self.name))
 
     def _start_worker(self) -> _Worker:
         return _Worker(self.target, self.name, self._options, apart=self._apart)
@@ -390,10 +390,10 @@ class Supervisor:
                 self._drain(ring, entry)
                 return
             self._start_missing()
-            replaced = sum(place.look(self._start_timeout) for place in self.places)
+            replaced = sum(keeper.look(self._start_timeout) for keeper in self.keepers)
             if replaced:
                 self._say_restarts(ring, replaced)
-            hopeless = all(place.is_hopeless for place in self.places)
+            hopeless = all(keeper.is_hopeless for keeper in self.keepers)
             entry.show(FAILING if hopeless else SUPERVISOR)
             self._sweep(ring)
         except (OSError, ShmringError) as error:  # for example no free descriptor: try again later
@@ -409,7 +409,7 @@ class Supervisor:
         self._restarted = lately + replaced * [now]
         if self._said_restarts is not None:
             self._said_restarts.close()
-        with contextlib.suppress(LimitReached):  # no free place: workers come first
+        with contextlib.suppress(LimitReached):  # no free seat: workers come first
             name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
             self._said_restarts = ring.producer(name)
 
@@ -427,7 +427,7 @@ class Supervisor:
         own = [worker for worker in staff.workers if worker["pid"] in pids]
         if all(staff.is_busy(worker) or worker["stopped"] for worker in own):
             entry.leave()  # shows the successor that our workers take no further requests
-        if all(place.process.status is not None for place in self.places):
+        if all(keeper.process.status is not None for keeper in self.keepers):
             self.end(time.monotonic())
             self.close()
 
@@ -443,14 +443,14 @@ class Supervisor:
 
     def signal(self, number: int) -> None:
         """Send a signal to all workers."""
-        for place in self.places:
-            place.process.signal(number)
+        for keeper in self.keepers:
+            keeper.process.signal(number)
 
     def end(self, deadline: float) -> None:
         """Wait until `deadline` for the workers, which were asked to end, then kill them."""
-        for place in self.places:
-            place.process.end(deadline)
-        self.places.clear()
+        for keeper in self.keepers:
+            keeper.process.end(deadline)
+        self.keepers.clear()
         self._workers = self._wanted
 
     def close(self, *, keep: bool = False) -> None:

@@ -36,7 +36,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.ring.names import REQUESTS
-from shmring.sidecars.answers import LOOK, Answers, Client, Heartbeat, Request
+from shmring.sidecars.answers import LOOK, Answers, Heartbeat, ServedClient, ServedRequest
 from shmring.sidecars.batches import SMALL, WORTH, batches_wanted, joined
 from shmring.sidecars.calls import Calls, is_group
 from shmring.sidecars.functions import (
@@ -97,8 +97,10 @@ class Worker:
         self._target = target
         self._is_ready = readiness_of(function)
         self._parent = parent
-        self._clients: dict[bytes, Client] = {}
-        self._behind: set[Client] = set()  # clients whose answers wait for room in a reply ring
+        self._clients: dict[bytes, ServedClient] = {}
+        self._behind: set[ServedClient] = (
+            set()
+        )  # clients whose answers wait for room in a reply ring
         self._stopping = False
         self._ring = ring
         sidecar = str(ring.name).removeprefix(REQUESTS)
@@ -149,7 +151,7 @@ class Worker:
     def _await_ready(self, is_ready: Callable[[], object]) -> None:
         """Take no request until the model is ready again; show in the ring that it is loading."""
         with ExitStack() as ends:
-            with suppress(LimitReached):  # no free place: workers and clients come first
+            with suppress(LimitReached):  # no free seat: workers and clients come first
                 ends.enter_context(self._ring.producer(LOADING + self._target))
             while not self._stopping and os.getppid() == self._parent and not is_ready():
                 for client in tuple(self._behind):
@@ -189,10 +191,10 @@ class Worker:
             lease.release()
             return
         if self._joint is not None:
-            self._joint.take(Request(lease, head, client))
+            self._joint.take(ServedRequest(lease, head, client))
             return
         if lease.redelivered or client in self._behind:
-            self._answers.work_on(Request(lease, head, client))
+            self._answers.work_on(ServedRequest(lease, head, client))
             return
 
         begun = time.perf_counter_ns()
@@ -217,16 +219,16 @@ class Worker:
                     lease.release()
                     return
         except BaseException as error:  # includes sys.exit() in the function
-            self._answers.fail(Request(lease, head, client), told(error))
+            self._answers.fail(ServedRequest(lease, head, client), told(error))
             return
         spent = time.perf_counter_ns() - begun
         if is_plain:
-            self._answers.go_on(Request(lease, head, client), answer, spent)
+            self._answers.go_on(ServedRequest(lease, head, client), answer, spent)
         else:
-            self._answers.work_on(Request(lease, head, client), batch=batch, spent=spent)
+            self._answers.work_on(ServedRequest(lease, head, client), batch=batch, spent=spent)
 
-    def _client(self, head: Head) -> Client:
-        client = self._clients[head.reply] = Client(head.reply_ring, self._behind)
+    def _client(self, head: Head) -> ServedClient:
+        client = self._clients[head.reply] = ServedClient(head.reply_ring, self._behind)
         return client
 
     def _sweep(self) -> None:
@@ -275,7 +277,7 @@ class Joint:
     def __init__(self, answers: Answers, batching: Batching) -> None:
         self._answers = answers
         self._batching = batching
-        self._requests: list[Request] = []  # requests that wait for others
+        self._requests: list[ServedRequest] = []  # requests that wait for others
         self._batches: list[pa.RecordBatch] = []  # batch of each request, in the ring's memory
         self._rows = 0
         self._due = 0.0
@@ -285,7 +287,7 @@ class Joint:
         """Seconds that the waiting requests may still wait; infinite if none waits."""
         return max(0.0, self._due - time.monotonic()) if self._requests else float("inf")
 
-    def take(self, request: Request) -> None:
+    def take(self, request: ServedRequest) -> None:
         """Let a request wait for others, or work on it."""
         batch = None if request.lease.redelivered else self._joinable(request)
         if batch is None:
@@ -313,7 +315,7 @@ class Joint:
             and batch.schema.equals(self._batches[0].schema, check_metadata=True)
         )
 
-    def _joinable(self, request: Request) -> pa.RecordBatch | None:
+    def _joinable(self, request: ServedRequest) -> pa.RecordBatch | None:
         """Return a request's batch; None if it cannot be joined with others."""
         try:
             batch = self._answers.decode(request.lease, request.client)
@@ -365,7 +367,7 @@ class Joint:
 
 
 def _await_entry(take: Callable[[], Entry]) -> Entry:
-    """Call `take` until the ring has a place; the supervisor ends a worker that waits too long."""
+    """Call `take` until the ring has a free seat; the supervisor ends a worker that waits long."""
     while True:
         try:
             return take()

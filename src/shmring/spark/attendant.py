@@ -50,7 +50,7 @@ from shmring.sidecars.options import (
     read_settings,
 )
 from shmring.sidecars.rings import serving, sweep
-from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Place, Supervisor, say
+from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Child, Keeper, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
 
 _TELL_EVERY = 1.0
@@ -112,9 +112,9 @@ class _Turn:
 class _Sidecar(ABC):
     """One sidecar of the executor: a function in workers, or a command."""
 
-    def __init__(self, name: str, places: Sequence[Place[Any]], *, shared: bool) -> None:
+    def __init__(self, name: str, keepers: Sequence[Keeper[Any]], *, shared: bool) -> None:
         self.name = name
-        self.places = places  # places of the sidecar's processes
+        self.keepers = keepers  # keepers of the sidecar's processes
         self._turn = _Turn(name) if shared else None
         self._due = 0.0
 
@@ -127,13 +127,13 @@ class _Sidecar(ABC):
         sweep(self.name)
 
     def ask_to_end(self) -> None:
-        for place in self.places:
-            place.process.signal(signal.SIGTERM)
+        for keeper in self.keepers:
+            keeper.process.signal(signal.SIGTERM)
 
     def end(self, asked: float) -> None:
         """Wait for the end of the processes; only then may another attendant start the sidecar."""
-        for place in self.places:
-            place.process.end(asked + _GRACE)
+        for keeper in self.keepers:
+            keeper.process.end(asked + _GRACE)
         sweep(self.name)
         if self._turn is not None:
             self._turn.end()
@@ -161,8 +161,8 @@ class _Sidecar(ABC):
         ):
             waiting = ring.claimed - ring.floor
         return {
-            "running": int(any(place.process.status is None for place in self.places)),
-            "restarts": sum(place.restarts for place in self.places),
+            "running": int(any(keeper.process.status is None for keeper in self.keepers)),
+            "restarts": sum(keeper.restarts for keeper in self.keepers),
             "workers": len(serving(self.name)),
             "waitingSlots": waiting,
         }
@@ -177,7 +177,7 @@ class _Function(_Sidecar):
         self._start_timeout = options.get("timeout") or LOADING_SECONDS
         self._supervisor = Supervisor(function, name, apart=True, **part(ServerOptions, options))
         self._is_started = self._is_announced = False
-        super().__init__(name, self._supervisor.places, shared=options.get("shared", False))
+        super().__init__(name, self._supervisor.keepers, shared=options.get("shared", False))
 
     def get_ready(self) -> None:
         super().get_ready()
@@ -231,15 +231,15 @@ class _Command(_Sidecar):
 
     def __init__(self, name: str, command: str, *, shared: bool) -> None:
         self._command = shlex.split(command)
-        self._started: list[Place[Child]] = []
+        self._started: list[Keeper[Child]] = []
         super().__init__(name, self._started, shared=shared)
 
     def look(self) -> None:
-        for place in self._started:
-            place.look(_NEVER)
+        for keeper in self._started:
+            keeper.look(_NEVER)
         if not self._started and self._is_due() and self._has_turn():
             try:
-                self._started.append(Place(self._start, self.name))
+                self._started.append(Keeper(self._start, self.name))
             except OSError as error:  # no such program; no memory; no more processes
                 self._cannot_start(error)
 
@@ -283,8 +283,8 @@ class _Attendant:
         """Reap orphans of ended sidecars, which this process inherits as a child subreaper."""
         with suppress(ChildProcessError):  # this process has no child at all
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                places = [place for each in self._sidecars for place in each.places]
-                if any(dead.si_pid == place.process.pid for place in places):
+                keepers = [keeper for each in self._sidecars for keeper in each.keepers]
+                if any(dead.si_pid == keeper.process.pid for keeper in keepers):
                     return  # look() needs its status first; later calls reap the rest
                 os.waitpid(dead.si_pid, 0)
 
