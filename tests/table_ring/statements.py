@@ -16,7 +16,7 @@ CALLS: dict[str, Callable[[TableRing], Any]] = {
     "pop": lambda ring: ring.pop(timeout=0),
     "pop_many": lambda ring: ring.pop_many(timeout=0),
     "pop_batch": lambda ring: ring.pop_batch(timeout=0),
-    "claim": lambda ring: ring.claim(timeout=0).__enter__(),
+    "lease": lambda ring: ring.lease(timeout=0).__enter__(),
     "positions": lambda ring: ring.positions(),
     "table": lambda ring: ring.table(),
     "subscribe": lambda ring: ring.subscribe("late"),

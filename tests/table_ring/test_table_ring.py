@@ -231,7 +231,7 @@ def test_tables_of_another_program_are_neither_dropped_nor_used(either: str) -> 
         assert execute(either, f"SELECT count(*) FROM {table}") == [0]
 
 
-@pytest.mark.parametrize("suffix", ["ring", "subscribers", "claims", "push", "pop_0"])
+@pytest.mark.parametrize("suffix", ["ring", "subscribers", "leases", "push", "pop_0"])
 def test_no_ring_has_the_name_of_another_one_s_part(either: str, suffix: str) -> None:
     with pytest.raises(ValueError, match="ends in"):
         TableRing.create(either, name=f"orders_{suffix}", slots=4)
@@ -265,8 +265,8 @@ def test_ring_may_be_called_what_sql_is_written_with(url: str, name: str) -> Non
         assert ring.push(b"0") == 0
         assert ring.push_many([b"1", b"2", b"3"]) == 1
         assert (ring.pop(), ring.pop_many(2)) == (b"0", [b"1", b"2"])
-        with ring.claim() as claim:
-            assert list(claim) == [b"3"]
+        with ring.lease() as lease:
+            assert list(lease) == [b"3"]
         ring.subscribe("late")
         ring.unsubscribe("late")
         assert ring.positions() == (4, {"main": 4})
@@ -411,18 +411,20 @@ def test_forked_child_is_told_to_attach_again(url: str, in_child: Callable[..., 
 def test_place_is_a_bijection_for_every_size(scattered: bool) -> None:
     for slots in itertools.chain(range(1, 400), (1000, 1024, 4095, 4096, 9973, 30030)):
         layout = Layout(slots, stride_for(slots, scattered=scattered))
-        assert sorted(map(layout.place, range(slots))) == list(range(slots)), slots
+        assert sorted(map(layout.slot_of, range(slots))) == list(range(slots)), slots
 
 
 def test_place_repeats_after_a_lap_however_far() -> None:
     layout = Layout(1000, stride_for(1000, scattered=True))
-    assert [layout.place(n) for n in range(1000)] == [layout.place(n + 10**15) for n in range(1000)]
+    assert [layout.slot_of(n) for n in range(1000)] == [
+        layout.slot_of(n + 10**15) for n in range(1000)
+    ]
 
 
 def test_scattered_neighbours_lie_far_apart() -> None:
     layout = Layout(100_000, stride_for(100_000, scattered=True))
     for run in range(0, 100_000, 9973):
-        ten = sorted(layout.place(run + k) for k in range(10))
+        ten = sorted(layout.slot_of(run + k) for k in range(10))
         assert min(b - a for a, b in itertools.pairwise(ten)) > 5000
 
 
@@ -435,9 +437,9 @@ def test_largest_ring_does_not_overflow_a_bigint() -> None:
 def test_database_and_python_agree_on_the_place(url: str, slots: int) -> None:
     layout = Layout(slots, stride_for(slots, scattered=True))
     numbers = [0, 1, 2, slots - 1, slots, slots + 1, 10**15 + 7, 2**62]
-    queries = [f"SELECT {layout.place_sql(f'(CAST({n} AS BIGINT) + 0)')}" for n in numbers]
+    queries = [f"SELECT {layout.slot_sql(f'(CAST({n} AS BIGINT) + 0)')}" for n in numbers]
     found = [execute(url, query)[0] for query in queries]
-    assert found == [layout.place(n) for n in numbers]
+    assert found == [layout.slot_of(n) for n in numbers]
 
 
 def test_scattered_ring_keeps_its_mapping_for_everybody(url: str) -> None:
@@ -451,7 +453,7 @@ def test_scattered_ring_keeps_its_mapping_for_everybody(url: str) -> None:
                 strict=True,
             )
             assert {n: slot for slot, n in shown if n is not None} == {
-                n: ring.layout.place(n) for n in range(30)
+                n: ring.layout.slot_of(n) for n in range(30)
             }
 
 

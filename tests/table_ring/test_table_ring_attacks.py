@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from fixture_types import RunThread, Until
 from statements import execute, refused
 
-from shmring.errors import ClaimOpen, Contended, Empty, ForkedHandle, PermissionRefused
-from shmring.table_ring import Claim, TableRing
+from shmring.errors import Contended, Empty, ForkedHandle, PermissionRefused
+from shmring.table_ring import Lease, LeaseOpen, TableRing
 
 
 def named(url: str, name: str) -> str:
@@ -36,7 +36,7 @@ def waiting(url: str) -> list[Any]:
 
 
 def both(first: TableRing, second: TableRing, work: Callable[[], None]) -> None:
-    with first.claim(2) as one, second.claim(2) as two:
+    with first.lease(2) as one, second.lease(2) as two:
         assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
         work()
 
@@ -45,7 +45,7 @@ class Failed(Exception):
     """The exception that ends the tests' work."""
 
 
-def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
+def test_lease_of_a_session_that_is_terminated_comes_back(url: str) -> None:
     with (
         TableRing(url, slots=8) as ring,
         TableRing.attach(named(url, "first")) as first,
@@ -69,21 +69,21 @@ def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
         ("SELECT 1 / 0", sa.exc.DBAPIError, "aborted"),
     ],
 )
-def test_claim_whose_transaction_ends_within_its_block_pops_nothing(
+def test_lease_whose_transaction_ends_within_its_block_pops_nothing(
     url: str, statement: str, error: type[Exception], said: str
 ) -> None:
-    with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "claiming")) as first:
+    with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "leasing")) as first:
         ring.push_many([b"0", b"1"])
 
-        def end(claim: Claim) -> None:
+        def end(lease: Lease) -> None:
             if "lost" in said:
-                terminate(url, "claiming")
+                terminate(url, "leasing")
             with contextlib.suppress(sa.exc.DBAPIError):
-                claim.connection.exec_driver_sql(statement)
+                lease.connection.exec_driver_sql(statement)
             assert ring.pop(timeout=0) == b"0"
 
-        with pytest.raises(error, match=said), first.claim(2) as claim:
-            end(claim)
+        with pytest.raises(error, match=said), first.lease(2) as lease:
+            end(lease)
         assert ring.pop_many(timeout=0) == [b"1"]
         assert first.push(b"2") == 2
 
@@ -111,21 +111,21 @@ def test_end_of_a_session_that_only_its_notifications_meet(url: str) -> None:
             backend.told()
 
 
-def test_thread_that_waits_while_another_claims_leaves_no_lock(
+def test_thread_that_waits_while_another_leases_leaves_no_lock(
     url: str, thread: RunThread, until: Until
 ) -> None:
     with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
         ring.push(b"0")
         pushing = thread(lambda: ring.push_many([b"x"] * 8, timeout=60))
         until(lambda: waiting(url))
-        with ring.claim(), pytest.raises(ClaimOpen):
+        with ring.lease(), pytest.raises(LeaseOpen):
             pushing.outcome()
         assert waiting(url) == []
         assert other.push(b"1") == 1
 
 
 def test_threads_that_share_a_handle_lose_and_double_nothing(url: str, thread: RunThread) -> None:
-    # Claims of one thread meet pushes, pops and claims of others at every moment.
+    # Leases of one thread meet pushes, pops and leases of others at every moment.
     count, group = 60, 3
     popped: list[bytes] = []
     with TableRing(url, slots=16, durability="delayed") as ring:
@@ -134,7 +134,7 @@ def test_threads_that_share_a_handle_lose_and_double_nothing(url: str, thread: R
             while True:
                 try:
                     return call()
-                except ClaimOpen:
+                except LeaseOpen:
                     os.sched_yield()
 
         def push(worker: int) -> None:
@@ -146,15 +146,15 @@ def test_threads_that_share_a_handle_lose_and_double_nothing(url: str, thread: R
                 with contextlib.suppress(Empty):
                     popped.append(retry(lambda: ring.pop(timeout=0.01)))
 
-        def claim() -> None:
+        def lease() -> None:
             while len(popped) < count * group:
-                with contextlib.suppress(Empty, ClaimOpen, Failed), ring.claim(3, timeout=0) as got:
+                with contextlib.suppress(Empty, LeaseOpen, Failed), ring.lease(3, timeout=0) as got:
                     if len(got) == 2:
                         raise Failed
                     popped.extend(got)
 
         work = [thread(push, n) for n in range(group)]
-        for each in [*work, *map(thread, (pop, claim, claim))]:
+        for each in [*work, *map(thread, (pop, lease, lease))]:
             each.outcome()
         expected = sorted(b"%d %d" % (w, n) for w in range(group) for n in range(count))
         assert sorted(popped) == expected
@@ -174,10 +174,10 @@ def test_child_that_closes_and_collects_a_handle_leaves_the_parents_alone(
         handles.pop().close()
         gc.collect()
 
-    with handles[0].claim() as claim:
-        claim.connection.execute(sa.text("CREATE TABLE written (n int)"))
+    with handles[0].lease() as lease:
+        lease.connection.execute(sa.text("CREATE TABLE written (n int)"))
         in_child(child)
-        assert list(claim) == [b"0"]
+        assert list(lease) == [b"0"]
     assert handles[0].pop(timeout=0) == b"1"
     assert execute(url, "SELECT count(*) FROM written") == [0]
     there = "SELECT pid FROM pg_stat_activity WHERE application_name = 'parent'"
@@ -198,7 +198,7 @@ def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> No
         )
         with TableRing.attach(reader) as other:
             assert other.table()["message"].to_pylist() == [b"0", None, None]
-            calls = "positions push push_many pop pop_many claim subscribe"
+            calls = "positions push push_many pop pop_many lease subscribe"
             refused(other, calls, PermissionRefused, "lists the grants")
         assert ring.positions() == (1, {"main": 0})
         assert ring.pop(timeout=0) == b"0"

@@ -219,15 +219,15 @@ def test_transaction_that_the_server_undoes_is_tried_again(
         assert ring.pop() == b"2"
 
 
-def test_claim_that_the_server_undoes_says_so_and_comes_back(url: str) -> None:
+def test_lease_that_the_server_undoes_says_so_and_comes_back(url: str) -> None:
     with TableRing(url, slots=3) as ring:
         ring.push(b"0")
         failing = FAILING.format(times=1, state="40001")
         execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
-        with pytest.raises(Contended, match=r"undid a claim .* could not serialize"), ring.claim():
+        with pytest.raises(Contended, match=r"undid a lease .* could not serialize"), ring.lease():
             pass
-        with ring.claim(timeout=0) as claim:
-            assert list(claim) == [b"0"]
+        with ring.lease(timeout=0) as lease:
+            assert list(lease) == [b"0"]
 
 
 POOLED = r"PgBouncer.* pool_mode = session"
@@ -240,7 +240,7 @@ def test_pooler_that_gives_another_session_with_each_transaction_is_named(url: s
         for name in (f"{whose}_{n}" for whose in ("shmring", "_pg3") for n in range(99)):
             with contextlib.suppress(psycopg.errors.DuplicatePreparedStatement):
                 driver.execute(f"PREPARE {name} AS SELECT 1")
-        refused(ring, "push pop_many claim", PooledSession, POOLED)
+        refused(ring, "push pop_many lease", PooledSession, POOLED)
 
 
 def test_pooler_whose_session_has_others_of_the_same_names_is_named(url: str) -> None:
@@ -440,7 +440,7 @@ GRANTS = (
     "GRANT USAGE ON SCHEMA public TO worker",
     "GRANT SELECT, UPDATE ON shmring TO worker",
     "GRANT SELECT ON shmring_ring, shmring_subscribers TO worker",
-    "GRANT SELECT, INSERT, UPDATE, DELETE ON shmring_claims TO worker",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON shmring_leases TO worker",
     "GRANT SELECT, UPDATE ON SEQUENCE shmring_push, shmring_pop_0, shmring_pop_1 TO worker",
 )
 
@@ -456,8 +456,8 @@ def test_user_who_may_call_and_not_create(url: str) -> None:
             assert other.push(b"0") == 0
             assert other.push_many([b"1", b"2"]) == 1
             assert other.pop() == b"0"
-            with other.claim() as claim:
-                assert list(claim) == [b"1"]
+            with other.lease() as lease:
+                assert list(lease) == [b"1"]
             assert other.pop_many() == [b"2"]
             assert other.positions() == (3, {"main": 3, "b": 0})
             refused(other, "subscribe unsubscribe", PermissionRefused)
@@ -530,13 +530,13 @@ def test_full_disk_on_sqlite_undoes_the_call(small_disk: Path) -> None:
             until_it_fails(ring)
         before = ring.positions()
         for _ in range(2):
-            with pytest.raises(NoSpace, match="nothing was done"), ring.claim(500, timeout=0):
+            with pytest.raises(NoSpace, match="nothing was done"), ring.lease(500, timeout=0):
                 pass
         assert ring.positions() == before
         filler.unlink()
-        with ring.claim(500, timeout=0) as claim:
-            assert len(claim) == before[0] - before[1]["main"]
-            assert claim[0] == b"0" or set(claim) == {b"x"}
+        with ring.lease(500, timeout=0) as lease:
+            assert len(lease) == before[0] - before[1]["main"]
+            assert lease[0] == b"0" or set(lease) == {b"x"}
         assert ring.push(b"after") == ring.positions()[0] - 1
 
 
@@ -567,7 +567,7 @@ def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
     url = clean.url
     with TableRing(url, slots=5, unlogged=True) as ring:
         ring.push(b"0")
-    execute(url, "TRUNCATE shmring, shmring_claims")  # a crash empties the tables
+    execute(url, "TRUNCATE shmring, shmring_leases")  # a crash empties the tables
     waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
     with connect(clean) as session, contextlib.ExitStack() as rings:
         with session.transaction():

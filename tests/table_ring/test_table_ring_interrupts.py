@@ -21,22 +21,22 @@ from shmring.table_ring import TableRing
 
 
 @pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
-def test_interrupt_of_a_change_that_waits_for_a_claim(
+def test_interrupt_of_a_change_that_waits_for_a_lease(
     tmp_path: Path, thread: RunThread, change: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/ring.db"
     statements: queue.SimpleQueue[str] = queue.SimpleQueue()
-    claim = contextlib.ExitStack()
+    lease = contextlib.ExitStack()
 
     def interrupt() -> None:
         while statements.get() != "BEGIN IMMEDIATE":
             pass
         signal.raise_signal(signal.SIGINT)
-        claim.close()
+        lease.close()
 
     with TableRing(url, slots=9, subscribers=["main", "b"]) as ring, TableRing(url) as other:
         other.push_many([b"0", b"1"])
-        claim.enter_context(other.claim())
+        lease.enter_context(other.lease())
         # Written in C: the main thread sees the signal only when BEGIN has returned.
         ring._backend._driver.set_trace_callback(statements.put)
         interrupting = thread(interrupt)
@@ -50,23 +50,23 @@ def test_interrupt_of_a_change_that_waits_for_a_claim(
         ring.subscribe("a")
 
 
-def test_interrupt_of_a_statement_in_a_claim(tmp_path: Path) -> None:
+def test_interrupt_of_a_statement_in_a_lease(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ring.db"
     kill = ctypes.CDLL(None)["raise"]
     with TableRing(url, slots=9) as ring, TableRing(url) as other:
         other.push_many([b"0", b"1"])
         ring._backend._driver.create_function("interrupt", 1, kill)
-        with pytest.raises(KeyboardInterrupt), ring.claim() as claim:
-            claim.connection.execute(sa.text(f"SELECT interrupt({signal.SIGINT:d})"))
+        with pytest.raises(KeyboardInterrupt), ring.lease() as lease:
+            lease.connection.execute(sa.text(f"SELECT interrupt({signal.SIGINT:d})"))
         assert other.push(b"2", timeout=0) == 2
         assert ring.push(b"3", timeout=0) == 3
-        with ring.claim(9, timeout=0) as claim:
-            assert list(claim) == [b"0", b"1", b"2", b"3"]
+        with ring.lease(9, timeout=0) as lease:
+            assert list(lease) == [b"0", b"1", b"2", b"3"]
 
 
-def claim_one(ring: TableRing) -> None:
-    with ring.claim() as claim:
-        claim.connection.execute(sa.text("SELECT 1"))
+def lease_one(ring: TableRing) -> None:
+    with ring.lease() as lease:
+        lease.connection.execute(sa.text("SELECT 1"))
 
 
 OPERATIONS: dict[str, Callable[[TableRing], object]] = {
@@ -74,8 +74,8 @@ OPERATIONS: dict[str, Callable[[TableRing], object]] = {
     "push_many": lambda ring: ring.push_many([b"a", b"b"]),
     "pop": lambda ring: ring.pop(),
     "pop_many": lambda ring: ring.pop_many(),
-    "claim": claim_one,
-    "claim, alarm": claim_one,
+    "lease": lease_one,
+    "lease, alarm": lease_one,
     "subscribe": lambda ring: ring.subscribe(f"s{ring.positions()[0]}"),
 }
 

@@ -38,10 +38,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 
 def pop(ring: TableRing, limit: int, timeout: float = 0.01) -> None:
     """Pop messages and write down which, in one transaction; none twice, says the table's key."""
-    with ring.claim(limit, timeout=timeout) as claim:
-        rows = [RECORD.unpack(data) for data in claim]
+    with ring.lease(limit, timeout=timeout) as lease:
+        rows = [RECORD.unpack(data) for data in lease]
         values = [{"worker": worker, "number": number} for worker, number in rows]
-        claim.connection.execute(SEEN, values)
+        lease.connection.execute(SEEN, values)
 
 
 def client(url: str, who: int, seed: int) -> Worker:

@@ -266,12 +266,12 @@ def pop_run(ring: TableRing) -> bytes:
     return ring.pop_many(1, timeout=0)[0]
 
 
-def pop_claim(ring: TableRing) -> bytes:
-    with ring.claim(1, timeout=0) as claim:
-        return claim[0]
+def pop_lease(ring: TableRing) -> bytes:
+    with ring.lease(1, timeout=0) as lease:
+        return lease[0]
 
 
-POPS = [pop_one, pop_run, pop_claim]
+POPS = [pop_one, pop_run, pop_lease]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Claims, Arrow batches, unused numbers; beside sessions that stall, die or are removed."""
+"""Leases, Arrow batches, unused numbers; beside sessions that stall, die or are removed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fixture_types import RunThread, Until
 from postgres import Postgres, connect
 from statements import execute, refused
 
-from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
-from shmring.table_ring import SubscriberDropped, TableRing
+from shmring.errors import Contended, Empty, Full, MessageTooLarge
+from shmring.table_ring import LeaseOpen, SubscriberDropped, TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
 
@@ -34,103 +34,103 @@ def failing() -> Generator[None]:
         yield
 
 
-def test_claim_that_ends_well_has_popped(url: str) -> None:
+def test_lease_that_ends_well_has_popped(url: str) -> None:
     with TableRing(url, slots=5) as ring:
         ring.push_many([b"0", b"1", b"2"])
-        with ring.claim(2, timeout=0) as claim:
-            assert (list(claim), claim.message_ids, len(claim)) == ([b"0", b"1"], [0, 1], 2)
+        with ring.lease(2, timeout=0) as lease:
+            assert (list(lease), lease.message_ids, len(lease)) == ([b"0", b"1"], [0, 1], 2)
         assert ring.pop_many(timeout=0) == [b"2"]
         assert ring.stats().popped == 3
-        with pytest.raises(Empty), ring.claim(timeout=0):
+        with pytest.raises(Empty), ring.lease(timeout=0):
             pass
 
 
 @pytest.mark.parametrize("scattered", [False, True])
-def test_claim_that_fails_returns_before_later_messages(url: str, scattered: bool) -> None:
+def test_lease_that_fails_returns_before_later_messages(url: str, scattered: bool) -> None:
     with TableRing(url, slots=5, scattered=scattered) as ring:
         ring.push_many([b"0", b"1", b"2", b"3"])
-        with failing(), ring.claim(2) as claim:
-            assert claim[0] == b"0"
+        with failing(), ring.lease(2) as lease:
+            assert lease[0] == b"0"
             raise Failed
-        with ring.claim(1) as claim:
-            assert list(claim) == [b"0"]
+        with ring.lease(1) as lease:
+            assert list(lease) == [b"0"]
         assert [ring.pop(timeout=0) for _ in range(3)] == [b"1", b"2", b"3"]
         assert ring.push_many([b"4"] * 5, timeout=0) == 4
         assert ring.positions() == (9, {"main": 4})
 
 
-def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
+def test_what_the_lease_writes_is_committed_or_undone_with_it(url: str) -> None:
     with TableRing(url, slots=5) as ring, TableRing.attach(url) as other:
         execute(url, "CREATE TABLE done (message_id BIGINT)")
         insert = sa.text("INSERT INTO done VALUES (:number)")
         ring.push_many([b"0", b"1"])
-        with failing(), ring.claim() as claim:
-            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+        with failing(), ring.lease() as lease:
+            lease.connection.execute(insert, {"number": lease.message_ids[0]})
             raise Failed
-        with ring.claim() as claim:
-            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+        with ring.lease() as lease:
+            lease.connection.execute(insert, {"number": lease.message_ids[0]})
         assert execute(url, "SELECT message_id FROM done") == [0]
         assert other.pop(timeout=0) == b"1"
         execute(url, "DROP TABLE done")
 
 
-def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
+def test_handle_with_an_open_lease_refuses_everything_else(url: str) -> None:
     with TableRing(url, slots=5) as ring:
         ring.push(b"0")
-        with ring.claim():
-            refused(ring, "push pop positions table", ClaimOpen, "open claim")
+        with ring.lease():
+            refused(ring, "push pop positions table", LeaseOpen, "open lease")
         assert ring.push(b"1") == 1
 
 
-def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
+def test_lease_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
     url: str, thread: RunThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
+    with TableRing(url, slots=5) as ring, contextlib.ExitStack() as leases:
         ring.push(b"0")
         turns = ring
-        end_claim = turns._end_claim
+        end_lease = turns._end_lease
 
         def refused(_limit: int) -> None:
             monkeypatch.undo()
-            monkeypatch.setattr(turns, "_end_claim", behind_another)
+            monkeypatch.setattr(turns, "_end_lease", behind_another)
             raise Contended("refused")
 
         def behind_another(taken: list[Any]) -> None:
             monkeypatch.undo()
             # The lock is free, and who waited for it goes on.
-            with pytest.raises(ClaimOpen):
-                thread(claims.enter_context, ring.claim(timeout=0)).outcome()
-            end_claim(taken)
+            with pytest.raises(LeaseOpen):
+                thread(leases.enter_context, ring.lease(timeout=0)).outcome()
+            end_lease(taken)
 
-        monkeypatch.setattr(ring._backend, "begin_claim", refused)
-        with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
+        monkeypatch.setattr(ring._backend, "begin_lease", refused)
+        with pytest.raises(Contended, match="refused"), ring.lease(timeout=0):
             pass
-        with ring.claim(timeout=0) as claim:
-            assert list(claim) == [b"0"]
+        with ring.lease(timeout=0) as lease:
+            assert list(lease) == [b"0"]
 
 
-def test_claim_of_a_closed_connection_returns(url: str) -> None:
+def test_lease_of_a_closed_connection_returns(url: str) -> None:
     ring = TableRing(url, slots=5)
     ring.push(b"0")
     with TableRing.attach(url) as other:
-        with failing(), ring.claim():
+        with failing(), ring.lease():
             ring.close()
             raise Failed
         assert other.pop() == b"0"
 
 
-def test_open_claims_let_others_go_on(clean: Postgres) -> None:
+def test_open_leases_let_others_go_on(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="work", slots=6, subscribers=["main", "audit"]) as first,
         TableRing.attach(clean.url, name="work") as second,
         TableRing.attach(clean.url, name="work", subscriber="audit") as audit,
     ):
         first.push_many([b"%d" % n for n in range(6)])
-        with failing(), first.claim(2) as one, second.claim(2) as two:
+        with failing(), first.lease(2) as one, second.lease(2) as two:
             assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
             assert audit.pop_many(2) == [b"0", b"1"]
             with pytest.raises(Full):
-                audit.push(b"6", timeout=0)  # a claim holds its slot
+                audit.push(b"6", timeout=0)  # a lease holds its slot
             with TableRing.attach(clean.url, name="work") as third:
                 assert third.pop_many(1) == [b"4"]
                 assert third.pop() == b"5"
@@ -154,8 +154,8 @@ def test_arrow_goes_in_and_comes_out(url: str) -> None:
         assert found.schema.names == ["message_id", "time", "message"]
         assert found["message_id"].to_pylist() == [0, 1, 2, 3]
         assert found["message"].to_pylist() == [b"a", b"b", b"c", b"a"]
-        with ring.claim(5) as claim:
-            assert claim.batch()["message"].to_pylist() == [b"b", b"c"]
+        with ring.lease(5) as lease:
+            assert lease.batch()["message"].to_pylist() == [b"b", b"c"]
         assert ring.push_many(found) == 6
 
 
@@ -224,59 +224,59 @@ def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> N
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_unsubscribing_waits_for_claims_and_keeps_nobody_from_pushing(
+def test_unsubscribing_waits_for_leases_and_keeps_nobody_from_pushing(
     clean: Postgres, monkeypatch: pytest.MonkeyPatch, thread: RunThread, until: Until, late: bool
 ) -> None:
     url = clean.url
     run = PostgresBackend._run
-    claims = contextlib.ExitStack()
+    leases = contextlib.ExitStack()
 
     def begin_late(self: PostgresBackend, sql: str) -> None:
         if sql.startswith("DROP SEQUENCE"):
-            claims.enter_context(claimer.claim(1))
+            leases.enter_context(lessee.lease(1))
         run(self, sql)
 
     with (
         TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
-        TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url, subscriber="gone") as lessee,
         TableRing.attach(url) as other,
     ):
         ring.push_many([b"0", b"1"])
         if late:
             monkeypatch.setattr(PostgresBackend, "_run", begin_late)
         else:
-            claims.enter_context(claimer.claim(1))
+            leases.enter_context(lessee.lease(1))
         leaving = thread(other.unsubscribe, "gone")
         until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
         assert ring.push(b"2", timeout=0) == 2
-        claims.close()
+        leases.close()
         leaving.outcome()
-        assert claimer.stats().popped == 1
-        refused(claimer, "pop", SubscriberDropped)
+        assert lessee.stats().popped == 1
+        refused(lessee, "pop", SubscriberDropped)
         assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
         assert execute(url, "SELECT sum(reference_count) FROM shmring") == [0]
 
 
-def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
+def test_lease_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
     with (
         TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
         TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
-        connect(clean, autocommit=False) as claiming,
+        connect(clean, autocommit=False) as leasing,
     ):
         ring.push_many([b"0", b"1"])
-        assert value(claiming, "SELECT lost_claim(0, 'lost_pop_0', 1)") is True
+        assert value(leasing, "SELECT lost_lease(0, 'lost_pop_0', 1)") is True
         assert [audit.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
-        claiming.commit()
+        leasing.commit()
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
 
 
-def test_subscriber_s_sequence_says_whether_it_may_have_claims(clean: Postgres) -> None:
+def test_subscriber_s_sequence_says_whether_it_may_have_leases(clean: Postgres) -> None:
     ahead = "SELECT last_value >> 62 FROM lost_pop_0"
     with TableRing(clean.url, name="lost", slots=8) as ring:
         ring.push_many([b"0", b"1", b"2"])
-        with failing(), ring.claim(1):
+        with failing(), ring.lease(1):
             raise Failed
-        # A dump reads the sequence later or earlier than the claim.
+        # A dump reads the sequence later or earlier than the lease.
         assert execute(clean.url, ahead, "SELECT setval('lost_pop_0', 1)", ahead) == [0]
         with TableRing.attach(clean.url, name="lost") as late:
             assert late.pop(timeout=0) == b"0"
@@ -286,10 +286,10 @@ def test_subscriber_s_sequence_says_whether_it_may_have_claims(clean: Postgres) 
             assert late.pop(timeout=0) == b"2"
 
 
-def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -> None:
+def test_lease_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -> None:
     with TableRing(clean.url, name="lost", slots=8) as ring:
         ring.push(b"0")
-        with failing(), ring.claim(1):
+        with failing(), ring.lease(1):
             raise Failed
         with connect(clean, autocommit=False) as dying:
             assert value(dying, POP_LOST) == b"0"
@@ -361,7 +361,7 @@ def rest(ring: TableRing) -> list[bytes]:
     return found
 
 
-def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
+def test_pop_whose_subscriber_leases_before_its_number_gets_the_next_message(
     server: Postgres, ring: TableRing, thread: RunThread, until: Until
 ) -> None:
     ring.push_many([b"0", b"1", b"2"])
@@ -370,8 +370,8 @@ def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
         late.execute("SET search_path = stalling, pg_catalog, public")
         popping = thread(value, late, POP)
         until(lambda: gate.execute(STALLED).fetchone() == (1,))
-        with failing(), ring.claim(1) as claim:
-            assert list(claim) == [b"0"]
+        with failing(), ring.lease(1) as lease:
+            assert list(lease) == [b"0"]
             gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
             assert popping.outcome() == b"1"
             raise Failed
@@ -379,21 +379,21 @@ def test_pop_whose_subscriber_claims_before_its_number_gets_the_next_message(
 
 
 STEPS = {
-    "claimed": [f"SELECT shmring_claim({ME}, 2)"],
-    "undone": ["BEGIN", f"SELECT shmring_claim({ME}, 2)"],
-    "opened": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", f"SELECT * FROM shmring_open({ME}, 2)"],
+    "leased": [f"SELECT shmring_lease({ME}, 2)"],
+    "undone": ["BEGIN", f"SELECT shmring_lease({ME}, 2)"],
+    "opened": [f"SELECT shmring_lease({ME}, 2)", "BEGIN", f"SELECT * FROM shmring_open({ME}, 2)"],
     "settled": [
-        f"SELECT shmring_claim({ME}, 2)",
+        f"SELECT shmring_lease({ME}, 2)",
         "BEGIN",
-        f"SELECT shmring_settle(0, o.claim, o.message_id) FROM shmring_open({ME}, 1) o",
+        f"SELECT shmring_settle(0, o.lease, o.message_id) FROM shmring_open({ME}, 1) o",
     ],
-    "taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP],
-    "all taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP, POP, POP],
+    "taken over": [f"SELECT shmring_lease({ME}, 2)", "BEGIN", POP],
+    "all taken over": [f"SELECT shmring_lease({ME}, 2)", "BEGIN", POP, POP, POP],
 }
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_session_that_ends_in_a_claim_leaves_all_messages_to_others(
+def test_session_that_ends_in_a_lease_leaves_all_messages_to_others(
     server: Postgres, ring: TableRing, step: str
 ) -> None:
     for _ in range(2):  # the second time in the next lap
@@ -409,11 +409,11 @@ def test_session_that_ends_in_a_claim_leaves_all_messages_to_others(
             assert audit.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
 
-def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
+def test_leases_of_a_subscriber_that_was_removed_are_not_its_successors(
     server: Postgres, ring: TableRing
 ) -> None:
     ring.push_many([b"0", b"1"])
-    with failing(), ring.claim(1):
+    with failing(), ring.lease(1):
         raise Failed
     with TableRing.attach(ring.url, subscriber="audit") as audit:
         audit.unsubscribe("main")
@@ -424,7 +424,7 @@ def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
+def test_handle_of_a_removed_subscriber_opens_no_lease_of_its_successor(
     ring: TableRing, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     def replace() -> None:
@@ -433,17 +433,17 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
             audit.unsubscribe("main")
             audit.subscribe("heir")  # gets the bit
             audit.push(b"1")
-        with TableRing.attach(ring.url, subscriber="heir") as heir, failing(), heir.claim():
+        with TableRing.attach(ring.url, subscriber="heir") as heir, failing(), heir.lease():
             raise Failed
 
     backend = ring._backend
     begin = backend._begin
     ring.push(b"0")
-    if late:  # the claim is made, and is opened next
+    if late:  # the lease is made, and is opened next
         monkeypatch.setattr(backend, "_begin", lambda: (replace(), begin()))
     else:
         replace()
-    with pytest.raises(SubscriberDropped), ring.claim(timeout=0):
+    with pytest.raises(SubscriberDropped), ring.lease(timeout=0):
         pass
     with TableRing.attach(ring.url, subscriber="heir") as heir:
         assert heir.pop(timeout=0) == b"1"

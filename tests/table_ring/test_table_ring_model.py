@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert self.admin.positions() == (len(self.log), self.popped)
         expected = {
-            self.admin.layout.place(n): (n, self.log[n], holders)
+            self.admin.layout.slot_of(n): (n, self.log[n], holders)
             for n in range(max(0, len(self.log) - self.slots), len(self.log))
             if (holders := sum(position <= n for position in self.popped.values()))
         }

@@ -147,7 +147,7 @@ def test_open_handle_notices_functions_of_another_version_at_its_next_call(
         renew_as_another_version(url, monkeypatch)
         said = "are version 77, this shmring knows"
         refused(ring, "push push_many", VersionMismatch, said)
-        refused(other, "pop pop_many pop_batch claim positions", VersionMismatch, said)
+        refused(other, "pop pop_many pop_batch lease positions", VersionMismatch, said)
         TableRing.renew(url)
         # The handles are of this version, and go on.
         assert ring.push(b"3", timeout=0) == 3
@@ -180,8 +180,8 @@ def test_ring_may_be_renewed_while_it_is_used(url: str, thread: RunThread) -> No
                 with contextlib.suppress(Empty, Contended):
                     popped.append(ring.pop(timeout=1.5))
                     popped.extend(ring.pop_many(5, timeout=0))
-                    with ring.claim(2, timeout=0) as claim:
-                        got = list(claim)
+                    with ring.lease(2, timeout=0) as lease:
+                        got = list(lease)
                     popped.extend(got)
 
     with TableRing(url, slots=16):
@@ -220,7 +220,7 @@ def test_open_handle_of_a_file_that_has_gone_says_so(tmp_path: Path, how: str) -
             other.rename(file)
         else:
             file.parent.rename(tmp_path / "there")
-        calls = "push push_many pop pop_many claim subscribe unsubscribe"
+        calls = "push push_many pop pop_many lease subscribe unsubscribe"
         refused(ring, calls, RingNotFound, r"ring\.db was removed, renamed or replaced")
 
 
@@ -285,14 +285,14 @@ def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_ag
                 assert mine.pop_many(timeout=0) == [b"0", b"1"]
 
 
-@pytest.mark.parametrize("part", ["TABLE shmring", "TABLE shmring_claims", "SEQUENCE shmring_push"])
+@pytest.mark.parametrize("part", ["TABLE shmring", "TABLE shmring_leases", "SEQUENCE shmring_push"])
 def test_part_of_a_ring_that_somebody_dropped_is_missed_by_name(url: str, part: str) -> None:
     with TableRing(url, slots=3) as ring:
         ring.push(b"0")
         execute(url, f"DROP {part} CASCADE")
-        # A pop that finds a message, and no claim before it, does without the claims' table.
+        # A pop that finds a message, and no lease before it, does without the leases' table.
         damaged = pytest.raises(Damaged, match=rf"lost public\.{part.split()[1]};")
-        with damaged, ring.claim(timeout=0):
+        with damaged, ring.lease(timeout=0):
             pass
 
 
@@ -404,7 +404,7 @@ def test_handle_that_attaches_after_a_crash_and_deadlocks_tries_again(
         connect(clean) as session,
     ):
         ring.push(b"0")
-        session.execute("TRUNCATE shmring, shmring_claims")  # a crash empties the tables
+        session.execute("TRUNCATE shmring, shmring_leases")  # a crash empties the tables
         with session.transaction():
             session.execute("LOCK TABLE shmring IN ROW EXCLUSIVE MODE")
             attaching = thread(TableRing.attach, hasty)

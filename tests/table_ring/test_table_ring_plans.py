@@ -21,7 +21,7 @@ PUSHES = {
 # Calls of a transaction before another session subscribes: each call locks other tables.
 BEFORE = {
     "nothing": [],
-    "read the table": [b"SELECT count(*) FROM shmring, shmring_ring, shmring_claims"],
+    "read the table": [b"SELECT count(*) FROM shmring, shmring_ring, shmring_leases"],
     "popped": [POP],
     "popped and found nothing": [POP, POP],
     "looked": [b"SELECT shmring_look_pop('main', 0, 'shmring_pop_0'::regclass, false)"],

@@ -9,14 +9,16 @@ from shmring.common.extras import need
 need("sqlalchemy", "TableRing", "sql")
 
 from shmring.table_ring.backend import (  # noqa: E402
+    LeaseOpen,
     PooledSession,
     SubscriberDropped,
     SubscriberNotFound,
 )
-from shmring.table_ring.ring import Claim, TableRing, TableRingStats  # noqa: E402
+from shmring.table_ring.ring import Lease, TableRing, TableRingStats  # noqa: E402
 
 __all__ = [
-    "Claim",
+    "Lease",
+    "LeaseOpen",
     "PooledSession",
     "SubscriberDropped",
     "SubscriberNotFound",

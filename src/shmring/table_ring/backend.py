@@ -47,6 +47,10 @@ class SubscriberDropped(ShmringError):
     """The subscriber was removed while this handle read for it."""
 
 
+class LeaseOpen(ShmringError):
+    """This handle has an open lease, a transaction of its connection."""
+
+
 class PooledSession(ShmringError):
     """A pooler between a handle and its database gives each transaction another session."""
 
@@ -131,7 +135,7 @@ class Peek:
     number : number of the message whose slot was read; None if there is no such subscriber
     message_id, reference_count, holders : columns of this slot; None if the table has no such row
     known : bits of all subscribers; None if the ring lost its row
-    returned : whether a claim was given up, so that its messages wait
+    returned : whether a lease was given up, so that its messages wait
     """
 
     push: int
@@ -170,7 +174,7 @@ class Peek:
         if self.message_id != self.number and not passed:
             raise Damaged(
                 f"table ring {name!r}: message {self.number} should be in slot"
-                f" {layout.place(self.number)}, which holds {self.message_id}; another program"
+                f" {layout.slot_of(self.number)}, which holds {self.message_id}; another program"
                 " wrote to the table"
             )
 
@@ -263,11 +267,11 @@ class Backend(ABC):
         return [data for _, _, data in self.pop_rows(limit, timeout)]
 
     @abstractmethod
-    def begin_claim(self, limit: int) -> list[Message]:
+    def begin_lease(self, limit: int) -> list[Message]:
         """Take messages in a transaction that stays open, unless there are none."""
 
-    def end_claim(self, keep: bool) -> None:
-        """End the transaction of a claim: pop its messages (`keep`), or give them back."""
+    def end_lease(self, keep: bool) -> None:
+        """End the transaction of a lease: pop its messages (`keep`), or give them back."""
         with self.translated():
             self._run("COMMIT" if keep else "ROLLBACK")
 
@@ -372,7 +376,7 @@ class Backend(ABC):
         """Make the cursor that gives a new subscriber its numbers."""
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
-        """Wait until a subscriber's calls and claims have ended, and remove its cursor."""
+        """Wait until a subscriber's calls and leases have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
         """Make new messages wait for the subscribers that are in the ring's row now."""

@@ -3,7 +3,7 @@
 -- functions need a transaction that is read committed: an older snapshot lacks slots that were
 -- filled since, and the cursor would be set back too far.
 
--- Return whether the number's slot has a message that waits for the subscriber and is not claimed:
+-- Return whether the number's slot has a message that waits for the subscriber and is not leased:
 -- the message of this number, or of a number of an earlier lap.
 CREATE OR REPLACE FUNCTION {ring}_left(
     holder integer, number bigint, {mark} boolean DEFAULT NULL)
@@ -11,7 +11,7 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
         AND s.message_id <= number AND s.holders & (1::bigint << holder) <> 0
-        AND NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder
+        AND NOT EXISTS (SELECT FROM {ring}_leases c WHERE c.subscriber = holder
             AND s.message_id BETWEEN c.first AND c.first + c.count - 1));
 END $$;
 
@@ -51,9 +51,9 @@ BEGIN
     known := (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0);
 END $$;
 
--- Return the subscriber's next number, its slot, and whether a claim was given up; all NULL if
+-- Return the subscriber's next number, its slot, and whether a lease was given up; all NULL if
 -- there is no such subscriber. Messages that were taken and not popped come again: messages just
--- below the cursor become the next messages, other messages become claims. With `whole`, search all
+-- below the cursor become the next messages, other messages become leases. With `whole`, search all
 -- slots for messages to give again.
 CREATE OR REPLACE FUNCTION {ring}_look_pop(
     reader text, holder integer, pops regclass, whole boolean, {mark} boolean DEFAULT NULL,
@@ -63,10 +63,10 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     mine bigint := 1::bigint << holder;
-    place integer := holder;
+    own_bit integer := holder;
     missed bigint[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM {ring}_subscribers u WHERE u.name = reader AND u.holder = place) THEN
+    IF NOT EXISTS (SELECT FROM {ring}_subscribers u WHERE u.name = reader AND u.holder = own_bit) THEN
         RETURN;
     END IF;
     push := pg_sequence_last_value('{ring}_push'::regclass);
@@ -74,16 +74,16 @@ BEGIN
     -- The number before may have been given up while its push was in its transaction. This function
     -- gets the lock when that transaction has ended: so a subscriber's only session gets the
     -- message before later messages.
-    IF whole OR number > push OR {ring}_left(place, number - 1)
+    IF whole OR number > push OR {ring}_left(own_bit, number - 1)
         OR number > 0 AND NOT EXISTS (SELECT FROM {ring} s
             WHERE s.slot = {ring}_slot(number - 1) AND s.message_id >= number - 1)
         OR number < push AND NOT EXISTS (SELECT FROM {ring} s WHERE s.slot = {ring}_slot(number)
             AND s.message_id = number AND s.holders & mine <> 0)
         OR number = pg_sequence_last_value(pops) -- after a restored dump
-            AND EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
+            AND EXISTS (SELECT FROM {ring}_leases c WHERE c.subscriber = own_bit)
     THEN
         push := (SELECT l.push FROM {ring}_look_push(0) l);
-        PERFORM pg_advisory_xact_lock({key}, place);
+        PERFORM pg_advisory_xact_lock({key}, own_bit);
         number := least({ring}_next(pops), push);
         -- Each slot belongs to one number of the last lap. The slot may hold a message that is laps
         -- older: later pushes give up a number whose slot is not free, and go on.
@@ -91,13 +91,13 @@ BEGIN
         FROM generate_series(
             number - CASE WHEN whole THEN {slots} ELSE least({NEAR}, {slots}) END, number - 1) k
         JOIN {ring} s ON s.slot = {ring}_slot(k) AND s.message_id <= k AND s.holders & mine <> 0
-        WHERE {ring}_left(place, k);
+        WHERE {ring}_left(own_bit, k);
         WHILE missed[cardinality(missed)] = number - 1 LOOP
             number := number - 1;
             missed := missed[:cardinality(missed) - 1];
         END LOOP;
-        INSERT INTO {ring}_claims (subscriber, first, count)
-        SELECT place, m, 1 FROM unnest(missed) m;
+        INSERT INTO {ring}_leases (subscriber, first, count)
+        SELECT own_bit, m, 1 FROM unnest(missed) m;
         -- Pass over numbers below the highest one that no slot has: their messages never come.
         WHILE number < push AND EXISTS (SELECT FROM {ring} s
             WHERE s.slot = {ring}_slot(number)
@@ -105,9 +105,9 @@ BEGIN
                 AND NOT (s.message_id = number AND s.holders & mine <> 0)) LOOP
             number := number + 1;
         END LOOP;
-        PERFORM setval(pops, number | CASE WHEN pg_sequence_last_value(pops) >= {CLAIMED}
-            OR EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = place)
-            THEN {CLAIMED} ELSE 0 END);
+        PERFORM setval(pops, number | CASE WHEN pg_sequence_last_value(pops) >= {LEASED}
+            OR EXISTS (SELECT FROM {ring}_leases c WHERE c.subscriber = own_bit)
+            THEN {LEASED} ELSE 0 END);
     END IF;
     -- Read the slot and the ring's row in one statement: another session may remove a subscriber
     -- from both meanwhile.
@@ -115,7 +115,7 @@ BEGIN
         (SELECT r.holders FROM {ring}_ring r WHERE r.id = 0)
     INTO message_id, reference_count, holders, known
     FROM {ring} s WHERE s.slot = {ring}_slot(number);
-    PERFORM FROM {ring}_claims c WHERE c.subscriber = place LIMIT 1 FOR UPDATE SKIP LOCKED;
+    PERFORM FROM {ring}_leases c WHERE c.subscriber = own_bit LIMIT 1 FOR UPDATE SKIP LOCKED;
     returned := FOUND;
 END $$;
 
@@ -171,8 +171,8 @@ BEGIN
             PERFORM pg_notify('{name}', '');
             RETURN data;
         END IF;
-        IF number IS NULL THEN -- there may be claims, or no messages, or another session looks
-            IF pg_sequence_last_value(pops) >= {CLAIMED} THEN
+        IF number IS NULL THEN -- there may be leases, or no messages, or another session looks
+            IF pg_sequence_last_value(pops) >= {LEASED} THEN
                 SELECT r.message INTO data FROM {ring}_resume(holder, pops, 1, {mark}) r;
                 IF FOUND THEN
                     RETURN data;
@@ -182,8 +182,8 @@ BEGIN
                 RETURN NULL;
             END IF;
             PERFORM pg_advisory_xact_lock_shared({key}, holder);
-        ELSIF number >= {CLAIMED} THEN -- a claim was added before this call had the lock
-            number := number - {CLAIMED};
+        ELSIF number >= {LEASED} THEN -- a lease was added before this call had the lock
+            number := number - {LEASED};
             CONTINUE;
         ELSE
             SELECT s.message_id, s.holders & mine <> 0 INTO held, waits
@@ -221,7 +221,7 @@ DECLARE
     first bigint;
     after bigint;
 BEGIN
-    IF pg_sequence_last_value(pops) >= {CLAIMED} THEN
+    IF pg_sequence_last_value(pops) >= {LEASED} THEN
         RETURN QUERY SELECT * FROM {ring}_resume(holder, pops, most, {mark});
         IF FOUND THEN
             RETURN;
@@ -248,7 +248,7 @@ BEGIN
     WHERE s.slot BETWEEN r.low AND r.high AND s.message_id = r.number + (s.slot - r.low)
         AND s.holders & mine <> 0
     RETURNING s.message_id, s.time, s.message;
-    PERFORM setval(pops, after | (pg_sequence_last_value(pops) & {CLAIMED}));
+    PERFORM setval(pops, after | (pg_sequence_last_value(pops) & {LEASED}));
     IF NOT pg_try_advisory_xact_lock_shared({key}, {AWAIT_SLOT}) THEN
         PERFORM pg_notify('{name}', '');
     END IF;
@@ -276,21 +276,21 @@ BEGIN
         WHERE s.slot IS NULL);
 END $$;
 
--- Functions that claim. A row of {ring}_claims keeps numbers that the subscriber's cursor has
--- passed until they are popped. An open claim's transaction has the row locked; a claim whose row
+-- Functions that lease. A row of {ring}_leases keeps numbers that the subscriber's cursor has
+-- passed until they are popped. An open lease's transaction has the row locked; a lease whose row
 -- is not locked was given up, and is for the next pop. The messages' own rows stay unlocked while a
--- claim is open, because other subscribers pop them too.
+-- lease is open, because other subscribers pop them too.
 
--- Return whether there is a claim to open: a claim that was given up, or a new claim of at most
+-- Return whether there is a lease to open: a lease that was given up, or a new lease of at most
 -- `most` messages.
-CREATE OR REPLACE FUNCTION {ring}_claim(
+CREATE OR REPLACE FUNCTION {ring}_lease(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
     after bigint;
 BEGIN
-    PERFORM FROM {ring}_claims c
+    PERFORM FROM {ring}_leases c
     WHERE c.subscriber = holder AND pg_sequence_last_value(pops) IS NOT NULL
     LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -304,81 +304,81 @@ BEGIN
     IF (number < after) IS NOT TRUE THEN
         RETURN false;
     END IF;
-    INSERT INTO {ring}_claims (subscriber, first, count) VALUES (holder, number, after - number);
-    PERFORM setval(pops, after | {CLAIMED});
+    INSERT INTO {ring}_leases (subscriber, first, count) VALUES (holder, number, after - number);
+    PERFORM setval(pops, after | {LEASED});
     RETURN true;
 END $$;
 
--- Lock the first claim that no session has locked, and return at most `most` of its messages.
+-- Lock the first lease that no session has locked, and return at most `most` of its messages.
 CREATE OR REPLACE FUNCTION {ring}_open(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
-RETURNS TABLE (claim bigint, message_id bigint, "time" bigint, message bytea)
+RETURNS TABLE (lease bigint, message_id bigint, "time" bigint, message bytea)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    claimed record;
+    leased record;
 BEGIN
     -- A subscriber without its sequence was removed: another subscriber may have its bit.
-    SELECT c.id, c.first, c.count INTO claimed FROM {ring}_claims c
+    SELECT c.id, c.first, c.count INTO leased FROM {ring}_leases c
     WHERE c.subscriber = holder AND EXISTS (SELECT FROM pg_class WHERE oid = pops)
     ORDER BY c.first LIMIT 1 FOR UPDATE SKIP LOCKED;
-    RETURN QUERY SELECT claimed.id, s.message_id, s.time, s.message
-    FROM generate_series(claimed.first, claimed.first + claimed.count - 1) k
+    RETURN QUERY SELECT leased.id, s.message_id, s.time, s.message
+    FROM generate_series(leased.first, leased.first + leased.count - 1) k
     JOIN {ring} s ON s.slot = {ring}_slot(k) AND s.message_id = k
         AND s.holders & (1::bigint << holder) <> 0
     ORDER BY 2 LIMIT most;
     IF NOT FOUND THEN
-        -- All messages of the claim were popped before: the claim is empty.
-        DELETE FROM {ring}_claims c WHERE c.id = claimed.id;
+        -- All messages of the lease were popped before: the lease is empty.
+        DELETE FROM {ring}_leases c WHERE c.id = leased.id;
     END IF;
 END $$;
 
--- Pop the messages of a claim up to number `last`.
+-- Pop the messages of a lease up to number `last`.
 CREATE OR REPLACE FUNCTION {ring}_settle(
-    holder integer, claim bigint, last bigint, {mark} boolean DEFAULT NULL)
+    holder integer, lease bigint, last bigint, {mark} boolean DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     mine bigint := 1::bigint << holder;
-    claimed record;
+    leased record;
 BEGIN
-    SELECT c.first, c.count INTO STRICT claimed FROM {ring}_claims c WHERE c.id = claim;
+    SELECT c.first, c.count INTO STRICT leased FROM {ring}_leases c WHERE c.id = lease;
     UPDATE {ring} s SET reference_count = s.reference_count - 1::smallint,
         holders = s.holders # mine
-    FROM generate_series(claimed.first, last) k
+    FROM generate_series(leased.first, last) k
     WHERE s.slot = {ring}_slot(k) AND s.message_id = k AND s.holders & mine <> 0;
-    IF last < claimed.first + claimed.count - 1 THEN
-        UPDATE {ring}_claims c SET first = last + 1, count = c.count - (last + 1 - c.first)
-        WHERE c.id = claim;
+    IF last < leased.first + leased.count - 1 THEN
+        UPDATE {ring}_leases c SET first = last + 1, count = c.count - (last + 1 - c.first)
+        WHERE c.id = lease;
     ELSE
-        DELETE FROM {ring}_claims c WHERE c.id = claim;
+        DELETE FROM {ring}_leases c WHERE c.id = lease;
     END IF;
     IF NOT pg_try_advisory_xact_lock_shared({key}, {AWAIT_SLOT}) THEN
         PERFORM pg_notify('{name}', '');
     END IF;
 END $$;
 
--- Pop at most `most` messages of a claim that was given up.
+-- Pop at most `most` messages of a lease that was given up.
 CREATE OR REPLACE FUNCTION {ring}_resume(
     holder integer, pops regclass, most bigint, {mark} boolean DEFAULT NULL)
 RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    claimed record;
+    leased record;
 BEGIN
-    SELECT max(o.claim) AS claim, max(o.message_id) AS last, array_agg(o.message_id) AS ids,
+    SELECT max(o.lease) AS lease, max(o.message_id) AS last, array_agg(o.message_id) AS ids,
         array_agg(o.time) AS times, array_agg(o.message) AS data
-    INTO claimed FROM {ring}_open(holder, pops, most) o;
-    IF claimed.claim IS NOT NULL THEN
-        PERFORM {ring}_settle(holder, claimed.claim, claimed.last);
-        RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);
-    ELSIF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder)
+    INTO leased FROM {ring}_open(holder, pops, most) o;
+    IF leased.lease IS NOT NULL THEN
+        PERFORM {ring}_settle(holder, leased.lease, leased.last);
+        RETURN QUERY SELECT * FROM unnest(leased.ids, leased.times, leased.data);
+    ELSIF NOT EXISTS (SELECT FROM {ring}_leases c WHERE c.subscriber = holder)
         -- Not in a longer transaction: other sessions would wait for the lock, and a rollback would
-        -- bring back a claim that was popped before.
+        -- bring back a lease that was popped before.
         AND {mark} AND pg_try_advisory_xact_lock({key}, holder)
     THEN
-        -- A session that adds a claim holds the lock until its commit: a new snapshot sees the
-        -- claim.
-        IF NOT EXISTS (SELECT FROM {ring}_claims c WHERE c.subscriber = holder) THEN
+        -- A session that adds a lease holds the lock until its commit: a new snapshot sees the
+        -- lease.
+        IF NOT EXISTS (SELECT FROM {ring}_leases c WHERE c.subscriber = holder) THEN
             PERFORM setval(pops, {ring}_next(pops));
         END IF;
     END IF;

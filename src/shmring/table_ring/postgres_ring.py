@@ -4,9 +4,9 @@ A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
     sequences: the number of the next push, and of each subscriber's next pop
-``orders_claims``
-    a row for each claim: a run of numbers that a subscriber's cursor has passed, but whose messages
-    are not popped. Its transaction has the row of an open claim locked; any other row is a claim
+``orders_leases``
+    a row for each lease: a run of numbers that a subscriber's cursor has passed, but whose messages
+    are not popped. Its transaction has the row of an open lease locked; any other row is a lease
     that was given up, for the next pop
 the functions of the `.sql` files
     each runs in one statement, and so in one round trip. In functions that a client calls, the last
@@ -51,8 +51,8 @@ FULL_WITHIN, FOREIGN = "SR001", "SR002"
 # subscriber's bit.
 PUSH, AWAIT_MESSAGE, AWAIT_SLOT = 64, 100, 200
 
-# Number added to a subscriber's sequence while the subscriber may have claims.
-CLAIMED = 1 << 62
+# Number added to a subscriber's sequence while the subscriber may have leases.
+LEASED = 1 << 62
 
 # How many numbers below a cursor a look searches for messages that were taken and not popped: more
 # than there are connections. A look at the whole table finds messages further back.
@@ -138,15 +138,15 @@ def made_for(ring: str) -> str:
 def fill_in(script: str, ring: str, layout: Layout, subscribed: int, holders: int) -> str:
     """Return the statements of a script for one ring, which is named with its schema."""
     values = {"ring": ring, "name": ring.rpartition(".")[2], "made": made_for(ring)}
-    values |= {"slots": layout.slots, "stride": layout.stride, "place": layout.place_sql("number")}
+    values |= {"slots": layout.slots, "stride": layout.stride, "slot_of": layout.slot_sql("number")}
     values |= {"subscribed": subscribed, "holders": holders, "key": lock_key(ring)}
     values |= {"mark": mark_of(layout), "NEAR": NEAR, "IDLE": IDLE, "PUSH": PUSH}
-    values |= {"AWAIT_MESSAGE": AWAIT_MESSAGE, "AWAIT_SLOT": AWAIT_SLOT, "CLAIMED": CLAIMED}
+    values |= {"AWAIT_MESSAGE": AWAIT_MESSAGE, "AWAIT_SLOT": AWAIT_SLOT, "LEASED": LEASED}
     return script.format_map(values | {"FOREIGN": FOREIGN, "FULL_WITHIN": FULL_WITHIN})
 
 
 class PostgresRing(Backend):
-    """PostgreSQL through psycopg 3. A ring has sequences, functions and claims besides its tables.
+    """PostgreSQL through psycopg 3. A ring has sequences, functions and leases besides its tables.
 
     SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks use
     the driver's cursor, prepared and binary.
@@ -253,7 +253,7 @@ class PostgresRing(Backend):
             return send(*parameters)
         except BaseException as error:
             # The session is still active if Ctrl-C came between sending and waiting for the answer,
-            # or an alarm within a claim's own statement. Then nobody reads the answer, and the
+            # or an alarm within a lease's own statement. Then nobody reads the answer, and the
             # session takes no other statement: close it, and the next call connects again.
             if self._driver.info.transaction_status == pq.TransactionStatus.ACTIVE:
                 self._driver.close()
@@ -320,7 +320,7 @@ class PostgresRing(Backend):
         super().create(connection, layout, subscribers)
         named = self._named
         self._run(
-            f"CREATE {'UNLOGGED ' if self.tables.unlogged else ''}TABLE {named('_claims')} ("
+            f"CREATE {'UNLOGGED ' if self.tables.unlogged else ''}TABLE {named('_leases')} ("
             "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
             " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
         )
@@ -351,7 +351,7 @@ class PostgresRing(Backend):
             slots = self.tables.slots
             connection.execute(
                 slots.update()
-                .where(slots.c.slot == layout.place(push - 1))
+                .where(slots.c.slot == layout.slot_of(push - 1))
                 .values(message_id=push - 1)
             )
         for holder in self.tables.bits(connection).values():
@@ -366,9 +366,9 @@ class PostgresRing(Backend):
     def drop(self, connection: sa.Connection) -> None:
         self._hold_subscribers()
         self._drop_functions()
-        # Drop claims before sequences, the order in which pops lock them; drop all possible
+        # Drop leases before sequences, the order in which pops lock them; drop all possible
         # sequences, with or without a subscriber.
-        self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
+        self._run(f"DROP TABLE IF EXISTS {self._named('_leases')}")
         cursors = [self._named(f"_pop_{holder}") for holder in range(MAX_SUBSCRIBERS)]
         self._run(f"DROP SEQUENCE IF EXISTS {', '.join(cursors)}, {self._named('_push')}")
         super().drop(connection)
@@ -377,15 +377,15 @@ class PostgresRing(Backend):
         self._sequence(f"_pop_{holder}", position)
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        # Wait for open claims, each of which locks its row until it ends. Other sessions still pop
+        # Wait for open leases, each of which locks its row until it ends. Other sessions still pop
         # meanwhile, because the sequence exists.
-        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
-        self._run(f"SELECT FROM {claims} FOR UPDATE")
-        # Drop the sequence before any other lock is taken. This waits for all pops, claims and
+        leases = f"{self._named('_leases')} WHERE subscriber = {holder}"
+        self._run(f"SELECT FROM {leases} FOR UPDATE")
+        # Drop the sequence before any other lock is taken. This waits for all pops, leases and
         # looks, which use the sequence before they take any lock: none of them can wait for this.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
-        # Wait for the claims that have begun meanwhile; without the sequence no other can begin.
-        self._run(f"DELETE FROM {claims}")
+        # Wait for the leases that have begun meanwhile; without the sequence no other can begin.
+        self._run(f"DELETE FROM {leases}")
 
     def _tell(self, connection: sa.Connection) -> None:
         self._make_functions(connection, self._layout, [CONSTANTS])
@@ -452,7 +452,7 @@ class PostgresRing(Backend):
         renew = f"TableRing.renew(url, name={name!r})"
         (made,) = self._call(f"SELECT functions FROM {self._called('_ring')}", ())[0]
         if made != made_for(ring):
-            version, _, place = str(made).partition(" for ")
+            version, _, other = str(made).partition(" for ")
             if version != f"version {VERSION}":
                 raise VersionMismatch(
                     f"the functions of table ring {name!r} are {version}, this shmring knows"
@@ -460,10 +460,10 @@ class PostgresRing(Backend):
                     " shmring"
                 )
             raise Damaged(
-                f"the functions of table ring {name!r} were made for another ring: {place};"
+                f"the functions of table ring {name!r} were made for another ring: {other};"
                 f" this is {ring}; {renew} makes them again"
             )
-        tables = [ring, *(f"{ring}_{part}" for part in ("subscribers", "claims", "push"))]
+        tables = [ring, *(f"{ring}_{part}" for part in ("subscribers", "leases", "push"))]
         for find, names, mend in (
             ("to_regclass", tables, "TableRing.drop, create again"),
             ("to_regproc", function_names(ring), f"{renew} makes them again"),

@@ -1,4 +1,4 @@
-"""The table ring on PostgreSQL: pushes, pops, claims and looks."""
+"""The table ring on PostgreSQL: pushes, pops, leases and looks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PostgresBackend(PostgresRing):
         several = f"FROM {named('_pop_many')}({me}, $1, $2, {mark})"
         self._pop_many = f"SELECT message_id, message {several}"
         self._pop_rows = f"SELECT message_id, time, message {several}"
-        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
+        self._lease = f"SELECT {called('_lease')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = (
             f"SELECT * FROM {called('_look_pop')}"
@@ -132,19 +132,19 @@ class PostgresBackend(PostgresRing):
         # are big-endian bytes, which sort in the order of the numbers.
         return sorted(self._move(attempt) or [])
 
-    def begin_claim(self, limit: int) -> list[Message]:
-        # Use _try(), which does not sync: a claim pops nothing until its end, whose commit waits
+    def begin_lease(self, limit: int) -> list[Message]:
+        # Use _try(), which does not sync: a lease pops nothing until its end, whose commit waits
         # for the disk.
-        while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
-            if found := self.again(lambda: self._open_claim(limit)):
-                claim, last = found[0][0], found[-1][1]
-                me = f"{self._me[1]}, {claim}, {last}, {self._mark}"
+        while self._try(lambda: self._call(self._lease, (limit,))[0][0]):
+            if found := self.again(lambda: self._open_lease(limit)):
+                lease, last = found[0][0], found[-1][1]
+                me = f"{self._me[1]}, {lease}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # another connection was faster
         return []
 
-    def _open_claim(self, limit: int) -> Rows:
+    def _open_lease(self, limit: int) -> Rows:
         try:
             self._begin()
             return self._call(self._open, (limit,))
@@ -153,30 +153,30 @@ class PostgresBackend(PostgresRing):
                 self._run("ROLLBACK")
             raise
 
-    def end_claim(self, keep: bool) -> None:
+    def end_lease(self, keep: bool) -> None:
         if keep:
             try:
                 # After a new connection, or a COMMIT or ROLLBACK by the user, another handle may
-                # have the claim by now.
+                # have the lease by now.
                 if self._driver.closed or not self._driver.info.transaction_status:
                     raise Contended(
-                        f"the transaction of a claim on table ring {self.tables.name!r} ended"
+                        f"the transaction of a lease on table ring {self.tables.name!r} ended"
                         " within its block: its connection was lost, or it was committed or rolled"
-                        " back by hand; the messages are back, claim them again"
+                        " back by hand; the messages are back, lease them again"
                     )
                 self._run(f"{self._settle}; COMMIT")
                 return
             except BaseException as error:
                 with contextlib.suppress(exc.DBAPIError):
-                    self.end_claim(keep=False)
+                    self.end_lease(keep=False)
                 if isinstance(error, exc.DBAPIError) and self.is_undone(error):
                     raise Contended(
-                        f"the database undid a claim on table ring {self.tables.name!r} because:"
-                        f" {error.orig}; the messages are back, claim them again"
+                        f"the database undid a lease on table ring {self.tables.name!r} because:"
+                        f" {error.orig}; the messages are back, lease them again"
                     ) from error
                 raise
         if not self._driver.closed:
-            super().end_claim(keep=False)
+            super().end_lease(keep=False)
         self._call("SELECT pg_notify(%s, '')", (self.tables.name,))
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:

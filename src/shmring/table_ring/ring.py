@@ -27,7 +27,6 @@ from shmring.common.arguments import integer
 from shmring.common.closing import Closing
 from shmring.common.forks import lineage
 from shmring.errors import (
-    ClaimOpen,
     Closed,
     Damaged,
     Empty,
@@ -41,6 +40,7 @@ from shmring.table_ring.backend import (
     Backend,
     Deadline,
     Durability,
+    LeaseOpen,
     Message,
     Peek,
     Searches,
@@ -76,8 +76,8 @@ class TableRingStats:
     retries: int = 0
 
 
-class Claim:
-    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
+class Lease:
+    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.lease`.
 
     Attributes
     ----------
@@ -244,8 +244,8 @@ class TableRing(Closing):
         self._pid, self._forks = os.getpid(), lineage.forks
         # Held by the thread that uses the connection; a thread that waits releases the lock.
         self._lock = threading.Lock()
-        self._claim_open = False
-        # Waits of other threads that ended while a claim was open; unlisten() follows the claim's
+        self._lease_open = False
+        # Waits of other threads that ended while a lease was open; unlisten() follows the lease's
         # end.
         self._waited: list[tuple[Which, float]] = []
         # Counters, changed only by the thread that holds _lock.
@@ -337,17 +337,17 @@ class TableRing(Closing):
         rows = self._pop(lambda backend, left: backend.pop_rows(most, left), timeout)
         return to_batch(rows)
 
-    def claim(
+    def lease(
         self, limit: int = 1, *, timeout: float | None = None
-    ) -> contextlib.AbstractContextManager[Claim]:
+    ) -> contextlib.AbstractContextManager[Lease]:
         """Pop messages when the block ends; if the block raises, or the process dies, they stay.
 
-            with ring.claim(10) as claim:
-                for data in claim:
-                    claim.connection.execute(...)  # committed with the pop, or undone with it
+            with ring.lease(10) as lease:
+                for data in lease:
+                    lease.connection.execute(...)  # committed with the pop, or undone with it
 
-        Other connections of the subscriber pop later messages meanwhile; if the claim is given up,
-        they get its messages next. On SQLite an open claim is the database's only writer, and all
+        Other connections of the subscriber pop later messages meanwhile; if the lease is given up,
+        they get its messages next. On SQLite an open lease is the database's only writer, and all
         others wait for its end.
 
         Parameters
@@ -359,9 +359,9 @@ class TableRing(Closing):
         ------
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
-        ClaimOpen : raised by every other use of this handle within the block
+        LeaseOpen : raised by every other use of this handle within the block
         """
-        return self._claim(self._limit(limit), timeout)
+        return self._lease(self._limit(limit), timeout)
 
     def _limit(self, limit: int) -> int:
         return min(integer("limit", limit, 1), self.slots)
@@ -455,16 +455,16 @@ class TableRing(Closing):
             )
 
     @contextlib.contextmanager
-    def _use(self, *, claiming: bool = False) -> Generator[Backend]:
+    def _use(self, *, leasing: bool = False) -> Generator[Backend]:
         """Lend the connection to one thread."""
         self._refuse_fork()
         with self._lock:
             if self._closed:
                 raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")
-            if self._claim_open and not claiming:
-                raise ClaimOpen(
-                    f"this handle of table ring {self.name!r} has an open claim, a transaction of"
-                    " its connection; end the claim first, or attach another handle"
+            if self._lease_open and not leasing:
+                raise LeaseOpen(
+                    f"this handle of table ring {self.name!r} has an open lease, a transaction of"
+                    " its connection; end the lease first, or attach another handle"
                 )
             yield self._backend
 
@@ -535,38 +535,38 @@ class TableRing(Closing):
             return found
 
     @contextlib.contextmanager
-    def _claim(self, limit: int, timeout: float | None) -> Generator[Claim]:
+    def _lease(self, limit: int, timeout: float | None) -> Generator[Lease]:
         """Take messages that are popped when the block ends, or given back."""
         begun = False
 
         def begin(backend: Backend, _timeout: float) -> list[Message]:
             nonlocal begun
-            # A signal's exception may come at any time from here on. Undoing this claim takes the
-            # lock again. Until then no other thread may begin a claim: it would be undone instead.
-            begun = self._claim_open = True
-            found = backend.begin_claim(limit)
-            self._claim_open = begun = bool(found)
+            # A signal's exception may come at any time from here on. Undoing this lease takes the
+            # lock again. Until then no other thread may begin a lease: it would be undone instead.
+            begun = self._lease_open = True
+            found = backend.begin_lease(limit)
+            self._lease_open = begun = bool(found)
             return found
 
         try:
             rows = self._pop(begin, timeout, popped=False)
-            yield Claim(self._backend.connection, rows)
+            yield Lease(self._backend.connection, rows)
         except BaseException:
             if begun:
                 # A lost connection has undone the transaction already.
                 with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
-                    self._end_claim([])
+                    self._end_lease([])
             raise
-        self._end_claim(rows)
+        self._end_lease(rows)
 
-    def _end_claim(self, taken: Sequence[Message]) -> None:
-        with self._use(claiming=True) as backend:
+    def _end_lease(self, taken: Sequence[Message]) -> None:
+        with self._use(leasing=True) as backend:
             try:
-                backend.end_claim(keep=bool(taken))
+                backend.end_lease(keep=bool(taken))
                 self._count(taken)
             finally:
-                # Let other threads in only now: earlier pushes would be undone with the claim.
-                self._claim_open = False
+                # Let other threads in only now: earlier pushes would be undone with the lease.
+                self._lease_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
 
@@ -626,9 +626,9 @@ class TableRing(Closing):
             # Ignore errors: on a lost or closed connection no notifications have to be ended.
             with (
                 contextlib.suppress(ShmringError, exc.DBAPIError),
-                self._use(claiming=True),
+                self._use(leasing=True),
             ):
-                if self._claim_open:
+                if self._lease_open:
                     self._waited.append((which, longest))
                 else:
                     backend.unlisten(which, longest)

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION {ring}_holders() RETURNS bigint LANGUAGE sql IMMUTABL
 
 -- Return the slot of a number.
 CREATE OR REPLACE FUNCTION {ring}_slot(number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT {place} $$;
+    SELECT {slot_of} $$;
 
 -- Return the slots of the numbers from `first` to before `after`, as ranges, each with its first
 -- number. Unless the ring is scattered, consecutive numbers have consecutive slots, up to the end
@@ -26,10 +26,10 @@ RETURNS TABLE (number bigint, low bigint, high bigint) LANGUAGE sql IMMUTABLE AS
     SELECT first - first % {slots} + {slots}, 0, first % {slots} + after - first - 1 - {slots}
     WHERE {stride} = 1 AND first % {slots} + after - first > {slots} $$;
 
--- Return a subscriber's next number. While the subscriber may have claims, its sequence is higher
--- by {CLAIMED}, and so ahead of all pushes: the comparison that tells a pop whether there are
--- messages then fails, and the pop looks for claims.
+-- Return a subscriber's next number. While the subscriber may have leases, its sequence is higher
+-- by {LEASED}, and so ahead of all pushes: the comparison that tells a pop whether there are
+-- messages then fails, and the pop looks for leases.
 CREATE OR REPLACE FUNCTION {ring}_next(pops regclass) RETURNS bigint LANGUAGE sql AS $$
-    SELECT pg_sequence_last_value(pops) & ~{CLAIMED} $$;
+    SELECT pg_sequence_last_value(pops) & ~{LEASED} $$;
 
 UPDATE {ring}_ring SET functions = '{made}';

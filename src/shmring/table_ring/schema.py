@@ -1,4 +1,4 @@
-"""Tables of a :class:`~shmring.table_ring.TableRing`: columns, places, creation.
+"""Tables of a :class:`~shmring.table_ring.TableRing`: columns, slots, creation.
 
 A ring called ``orders`` has three tables, whatever the database:
 
@@ -31,7 +31,7 @@ from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
 LAYOUT = 1
 MESSAGE_BYTES = 300
-# Maximum slots of a ring: place() multiplies two numbers below `slots`, whose product must stay
+# Maximum slots of a ring: slot_of() multiplies two numbers below `slots`, whose product must stay
 # below 2**63.
 MAX_SLOTS = 2**31 - 1
 # Maximum subscribers: `holders` has a bit for each, and reference_count, a smallint, counts them.
@@ -43,7 +43,7 @@ SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # Suffixes refused in a ring's name: "orders_push" would be a sequence of the ring "orders".
-_SUFFIX = re.compile(r"_(ring|subscribers|claims|push|pop_\d+)$")
+_SUFFIX = re.compile(r"_(ring|subscribers|leases|push|pop_\d+)$")
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
@@ -97,7 +97,7 @@ class Layout:
     slots: int
     stride: int
 
-    def place(self, number: int) -> int:
+    def slot_of(self, number: int) -> int:
         """Return the slot that holds a number.
 
         Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
@@ -105,8 +105,8 @@ class Layout:
         """
         return number % self.slots * self.stride % self.slots
 
-    def place_sql(self, number: str) -> str:
-        """Return the SQL that computes :meth:`place` of a number given as SQL."""
+    def slot_sql(self, number: str) -> str:
+        """Return the SQL that computes :meth:`slot_of` of a number given as SQL."""
         # Leave out a multiplication by 1: each step costs the database a little.
         scatter = f" * {self.stride} % {self.slots}" if self.stride != 1 else ""
         return f"({number} % {self.slots}{scatter})"

@@ -114,7 +114,7 @@ class SqliteBackend(Backend):
         self._messages = (
             "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
             f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
-            f" ON slot = {layout.place_sql('n')} AND message_id = n ORDER BY n"
+            f" ON slot = {layout.slot_sql('n')} AND message_id = n ORDER BY n"
         )
         self._count_down = (
             f"UPDATE {slots} SET reference_count = reference_count - 1, holders = holders & ~?1"
@@ -124,12 +124,12 @@ class SqliteBackend(Backend):
         columns = "s.message_id, s.reference_count, s.holders, r.holders"
         self._peek_push = (
             f"SELECT r.position, r.position + ?1, {columns} FROM {ring} r"
-            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('(r.position + ?1)')}"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.slot_sql('(r.position + ?1)')}"
         )
         self._peek_pop = (
             f"SELECT r.position, u.position, {columns} FROM {ring} r"
             f" LEFT JOIN {users} u ON u.name = ? AND u.holder = ?"
-            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('u.position')}"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.slot_sql('u.position')}"
         )
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
@@ -161,9 +161,9 @@ class SqliteBackend(Backend):
             first, subscribers, holders, ours = head
             if not ours:
                 raise self.dropped()
-            place = self._layout.place
+            slot_of = self._layout.slot_of
             values = [
-                (n, time_ns, subscribers, holders, message, place(n))
+                (n, time_ns, subscribers, holders, message, slot_of(n))
                 for n, message in enumerate(rows, first)
             ]
             if database.executemany(self._fill, values).rowcount != len(values):
@@ -200,7 +200,7 @@ class SqliteBackend(Backend):
         database.execute(self._move_pop, (after, self._me[0]))
         return found
 
-    def begin_claim(self, limit: int) -> list[Message]:
+    def begin_lease(self, limit: int) -> list[Message]:
         with self._wrapped():
             try:
                 self._enter()
@@ -211,9 +211,9 @@ class SqliteBackend(Backend):
                     raise
                 return []
 
-    def end_claim(self, keep: bool) -> None:
+    def end_lease(self, keep: bool) -> None:
         try:
-            super().end_claim(keep)
+            super().end_lease(keep)
         except BaseException:
             with self._wrapped():
                 self._undo()
