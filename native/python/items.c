@@ -1,4 +1,4 @@
-/* Functions for items of the durable queues (src/shmring/durable/base/items.py): the places of many items at a
+/* Functions for items of the durable queues (src/shmring/durable/base/items.py): the extents of many items at a
  * time; writing items to a file and reading them, with checksums; the nodes of the append-only queue's stacks. */
 #include <stddef.h>
 #include <string.h>
@@ -9,25 +9,25 @@
 #error "the queues' files are little-endian, and so must the machine be"
 #endif
 
-/* --- places -------------------------------------------------------------------------------- */
+/* --- extents -------------------------------------------------------------------------------- */
 
-/* The place of an item's bytes in a file. Python slices arrays of places in memory and knows their size. */
-struct place {
+/* The extent of an item's bytes in a file. Python slices arrays of extents in memory and knows their size. */
+struct extent {
 	uint64_t offset;
 	uint32_t length;
 	uint32_t crc;
 };
 
-/* Gets the buffer of an object that has places, and checks that it holds the places [begin, end). Returns false
+/* Gets the buffer of an object that has extents, and checks that it holds the extents [begin, end). Returns false
  * with an exception. */
-static bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
+static bool get_extents(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
 {
 	if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE))
 		return false;
-	if (begin <= end && end <= (uint64_t)buffer->len / sizeof(struct place))
+	if (begin <= end && end <= (uint64_t)buffer->len / sizeof(struct extent))
 		return true;
-	PyErr_Format(PyExc_IndexError, "places %llu to %llu of %zd", (unsigned long long)begin,
-		     (unsigned long long)end, buffer->len / (Py_ssize_t)sizeof(struct place));
+	PyErr_Format(PyExc_IndexError, "extents %llu to %llu of %zd", (unsigned long long)begin,
+		     (unsigned long long)end, buffer->len / (Py_ssize_t)sizeof(struct extent));
 	PyBuffer_Release(buffer);
 	return false;
 }
@@ -38,59 +38,59 @@ struct entry {
 	uint32_t crc;
 };
 
-static void write_places(struct place *to, const char *table, size_t count, uint64_t offset)
+static void write_extents(struct extent *to, const char *table, size_t count, uint64_t offset)
 {
 	for (size_t i = 0; i < count; i++) {
 		struct entry entry;
 
 		memcpy(&entry, table + i * sizeof entry, sizeof entry);
-		to[i] = (struct place){offset, entry.length, entry.crc};
+		to[i] = (struct extent){offset, entry.length, entry.crc};
 		offset += entry.length;
 	}
 }
 
-/* places_of(table, offset): returns the places of items that stand side by side from `offset` on. */
-PyObject *places_of(PyObject *Py_UNUSED(module), PyObject *args)
+/* extents_of(table, offset): returns the extents of items that stand side by side from `offset` on. */
+PyObject *extents_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long offset;
-	PyObject *places;
+	PyObject *extents;
 	Py_buffer table;
 	size_t count;
 
 	if (!PyArg_ParseTuple(args, "y*K", &table, &offset))
 		return NULL;
 	count = (size_t)table.len / sizeof(struct entry);
-	places = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct place)));
-	if (places)
-		write_places((struct place *)PyByteArray_AsString(places), table.buf, count, offset);
+	extents = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct extent)));
+	if (extents)
+		write_extents((struct extent *)PyByteArray_AsString(extents), table.buf, count, offset);
 	PyBuffer_Release(&table);
-	return places;
+	return extents;
 }
 
-static PyObject *table_of(const struct place *places, uint64_t count)
+static PyObject *table_of(const struct extent *extents, uint64_t count)
 {
 	PyObject *table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct entry)));
 	struct entry *to = table ? (struct entry *)PyBytes_AsString(table) : NULL;
 
 	for (uint64_t i = 0; to && i < count; i++)
-		to[i] = (struct entry){places[i].length, places[i].crc};
+		to[i] = (struct entry){extents[i].length, extents[i].crc};
 	return table;
 }
 
-static uint64_t side_by_side(const struct place *places, uint64_t begin, uint64_t end)
+static uint64_t side_by_side(const struct extent *extents, uint64_t begin, uint64_t end)
 {
 	uint64_t i = begin + 1;
 
-	while (i < end && places[i].offset == places[i - 1].offset + places[i - 1].length)
+	while (i < end && extents[i].offset == extents[i - 1].offset + extents[i - 1].length)
 		i++;
 	return i;
 }
 
-static bool append_run(PyObject *runs, const struct place *places, uint64_t begin, uint64_t end)
+static bool append_run(PyObject *runs, const struct extent *extents, uint64_t begin, uint64_t end)
 {
-	const struct place *last = &places[end - 1];
-	PyObject *table = table_of(places + begin, end - begin);
-	PyObject *run = table ? Py_BuildValue("KKO", (unsigned long long)places[begin].offset,
+	const struct extent *last = &extents[end - 1];
+	PyObject *table = table_of(extents + begin, end - begin);
+	PyObject *run = table ? Py_BuildValue("KKO", (unsigned long long)extents[begin].offset,
 					      (unsigned long long)(last->offset + last->length), table)
 			      : NULL;
 	bool appended = run && PyList_Append(runs, run) == 0;
@@ -100,26 +100,26 @@ static bool append_run(PyObject *runs, const struct place *places, uint64_t begi
 	return appended;
 }
 
-/* runs_of(places, begin, end): returns (offset, end, table) of each run of items that stand side by side. */
+/* runs_of(extents, begin, end): returns (offset, end, table) of each run of items that stand side by side. */
 PyObject *runs_of(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long begin;
 	unsigned long long end;
 	PyObject *object;
 	PyObject *runs;
-	Py_buffer places;
+	Py_buffer extents;
 
-	if (!PyArg_ParseTuple(args, "OKK", &object, &begin, &end) || !get_places(object, &places, begin, end))
+	if (!PyArg_ParseTuple(args, "OKK", &object, &begin, &end) || !get_extents(object, &extents, begin, end))
 		return NULL;
 	runs = PyList_New(0);
 	while (runs && begin < end) {
-		uint64_t behind = side_by_side(places.buf, begin, end);
+		uint64_t behind = side_by_side(extents.buf, begin, end);
 
-		if (!append_run(runs, places.buf, begin, behind))
+		if (!append_run(runs, extents.buf, begin, behind))
 			Py_CLEAR(runs);
 		begin = behind;
 	}
-	PyBuffer_Release(&places);
+	PyBuffer_Release(&extents);
 	return runs;
 }
 
@@ -263,16 +263,16 @@ static bool get_block(PyObject *data, uint64_t start, struct block *block)
 }
 
 /* Returns the item's bytes in the block; NULL if a part is missing, or they do not match the checksum. */
-static const uint8_t *find(const struct block *block, const struct place *place)
+static const uint8_t *find_item(const struct block *block, const struct extent *extent)
 {
-	uint64_t at = place->offset - block->start;
+	uint64_t at = extent->offset - block->start;
 
-	if (place->offset < block->start || at > block->length || place->length > block->length - at)
+	if (extent->offset < block->start || at > block->length || extent->length > block->length - at)
 		return NULL;
-	return shmring_crc32c(0, block->data + at, place->length) == place->crc ? block->data + at : NULL;
+	return shmring_crc32c(0, block->data + at, extent->length) == extent->crc ? block->data + at : NULL;
 }
 
-/* unpack(into, block, start, places, begin, end): appends items to the list `into`, up to the first item that is
+/* unpack(into, block, start, extents, begin, end): appends items to the list `into`, up to the first item that is
  * not whole or is damaged. */
 PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -284,37 +284,37 @@ PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 	PyObject *data;
 	PyObject *object;
 	struct block block;
-	Py_buffer places;
+	Py_buffer extents;
 	bool good = true;
 
 	if (!PyArg_ParseTuple(args, "O!SKOKK", &PyList_Type, &into, &data, &start, &object, &begin, &end) ||
-	    !get_block(data, start, &block) || !get_places(object, &places, begin, end))
+	    !get_block(data, start, &block) || !get_extents(object, &extents, begin, end))
 		return NULL;
 	for (at = begin; at < end; at++) {
-		const struct place *place = (const struct place *)places.buf + at;
-		const uint8_t *bytes = find(&block, place);
+		const struct extent *extent = (const struct extent *)extents.buf + at;
+		const uint8_t *bytes = find_item(&block, extent);
 		PyObject *item;
 
 		if (!bytes)
 			break;
-		item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length);
+		item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)extent->length);
 		good = item && PyList_Append(into, item) == 0;
 		Py_XDECREF(item);
 		if (!good)
 			break;
 	}
-	PyBuffer_Release(&places);
+	PyBuffer_Release(&extents);
 	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
 }
 
-/* unpack_one(block, start, places, index): returns an item's bytes, or None if unpack() would stop there. */
+/* unpack_one(block, start, extents, index): returns an item's bytes, or None if unpack() would stop there. */
 PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
 	unsigned long long start;
 	unsigned long long index;
 	struct block block;
-	Py_buffer places;
-	const struct place *place;
+	Py_buffer extents;
+	const struct extent *extent;
 	const uint8_t *bytes;
 	PyObject *item;
 
@@ -323,13 +323,13 @@ PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
 	start = PyLong_AsUnsignedLongLong(args[1]);
 	index = PyLong_AsUnsignedLongLong(args[3]);
 	if (!get_block(args[0], start, &block) || PyErr_Occurred() ||
-	    !get_places(args[2], &places, index, index + 1))
+	    !get_extents(args[2], &extents, index, index + 1))
 		return NULL;
-	place = (const struct place *)places.buf + index;
-	bytes = find(&block, place);
-	item =
-	    bytes ? PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length) : Py_NewRef(Py_None);
-	PyBuffer_Release(&places);
+	extent = (const struct extent *)extents.buf + index;
+	bytes = find_item(&block, extent);
+	item = bytes ? PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)extent->length)
+		     : Py_NewRef(Py_None);
+	PyBuffer_Release(&extents);
 	return item;
 }
 
@@ -351,7 +351,7 @@ static uint32_t check_of(const struct node *node, uint32_t salt)
 	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
-/* stack_nodes(places, position, below, salt, backwards): returns the nodes of these items, to be written at
+/* stack_nodes(extents, position, below, salt, backwards): returns the nodes of these items, to be written at
  * `position`, the lowest node first: the first item's, or with `backwards` the last item's. */
 PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -361,27 +361,27 @@ PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 	int backwards;
 	PyObject *object;
 	PyObject *nodes;
-	Py_buffer places;
+	Py_buffer extents;
 	uint64_t count;
 
 	if (!PyArg_ParseTuple(args, "OKKIp", &object, &position, &below, &salt, &backwards) ||
-	    !get_places(object, &places, 0, 0))
+	    !get_extents(object, &extents, 0, 0))
 		return NULL;
-	count = (uint64_t)places.len / sizeof(struct place);
+	count = (uint64_t)extents.len / sizeof(struct extent);
 	nodes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct node)));
 	if (nodes) {
 		struct node *to = (struct node *)PyBytes_AsString(nodes);
 
 		for (uint64_t i = 0; i < count; i++) {
-			const struct place *place =
-			    (const struct place *)places.buf + (backwards ? count - 1 - i : i);
+			const struct extent *extent =
+			    (const struct extent *)extents.buf + (backwards ? count - 1 - i : i);
 
-			to[i] = (struct node){place->offset, below, place->length, place->crc, 0, 0};
+			to[i] = (struct node){extent->offset, below, extent->length, extent->crc, 0, 0};
 			to[i].check = check_of(&to[i], salt);
 			below = position + i * sizeof(struct node);
 		}
 	}
-	PyBuffer_Release(&places);
+	PyBuffer_Release(&extents);
 	return nodes;
 }
 
@@ -396,17 +396,17 @@ static bool read_node(struct node *node, const char *block, uint64_t length, uin
 	return node->check == check_of(node, salt) && node->below < link;
 }
 
-static void reverse(struct place *places, uint64_t count)
+static void reverse(struct extent *extents, uint64_t count)
 {
 	for (uint64_t i = 0; i < count / 2; i++) {
-		struct place low = places[i];
+		struct extent low = extents[i];
 
-		places[i] = places[count - 1 - i];
-		places[count - 1 - i] = low;
+		extents[i] = extents[count - 1 - i];
+		extents[count - 1 - i] = low;
 	}
 }
 
-/* stack_walk(block, start, link, salt, upwards): returns the places of the items from the node at `link`
+/* stack_walk(block, start, link, salt, upwards): returns the extents of the items from the node at `link`
  * downwards, as far as their nodes are in the block, and the link to the next node: 0 at the bottom. With
  * `upwards` the lowest item comes first; otherwise the items come from the top down, and their nodes stand side by
  * side. */
@@ -417,29 +417,30 @@ PyObject *stack_walk(PyObject *Py_UNUSED(module), PyObject *args)
 	struct node node;
 	unsigned salt;
 	int upwards;
-	struct place *found;
+	struct extent *found;
 	uint64_t count = 0;
-	PyObject *places;
+	PyObject *extents;
 	Py_ssize_t length;
 	const char *block;
 
 	if (!PyArg_ParseTuple(args, "y#KKIp", &block, &length, &start, &link, &salt, &upwards))
 		return NULL;
-	places = PyByteArray_FromStringAndSize(NULL, length / (Py_ssize_t)sizeof node * (Py_ssize_t)sizeof *found);
-	if (!places)
+	extents =
+	    PyByteArray_FromStringAndSize(NULL, length / (Py_ssize_t)sizeof node * (Py_ssize_t)sizeof *found);
+	if (!extents)
 		return NULL;
-	found = (struct place *)PyByteArray_AsString(places);
+	found = (struct extent *)PyByteArray_AsString(extents);
 	while (link && read_node(&node, block, (uint64_t)length, start, link, salt)) {
 		bool on = upwards || node.below + sizeof node == link;
 
-		found[count++] = (struct place){node.item, node.length, node.crc};
+		found[count++] = (struct extent){node.item, node.length, node.crc};
 		link = node.below;
 		if (!on)
 			break;
 	}
 	if (upwards)
 		reverse(found, count);
-	if (PyByteArray_Resize(places, (Py_ssize_t)(count * sizeof *found)))
-		Py_CLEAR(places);
-	return places ? Py_BuildValue("NK", places, link) : NULL;
+	if (PyByteArray_Resize(extents, (Py_ssize_t)(count * sizeof *found)))
+		Py_CLEAR(extents);
+	return extents ? Py_BuildValue("NK", extents, link) : NULL;
 }

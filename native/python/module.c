@@ -3,7 +3,7 @@
 
 /* --- calls ------------------------------------------------------------------------- */
 
-static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
+static PyObject *make_ring(PyObject *module, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"path",           "label",     "slots", "participants", "single_producer",
 				"checksum",       "prefault",  "clock", "mode",         "schema",
@@ -122,7 +122,7 @@ static PyObject *ask_about(PyObject *module, PyObject *path, int (*ask)(const ch
 	return answer < 0 ? raise_error(PyModule_GetState(module), answer) : PyBool_FromLong(answer);
 }
 
-static PyObject *reap(PyObject *module, PyObject *path)
+static PyObject *reap_ring(PyObject *module, PyObject *path)
 {
 	return ask_about(module, path, shmring_reap);
 }
@@ -162,10 +162,10 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 /* Functions of the module, described where they are defined, or in shmring.h; _shmring.pyi has their types. */
 static PyMethodDef functions[] = {
     {"path_of", path_of, METH_VARARGS, NULL},
-    {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, NULL},
+    {"make", FASTCALL(make_ring), METH_VARARGS | METH_KEYWORDS, NULL},
     {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, NULL},
     {"unlink", unlink_ring, METH_VARARGS, NULL},
-    {"reap", reap, METH_O, NULL},
+    {"reap", reap_ring, METH_O, NULL},
     {"reapable", reapable, METH_O, NULL},
     {"crc32c", crc32c, METH_VARARGS, NULL},
     {"slots_for", slots_for, METH_VARARGS, NULL},
@@ -188,7 +188,7 @@ static PyMethodDef functions[] = {
     {"should_try", should_try, METH_O, NULL},
     {"has_tried", FASTCALL(has_tried), METH_FASTCALL, NULL},
     {"pack", pack_items, METH_O, NULL},
-    {"places_of", places_of, METH_VARARGS, NULL},
+    {"extents_of", extents_of, METH_VARARGS, NULL},
     {"runs_of", runs_of, METH_VARARGS, NULL},
     {"unpack", unpack_items, METH_VARARGS, NULL},
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL, NULL},

@@ -97,7 +97,7 @@ bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *co
 PyObject *seconds_text(int64_t timeout);
 
 /* items.c */
-PyObject *places_of(PyObject *module, PyObject *args);
+PyObject *extents_of(PyObject *module, PyObject *args);
 PyObject *runs_of(PyObject *module, PyObject *args);
 PyObject *pack_items(PyObject *module, PyObject *items);
 PyObject *unpack_items(PyObject *module, PyObject *args);

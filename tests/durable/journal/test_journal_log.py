@@ -211,7 +211,7 @@ def _remove_one(first: Path, middle: Path, last: Path) -> None:
 def _cut_at_a_record(first: Path, middle: Path, last: Path) -> None:
     segment = log_segment(middle)
     next(segment.walk())
-    os.truncate(middle, segment.place)
+    os.truncate(middle, segment.offset)
     segment.close()
 
 

@@ -279,5 +279,5 @@ def test_a_short_life_costs_the_sync_of_its_flush_and_two_for_opening() -> None:
     ],
 )
 def test_places_that_are_not_there_are_an_error(call: Callable[[], object]) -> None:
-    with pytest.raises(IndexError, match="places"):
+    with pytest.raises(IndexError, match="extents"):
         call()

@@ -4,7 +4,7 @@ Every number is little-endian.  A file begins with a header, and frames follow::
 
     file header, 64 bytes                     frame header, 64 bytes
      0  8  magic of the format                 0  4  b"\\xabSF\\x01"
-     8  4  CRC32C of bytes 12 to 64 and of     4  4  CRC32C of the frame's place in the file
+     8  4  CRC32C of bytes 12 to 64 and of     4  4  CRC32C of the frame's offset in the file
            what belongs to the header                (8 bytes), of bytes 8 to 64 and of the
     12  4  version of the format                     table, begun with the file header's
     16  4  bytes behind the header that        8  8  number of the first thing in the frame
@@ -44,7 +44,7 @@ MAGIC = b"\xabSF\x01"
 _MAGIC_AT = re.compile(re.escape(MAGIC))
 _FILE = struct.Struct("<8sIIII40s")
 _FRAME = struct.Struct("<4sIQQQQIIIIQ")
-_PLACE = struct.Struct("<Q")
+_OFFSET = struct.Struct("<Q")
 _LARGEST_EXTRA = 1 << 28
 # Bytes that the search for a frame reads at a time.
 _SEARCH_BYTES = 1 << 20
@@ -70,9 +70,9 @@ class FileHeader:
 
 
 class Frame(NamedTuple):
-    """A frame's header and table, and its place in the file."""
+    """A frame's header and table, and its offset in the file."""
 
-    place: int
+    offset: int
     first: int
     end: int
     synced: int
@@ -87,13 +87,13 @@ class Frame(NamedTuple):
     def encode(self, salt: int) -> bytes:
         """Return the bytes of the header; in the file, the table follows them."""
         header = _FRAME.pack(MAGIC, 0, *self[1:10])
-        crc = _frame_crc(salt, self.place, header, self.table)
+        crc = _frame_crc(salt, self.offset, header, self.table)
         return MAGIC + crc.to_bytes(4, "little") + header[8:]
 
     @property
     def payload(self) -> int:
         """Place in the file where the payload begins."""
-        return self.place + self.payload_offset
+        return self.offset + self.payload_offset
 
     @property
     def payload_end(self) -> int:
@@ -166,48 +166,48 @@ class FileFormat:
         """Return the salt of a file with this header."""
         return int.from_bytes(header[8:12], "little")
 
-    def decode_frame(self, read: Read, place: int, size: int, salt: int) -> Frame | None:
-        """Return the frame at a place of a file of this size, if its header and table are valid."""
-        header = bytes(read(HEADER_BYTES, place))
+    def decode_frame(self, read: Read, offset: int, size: int, salt: int) -> Frame | None:
+        """Return the frame at an offset, if header and table are valid in a file of this size."""
+        header = bytes(read(HEADER_BYTES, offset))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
         _, crc, *fields = _FRAME.unpack(header)
-        frame = Frame(place, *fields)
+        frame = Frame(offset, *fields)
         table_bytes = frame.entries * self._entry_bytes
-        if place + HEADER_BYTES + table_bytes > size or frame.end < frame.first:
+        if offset + HEADER_BYTES + table_bytes > size or frame.end < frame.first:
             return None
         if table_bytes:
-            frame = frame._replace(table=bytes(read(table_bytes, place + HEADER_BYTES)))
-        return frame if crc == _frame_crc(salt, place, header, frame.table) else None
+            frame = frame._replace(table=bytes(read(table_bytes, offset + HEADER_BYTES)))
+        return frame if crc == _frame_crc(salt, offset, header, frame.table) else None
 
-    def next_place(self, end: int) -> int:
-        """Return the first aligned place at or after `end`, where the next frame begins."""
+    def next_offset(self, end: int) -> int:
+        """Return the first aligned offset at or after `end`, where the next frame begins."""
         return -(-end // self._align) * self._align
 
-    def walk(self, read: Read, place: int, size: int, salt: int, number: int) -> Iterator[Frame]:
+    def walk(self, read: Read, offset: int, size: int, salt: int, number: int) -> Iterator[Frame]:
         """Yield consecutive frames, up to the first frame that is not valid.
 
         Parameters
         ----------
         number : lowest number that the first frame may have
         """
-        while place < size:
-            frame = self.decode_frame(read, place, size, salt)
+        while offset < size:
+            frame = self.decode_frame(read, offset, size, salt)
             if frame is None or frame.first < number or frame.payload_end > size:
                 return
             if crc32c(read(frame.payload_bytes, frame.payload)) != frame.payload_crc:
                 return
             yield frame
-            place, number = self.next_place(frame.payload_end), frame.end
+            offset, number = self.next_offset(frame.payload_end), frame.end
 
     def last_frame(self, read: Read, start: int, size: int, salt: int) -> Frame | None:
         """Return the frame that ends where the file ends, if its header and table are valid."""
-        for place in places_of_frames(read, start, size, backwards=True):
-            frame = self.decode_frame(read, place, size, salt)
+        for offset in offsets_of_frames(read, start, size, backwards=True):
+            frame = self.decode_frame(read, offset, size, salt)
             if frame is not None:
-                # A crash may have cut off the zeros that pad this frame up to the place of the next
-                # one.
-                whole = frame.payload_end <= size <= self.next_place(frame.payload_end)
+                # A crash may have cut off the zeros that pad this frame up to the next frame's
+                # offset.
+                whole = frame.payload_end <= size <= self.next_offset(frame.payload_end)
                 return frame if whole else None
         return None
 
@@ -215,22 +215,22 @@ class FileFormat:
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
         """Find a later frame whose header says that frame `number` was on disk."""
-        for place in places_of_frames(read, start, size):
-            frame = self.decode_frame(read, place, size, salt)
+        for offset in offsets_of_frames(read, start, size):
+            frame = self.decode_frame(read, offset, size, salt)
             if frame is not None and frame.synced > number:
                 return frame
         return None
 
 
-def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
-    crc = crc32c(_PLACE.pack(place) + header[8:], salt)
+def _frame_crc(salt: int, offset: int, header: bytes, table: Buffer) -> int:
+    crc = crc32c(_OFFSET.pack(offset) + header[8:], salt)
     return crc32c(table, crc) if table else crc
 
 
-def places_of_frames(
+def offsets_of_frames(
     read: Read, start: int, size: int, *, backwards: bool = False
 ) -> Iterator[int]:
-    """Yield the places from `start` on where a frame may begin, in reverse if `backwards`."""
+    """Yield the offsets from `start` on where a frame may begin, in reverse if `backwards`."""
     lows = range(start, size, _SEARCH_BYTES)
     for low in reversed(lows) if backwards else lows:
         # Read a little more: a mark that begins in this piece may end in the next piece.

@@ -1,8 +1,8 @@
 """Items of a queue, many at a time: packed for a file, found in it, and read ahead.
 
 In a file a *table* of pairs (length, checksum), 4 bytes each, describes items that stand side by
-side.  In memory an item is a *place*: offset (8 bytes), length and checksum (4 each).  A bytearray
-holds many places, and only C looks at each of them.
+side.  In memory an item is an *extent*: offset (8 bytes), length and checksum (4 each).  A
+bytearray holds many extents, and only C looks at each of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
-from shmring._shmring import crc32c, pack, places_of, unpack, unpack_one
+from shmring._shmring import crc32c, extents_of, pack, unpack, unpack_one
 from shmring.durable.base.files import Buffer
 from shmring.errors import MessageTooLarge
 
-PLACE = struct.Struct("=QII")
+EXTENT = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
 _LARGEST = 0xFFFFFFFF
 # Bytes read at a time for the next items; an item longer than a quarter of this is read alone.
@@ -49,8 +49,8 @@ def items_length(table: Buffer) -> int:
     """Return the sum of the lengths in a table."""
     if not len(table):
         return 0
-    places = places_of(table, 0)
-    offset, length, _ = PLACE.unpack_from(places, len(places) - PLACE.size)
+    extents = extents_of(table, 0)
+    offset, length, _ = EXTENT.unpack_from(extents, len(extents) - EXTENT.size)
     return offset + length
 
 
@@ -128,31 +128,31 @@ class ReadAhead:
         self._start = 0
         self._block = b""
 
-    def one(self, source: Readable, places: bytearray, index: int) -> bytes | None:
+    def one(self, source: Readable, extents: bytearray, index: int) -> bytes | None:
         """Return an item; None if its bytes do not match their checksum."""
         if source is self._source:
-            data = unpack_one(self._block, self._start, places, index)
+            data = unpack_one(self._block, self._start, extents, index)
             if data is not None:
                 return data
-        data = self._read(source, places, index, len(places) // PLACE.size)
+        data = self._read(source, extents, index, len(extents) // EXTENT.size)
         if data is None:
-            return unpack_one(self._block, self._start, places, index)
+            return unpack_one(self._block, self._start, extents, index)
         return data
 
     def some(
-        self, into: list[bytes], source: Readable, places: bytearray, begin: int, end: int
+        self, into: list[bytes], source: Readable, extents: bytearray, begin: int, end: int
     ) -> int:
         """Append the items of one block; return their number, 0 if the first item is damaged."""
-        if source is self._source and (count := self._unpack(into, places, begin, end)):
+        if source is self._source and (count := self._unpack(into, extents, begin, end)):
             return count
-        data = self._read(source, places, begin, end)
+        data = self._read(source, extents, begin, end)
         if data is None:
-            return self._unpack(into, places, begin, end)
+            return self._unpack(into, extents, begin, end)
         into.append(data)
         return 1
 
     def many(
-        self, into: list[bytes], source: Readable, places: bytearray, begin: int, end: int
+        self, into: list[bytes], source: Readable, extents: bytearray, begin: int, end: int
     ) -> int:
         """Append items until one is damaged or cannot be read; return their number.
 
@@ -163,7 +163,7 @@ class ReadAhead:
         at = begin
         while at < end:
             try:
-                count = self.some(into, source, places, at, end)
+                count = self.some(into, source, extents, at, end)
             except OSError:
                 if at == begin:
                     raise
@@ -173,19 +173,19 @@ class ReadAhead:
             at += count
         return at - begin
 
-    def _unpack(self, into: list[bytes], places: bytearray, begin: int, end: int) -> int:
-        return unpack(into, self._block, self._start, places, begin, end)
+    def _unpack(self, into: list[bytes], extents: bytearray, begin: int, end: int) -> int:
+        return unpack(into, self._block, self._start, extents, begin, end)
 
-    def _read(self, source: Readable, places: bytearray, begin: int, end: int) -> bytes | None:
+    def _read(self, source: Readable, extents: bytearray, begin: int, end: int) -> bytes | None:
         """Read a block that begins with an item; a long item is read alone and returned."""
-        offset, length, crc = PLACE.unpack_from(places, begin * PLACE.size)
+        offset, length, crc = EXTENT.unpack_from(extents, begin * EXTENT.size)
         if length > _AHEAD_BYTES // 4:
             data = source.read(length, offset)
             if len(data) == length and crc32c(data) == crc:
                 return data
             nbytes = 0
         else:
-            last, behind, _ = PLACE.unpack_from(places, (end - 1) * PLACE.size)
+            last, behind, _ = EXTENT.unpack_from(extents, (end - 1) * EXTENT.size)
             nbytes = max(length, min(_AHEAD_BYTES, last + behind - offset))
         self._block, self._start = source.read(nbytes, offset), offset
         self._source = source

@@ -48,7 +48,7 @@ from shmring.durable.base.frames import (
     FileFormat,
     FileHeader,
     Frame,
-    places_of_frames,
+    offsets_of_frames,
 )
 from shmring.errors import Damaged, JournalGap
 
@@ -83,7 +83,7 @@ def encode_segment(
 ) -> bytes:
     """Return the beginning of a segment, up to its first record."""
     data = FORMAT.encode_header(uuid, first, created_ns, SLOT_BYTES, after_gap, extra=schema)
-    return data.ljust(FORMAT.next_place(len(data)), b"\0")
+    return data.ljust(FORMAT.next_offset(len(data)), b"\0")
 
 
 def was_begun(file: File) -> bool:
@@ -91,7 +91,7 @@ def was_begun(file: File) -> bool:
 
     A header is synced before the first record is written.
     """
-    return any(place % _ALIGN == 0 for place in places_of_frames(file.read, 0, file.size()))
+    return any(offset % _ALIGN == 0 for offset in offsets_of_frames(file.read, 0, file.size()))
 
 
 def check_joint(directory: str, end: int, first: int, *, allow_gap: bool) -> None:
@@ -130,8 +130,8 @@ class Segment:
     ----------
     uuid, first, created_ns, schema, salt : values in the segment's header
     after_gap : whether the messages before the segment were known to be lost when it was begun
-    records : place in the file where the records begin
-    place, end : place in the file where the last record found ends, and the sequence after it
+    records : offset in the file where the records begin
+    offset, end : offset in the file where the last record found ends, and the sequence after it
 
     Raises
     ------
@@ -152,7 +152,7 @@ class Segment:
             raise
         self.uuid, self.first, self.created_ns, _, self.after_gap = header.fields
         self.schema, self.salt = header.extra, header.salt
-        self.place = self.records = FORMAT.next_place(HEADER_BYTES + len(header.extra))
+        self.offset = self.records = FORMAT.next_offset(HEADER_BYTES + len(header.extra))
         self.end: int = self.first
 
     def _header(self) -> FileHeader:
@@ -212,14 +212,14 @@ class Segment:
         # mapped memory beyond a file's end must not be touched.
         read = self.read_mapped if mapped and not self._last else self.file.read
         size = self.file.size()
-        for record in FORMAT.walk(read, self.place, size, self.salt, self.first):
-            self.place, self.end = FORMAT.next_place(record.payload_end), record.end
+        for record in FORMAT.walk(read, self.offset, size, self.salt, self.first):
+            self.offset, self.end = FORMAT.next_offset(record.payload_end), record.end
             yield record
-        if self.place < size and (
-            not self._last or FORMAT.find_witness(read, self.place + 1, size, self.salt, self.end)
+        if self.offset < size and (
+            not self._last or FORMAT.find_witness(read, self.offset + 1, size, self.salt, self.end)
         ):
             raise Damaged(
-                f"{self.path}: the record at byte {self.place} (sequence {self.end}) is damaged; "
+                f"{self.path}: the record at byte {self.offset} (sequence {self.end}) is damaged; "
                 f"`shmring journal truncate` cuts the journal there and keeps a copy"
             )
 
@@ -378,7 +378,7 @@ class JournalLog:
         if segment.end == segment.first and not self.same_ring:
             self._remove(segment.path)
             return False
-        self.end, self._offset = segment.end, segment.place
+        self.end, self._offset = segment.end, segment.offset
         if file.size() > self._offset:
             self.torn = (
                 f"{segment.path}: {file.size() - self._offset} bytes behind sequence {self.end} "
@@ -428,30 +428,30 @@ class JournalLog:
             self._roll(self.end or first)
         file = self._file
         assert file is not None
-        place = self._offset
-        behind = place + HEADER_BYTES + len(entries)
+        offset = self._offset
+        behind = offset + HEADER_BYTES + len(entries)
         payload = behind + (slot_address - behind) % _ALIGN
         payload_bytes = sum(map(len, slots))
         payload_crc = 0
         for piece in slots:
             payload_crc = crc32c(piece, payload_crc)
         frame = Frame(
-            place,
+            offset,
             first,
             end,
             self.durable,
             payload_bytes,
             payload_crc,
             entries=len(entries) // ENTRY.size,
-            payload_offset=payload - place,
+            payload_offset=payload - offset,
             own=self._clock.now(),
             table=entries,
         )
-        rest = -(payload + payload_bytes) % _ALIGN  # bytes up to the place of the next record
+        rest = -(payload + payload_bytes) % _ALIGN  # bytes up to the offset of the next record
         parts = [frame.encode(self._salt), entries, bytes(payload - behind), *slots, bytes(rest)]
-        self._offset = file.append(parts, place)
+        self._offset = file.append(parts, offset)
         self.end = end
-        return self._offset - place
+        return self._offset - offset
 
     def _roll(self, first: int) -> None:
         self.sync()

@@ -251,7 +251,7 @@ def _read_all(disk: Disk, path: str, *, allow_gap: bool) -> tuple[Verified, byte
                 found.newest_ns = ENTRY.unpack_from(record.table, -ENTRY.size)[0]
             found.records += 1
             found.messages += record.entries
-        found.torn = max(0, nbytes - segment.place)
+        found.torn = max(0, nbytes - segment.offset)
     return found, schema
 
 
@@ -276,9 +276,9 @@ def truncate(path: str | os.PathLike[str]) -> int:
             offset = 0
             try:
                 with contextlib.closing(Segment(disk, segment_path(where, first))) as segment:
-                    offset, end = segment.place, segment.end
+                    offset, end = segment.offset, segment.end
                     for _ in segment.walk():
-                        offset, end = segment.place, segment.end
+                        offset, end = segment.offset, segment.end
             except Damaged:
                 _cut(where, names[i:], offset)
                 break

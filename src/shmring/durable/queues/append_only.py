@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from shmring._shmring import places_of
+from shmring._shmring import extents_of
 from shmring.common.arguments import seconds_of
 from shmring.common.forks import lineage
 from shmring.durable.base.files import Disk, check_names, replace_file
-from shmring.durable.base.items import PLACE, Packing, ReadAhead
+from shmring.durable.base.items import EXTENT, Packing, ReadAhead
 from shmring.durable.queues import session
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece
 from shmring.errors import (
@@ -128,7 +128,7 @@ class AppendOnlyQueue(session.Ends):
         self.position = commit.position
         self._committed = commit
         self._changed = False
-        # Front stack: the items that are loaded, and the place where the rest begins.
+        # Front stack: the items that are loaded, and the position where the rest begins.
         self._front: list[Piece] = []
         self._rest = commit.front
         self._front_count = commit.front_count
@@ -212,7 +212,7 @@ class AppendOnlyQueue(session.Ends):
             if not self._front and not self._load():
                 return None
             piece = self._front[0]
-            data = self._ahead.one(piece.source, piece.places, piece.begin)
+            data = self._ahead.one(piece.source, piece.extents, piece.begin)
             if data is None:
                 raise self._damaged(piece)
             self._take(piece, 1)
@@ -223,7 +223,7 @@ class AppendOnlyQueue(session.Ends):
             return False
         piece = self._front[0]
         end = min(piece.end, piece.begin + most)
-        got = self._ahead.many(items, piece.source, piece.places, piece.begin, end)
+        got = self._ahead.many(items, piece.source, piece.extents, piece.begin, end)
         if not got:
             raise self._damaged(piece)
         self._take(piece, got)
@@ -237,7 +237,7 @@ class AppendOnlyQueue(session.Ends):
             del self._front[0]
 
     def _damaged(self, piece: Piece) -> Damaged:
-        position, length, _ = PLACE.unpack_from(piece.places, piece.begin * PLACE.size)
+        position, length, _ = EXTENT.unpack_from(piece.extents, piece.begin * EXTENT.size)
         return Damaged(
             f"{self.path}: the {length} bytes of the item at position {position} do not match "
             f"their checksum"
@@ -246,8 +246,8 @@ class AppendOnlyQueue(session.Ends):
     def _load(self) -> bool:
         """Load a part of the front stack if none is loaded; False if the queue is empty."""
         if self._rest:
-            places, rest = self._file.walk(self._rest)
-            piece = Piece(self._file, places, self._rest)
+            extents, rest = self._file.walk(self._rest)
+            piece = Piece(self._file, extents, self._rest)
             # A signal's handler may raise after any call: make no call between these changes.
             self._front += [piece]
             self._rest = rest
@@ -264,13 +264,13 @@ class AppendOnlyQueue(session.Ends):
         pieces: list[Piece] = []
         link = self._back
         while link:
-            places, link = self._file.walk(link, upwards=True)
-            pieces.append(Piece(self._file, places))
+            extents, link = self._file.walk(link, upwards=True)
+            pieces.append(Piece(self._file, extents))
         pieces.reverse()
         self._packing.settle()
         if self._packing.count:
             data = b"".join(self._packing.parts)
-            pieces.append(Piece(Held(data), places_of(self._packing.table, 0)))
+            pieces.append(Piece(Held(data), extents_of(self._packing.table, 0)))
         return pieces
 
     def _in_order(self) -> list[Piece]:
@@ -379,9 +379,9 @@ class AppendOnlyQueue(session.Ends):
             count += len(piece)
             while at < end:
                 items: list[bytes] = []
-                got = self._ahead.some(items, piece.source, piece.places, at, end)
+                got = self._ahead.some(items, piece.source, piece.extents, at, end)
                 if not got:
-                    raise self._damaged(Piece(piece.source, piece.places, 0, at))
+                    raise self._damaged(Piece(piece.source, piece.extents, 0, at))
                 packing.add_many(items)
                 at += got
                 if packing.nbytes > session.BUFFER_BYTES:

@@ -30,7 +30,7 @@ import os
 import struct
 from dataclasses import dataclass, field
 
-from shmring._shmring import crc32c, places_of, runs_of, stack_nodes, stack_walk
+from shmring._shmring import crc32c, extents_of, runs_of, stack_nodes, stack_walk
 from shmring.durable.base.files import (
     Buffer,
     Disk,
@@ -38,8 +38,8 @@ from shmring.durable.base.files import (
     SyncedAhead,
     write_file,
 )
-from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, places_of_frames
-from shmring.durable.base.items import PLACE, Packing
+from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame, offsets_of_frames
+from shmring.durable.base.items import EXTENT, Packing
 from shmring.errors import Damaged, NotARing, PositionNotFound
 
 _STATE = struct.Struct("<QQQQQQ")
@@ -70,20 +70,20 @@ class Piece:
 
     Attributes
     ----------
-    places : places of the items (see base/items.py)
+    extents : extents of the items (see base/items.py)
     link : position of the first item's node; the other nodes stand before it, side by side.  0
         while the items have no nodes
     begin, end : number of items that have been taken, number of items at first
     """
 
     source: AppendOnlyFile | Held
-    places: bytearray
+    extents: bytearray
     link: int = 0
     begin: int = 0
     end: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.end = len(self.places) // PLACE.size
+        self.end = len(self.extents) // EXTENT.size
 
     def __len__(self) -> int:
         return self.end - self.begin
@@ -169,25 +169,25 @@ class AppendOnlyFile(SyncedAhead):
         return self._end
 
     def _last_commit(self, size: int) -> Commit:
-        for place in places_of_frames(self.file.read, HEADER_BYTES, size, backwards=True):
-            commit = self._commit_at(place)
+        for offset in offsets_of_frames(self.file.read, HEADER_BYTES, size, backwards=True):
+            commit = self._commit_at(offset)
             if commit is not None:
                 return commit
         return Commit()
 
     def commit_at(self, position: int) -> Commit:
         """Return the state that a flush left at this position."""
-        place = position - self.base
-        there = HEADER_BYTES <= place < self.file.size()
-        commit = self._commit_at(place) if there else None
+        offset = position - self.base
+        there = HEADER_BYTES <= offset < self.file.size()
+        commit = self._commit_at(offset) if there else None
         if commit is None:
             why = "a compaction dropped it" if position < self.base else "no flush returned it"
             raise PositionNotFound(f"{self.path} has no state at position {position}: {why}")
         return commit
 
-    def _commit_at(self, place: int) -> Commit | None:
-        frame = _FORMAT.decode_frame(self.file.read, place, self.file.size(), self._salt)
-        if frame is None or frame.end != self.base + place:
+    def _commit_at(self, offset: int) -> Commit | None:
+        frame = _FORMAT.decode_frame(self.file.read, offset, self.file.size(), self._salt)
+        if frame is None or frame.end != self.base + offset:
             return None
         if not frame.flags & _SYNCED:
             region = self.file.read(frame.payload_bytes, frame.first - self.base)
@@ -206,7 +206,7 @@ class AppendOnlyFile(SyncedAhead):
 
         Returns
         -------
-        places of items (base/items.py), at least one, and the next link; 0 at the bottom
+        extents of items (base/items.py), at least one, and the next link; 0 at the bottom
 
         Raises
         ------
@@ -216,10 +216,10 @@ class AppendOnlyFile(SyncedAhead):
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
         block = self.file.read(end - start, start)
-        places, below = stack_walk(block, self.base + start, link, self._salt, upwards)
-        if not places:
+        extents, below = stack_walk(block, self.base + start, link, self._salt, upwards)
+        if not extents:
             raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
-        return places, below
+        return extents, below
 
     def read(self, nbytes: int, position: int) -> bytes:
         """Return the bytes at a position; fewer at the end of the file."""
@@ -233,11 +233,11 @@ class AppendOnlyFile(SyncedAhead):
         NoSpace : nothing was kept
         """
         items = self.base + self._end
-        places = places_of(packing.table, items)
+        extents = extents_of(packing.table, items)
         count = packing.count
         item_bytes = packing.nbytes - len(packing.table)
         first = items + item_bytes
-        nodes = stack_nodes(places, first, below, self._salt, False)
+        nodes = stack_nodes(extents, first, below, self._salt, False)
         self._append([*packing.parts, nodes])
         self.item_bytes += item_bytes
         return first + (count - 1) * NODE_BYTES
@@ -258,18 +258,18 @@ class AppendOnlyFile(SyncedAhead):
         written: list[Piece] = []
         item_bytes = 0
         for piece in pieces:
-            places = piece.places[piece.begin * PLACE.size :]
+            extents = piece.extents[piece.begin * EXTENT.size :]
             if isinstance(piece.source, Held):
-                ((start, end, table),) = runs_of(places, 0, len(places) // PLACE.size)
+                ((start, end, table),) = runs_of(extents, 0, len(extents) // EXTENT.size)
                 parts.append(memoryview(piece.source.data)[start:end])
-                places = places_of(table, position + item_bytes)
+                extents = extents_of(table, position + item_bytes)
                 item_bytes += end - start
-            written.append(Piece(self, places))
+            written.append(Piece(self, extents))
         position += item_bytes
         below = 0
         for piece in reversed(written):
             count = len(piece)
-            parts.append(stack_nodes(piece.places, position, below, self._salt, True))
+            parts.append(stack_nodes(piece.extents, position, below, self._salt, True))
             below = piece.link = position + (count - 1) * NODE_BYTES
             position += count * NODE_BYTES
         self._append(parts)

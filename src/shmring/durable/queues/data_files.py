@@ -1,6 +1,6 @@
 """The data files of the persistent queue: items one after the other, and nothing else.
 
-Their names are ``data.0000000001`` and so on.  The transaction log has the place and the checksum
+Their names are ``data.0000000001`` and so on.  The transaction log has the extent and the checksum
 of each item.
 Writes only append to a file.  The write that takes a file to the maximum or beyond is its last, and
 the file is deleted when none of its items is in the queue any more.  Bytes that no committed

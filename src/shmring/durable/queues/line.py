@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from shmring.durable.base.items import PLACE
+from shmring.durable.base.items import EXTENT
 from shmring.durable.queues.data_files import DataFile
 from shmring.durable.queues.transaction_log import TransactionLog
 
@@ -20,14 +20,14 @@ by_number = attrgetter("number")
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Committed items of consecutive numbers in one file; base/items.py explains `places`."""
+    """Committed items of consecutive numbers in one file; base/items.py explains `extents`."""
 
     first: int
     source: Source
-    places: bytearray
+    extents: bytearray
 
     def __len__(self) -> int:
-        return len(self.places) // PLACE.size
+        return len(self.extents) // EXTENT.size
 
 
 @dataclass(slots=True, eq=False)
@@ -72,11 +72,11 @@ class Line:
         if (
             last is not None
             and last.end < _LONG_RUN
-            and last.end * PLACE.size == len(last.run.places)
+            and last.end * EXTENT.size == len(last.run.extents)
             and last.run.source is run.source
             and last.run.first + last.end == run.first
         ):
-            last.run.places += run.places
+            last.run.extents += run.extents
             last.end += count
         else:
             self.spans.append(Span(run, 0, count))
@@ -99,7 +99,7 @@ class Line:
             del self.spans[0]
 
     def put_back(self, spans: list[Span]) -> None:
-        """Put taken spans back to their old places, except spans that clear() has removed."""
+        """Put taken spans back to where they were, except spans that clear() has removed."""
         for span in spans:
             if span in self.taken:
                 at, count = bisect_right(self.spans, span.number, key=by_number), len(span)

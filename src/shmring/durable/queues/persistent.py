@@ -30,12 +30,12 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Literal
 
-from shmring._shmring import places_of
+from shmring._shmring import extents_of
 from shmring.common.arguments import integer, seconds_of
 from shmring.common.closing import Closing
 from shmring.common.forks import lineage
 from shmring.durable.base.files import Disk, check_names
-from shmring.durable.base.items import PLACE, Packing, ReadAhead
+from shmring.durable.base.items import EXTENT, Packing, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Span, by_number
 from shmring.durable.queues.recovery import Recovery, rewrite
@@ -49,7 +49,7 @@ _LOG = logging.getLogger("shmring.durable")
 # Closed. Any other error stops the queue as well, and is raised at once.
 _STOPPING = (OSError, Damaged)
 # Run of items that a transaction adds: number of the first item, file (None for the log), offset,
-# table of places.
+# table of extents.
 Placed = tuple[int, DataFile | None, int, bytes]
 _NONE = Packing()  # no items
 # Closing rewrites a log that is larger than 1/16 of log_size.
@@ -249,7 +249,7 @@ class PersistentQueue(Closing):
             while self._line.count:
                 front = self._line.spans[0]
                 run = front.run
-                data = self._ahead.one(run.source, run.places, front.begin)
+                data = self._ahead.one(run.source, run.extents, front.begin)
                 if data is None:
                     self._pass_over(front)
                 self._line.hand_over(1, taken)
@@ -269,7 +269,7 @@ class PersistentQueue(Closing):
             front = self._line.spans[0]
             run, begin = front.run, front.begin
             end = min(front.end, begin + most)
-            got = self._ahead.many(items, run.source, run.places, begin, end)
+            got = self._ahead.many(items, run.source, run.extents, begin, end)
             if got:
                 self._line.hand_over(got, taken)
             if got < end - begin:
@@ -282,7 +282,7 @@ class PersistentQueue(Closing):
     def _pass_over(self, span: Span) -> None:
         """Raise Damaged for the damaged first item of a span; with damage="cut", only log it."""
         source = span.run.source
-        offset, length, _ = PLACE.unpack_from(span.run.places, span.begin * PLACE.size)
+        offset, length, _ = EXTENT.unpack_from(span.run.extents, span.begin * EXTENT.size)
         text = (
             f"{source.path}: item {span.number}, {length} bytes at {offset}, does not match its "
             f"checksum"
@@ -392,9 +392,9 @@ class PersistentQueue(Closing):
         with self._lock:
             for first, file, offset, table in put:
                 if file is None:
-                    self._line.append(Run(first, self._log, places_of(table, base + offset)))
+                    self._line.append(Run(first, self._log, extents_of(table, base + offset)))
                 else:
-                    self._line.append(Run(first, file, places_of(table, offset)))
+                    self._line.append(Run(first, file, extents_of(table, offset)))
             self._next_item = number
             if taken:
                 self._line.taken.difference_update(taken)
@@ -562,7 +562,7 @@ class PersistentQueue(Closing):
                 log.regain_reserve()
                 with self._lock:
                     for run, where in moved.items():
-                        run.source, run.places = where
+                        run.source, run.extents = where
                     old, self._log = self._log, log
                 old.close()
                 self.files.discard_drained(self.files.drained())

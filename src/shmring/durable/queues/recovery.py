@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from itertools import groupby
 
-from shmring._shmring import places_of, runs_of
+from shmring._shmring import extents_of, runs_of
 from shmring.durable.base.files import Buffer, Disk, replace_file, set_aside
-from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
+from shmring.durable.base.items import EXTENT, TABLE_ENTRY_BYTES, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span
 from shmring.durable.queues.transaction_log import (
@@ -111,18 +111,18 @@ class Recovery:
                 problem = _unwritten(operations, self.files)
                 if problem is not None:
                     self.notes.append(
-                        f"{log.path}: transaction {frame.first} at byte {frame.place} and those "
+                        f"{log.path}: transaction {frame.first} at byte {frame.offset} and those "
                         f"after it were dropped: they had not been synced ({problem})"
                     )
-                    log.cut(frame.place, frame.first)
+                    log.cut(frame.offset, frame.first)
                     return
             try:
                 self._apply(operations)
             except Damaged as error:
-                where = f"{log.path}: transaction {frame.first} at byte {frame.place}: {error}"
+                where = f"{log.path}: transaction {frame.first} at byte {frame.offset}: {error}"
                 if not self._cut:
                     raise Damaged(where) from error
-                self._cut_damage(where, frame.place, frame.first)
+                self._cut_damage(where, frame.offset, frame.first)
                 return
         if log.damage is not None:
             self._cut_damage(log.damage, log.end, log.next_number)
@@ -130,9 +130,9 @@ class Recovery:
             self.notes.append(f"{log.torn}; it was dropped")
             log.cut(log.end, log.next_number)
 
-    def _cut_damage(self, text: str, place: int, number: int) -> None:
+    def _cut_damage(self, text: str, offset: int, number: int) -> None:
         set_aside(self._disk, self.log.path, copy=True)
-        self.log.cut(place, number)
+        self.log.cut(offset, number)
         self.notes.append(f"{text}; it was cut there")
         self.damaged = True
 
@@ -143,8 +143,8 @@ class Recovery:
                 source: Source = self.log if file is None else self.files.expect(file)
                 count = len(operation.table) // TABLE_ENTRY_BYTES
                 if count:
-                    places = places_of(operation.table, operation.offset)
-                    self.line.append(Run(operation.first, source, places))
+                    extents = extents_of(operation.table, operation.offset)
+                    self.line.append(Run(operation.first, source, extents))
                 self.next_item = max(self.next_item, operation.first + count)
                 continue
             missing = self.line.remove(operation.first, operation.count)
@@ -160,8 +160,8 @@ class Recovery:
                 continue
             if file not in sizes:
                 sizes[file] = file.size() if file.exists else -1
-            places, begin, end = span.run.places, span.begin, span.end
-            if max(behind for _, behind, _ in runs_of(places, begin, end)) > sizes[file]:
+            extents, begin, end = span.run.extents, span.begin, span.end
+            if max(behind for _, behind, _ in runs_of(extents, begin, end)) > sizes[file]:
                 for number, text in _lacking(span, file, sizes[file]):
                     if not self._cut:
                         raise Damaged(text)
@@ -182,13 +182,13 @@ def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
         file = files.expect(operation.file)
         if not file.exists:
             return f"the data file {file.path} is missing"
-        places = places_of(operation.table, operation.offset)
-        count = len(places) // PLACE.size
+        extents = extents_of(operation.table, operation.offset)
+        count = len(extents) // EXTENT.size
         for begin in range(0, count, _CHECKED_ITEMS):
             end = min(count, begin + _CHECKED_ITEMS)
-            good = begin + ahead.many([], file, places, begin, end)
+            good = begin + ahead.many([], file, extents, begin, end)
             if good < end:
-                offset, length, _ = PLACE.unpack_from(places, good * PLACE.size)
+                offset, length, _ = EXTENT.unpack_from(extents, good * EXTENT.size)
                 return f"{file.path}: the {length} bytes at {offset} do not match their checksum"
     return None
 
@@ -197,7 +197,7 @@ def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]
     """Yield the number of each item that lies beyond the end of its file, with a text."""
     for index in range(span.begin, span.end):
         number = span.run.first + index
-        offset, length, _ = PLACE.unpack_from(span.run.places, index * PLACE.size)
+        offset, length, _ = EXTENT.unpack_from(span.run.extents, index * EXTENT.size)
         if size < 0:
             yield number, f"the data file {file.path} is missing"
         elif offset + length > size:
@@ -211,7 +211,7 @@ def _lacking(span: Span, file: DataFile, size: int) -> Iterator[tuple[int, str]]
 # --- a shorter log --------------------------------------------------------------------------------
 
 
-# Runs that were moved out of the log: the data file, and the new places of the living items.
+# Runs that were moved out of the log: the data file, and the new extents of the living items.
 Moved = dict[Run, tuple[DataFile, bytearray]]
 
 
@@ -265,27 +265,27 @@ def _move(
     parts: list[Buffer] = []
     tables: list[bytes] = []
     for span in spans:
-        for offset, end, table in runs_of(run.places, span.begin, span.end):
+        for offset, end, table in runs_of(run.extents, span.begin, span.end):
             parts.append(log.read(end - offset, offset))
             tables.append(table)
     file, offset = files.write(parts, sum(map(len, spans)))
-    found = places_of(b"".join(tables), offset)
-    places = bytearray(len(run.places))
+    found = extents_of(b"".join(tables), offset)
+    extents = bytearray(len(run.extents))
     at = 0
     for span in spans:
-        nbytes = len(span) * PLACE.size
-        places[span.begin * PLACE.size : span.end * PLACE.size] = found[at : at + nbytes]
+        nbytes = len(span) * EXTENT.size
+        extents[span.begin * EXTENT.size : span.end * EXTENT.size] = found[at : at + nbytes]
         at += nbytes
-    return file, places
+    return file, extents
 
 
 def _body(live: list[Span], moved: Moved) -> Body:
     body = Body()
     for span in live:
-        file, places = moved.get(span.run, (span.run.source, span.run.places))
+        file, extents = moved.get(span.run, (span.run.source, span.run.extents))
         assert isinstance(file, DataFile)
         number = span.number
-        for offset, _, table in runs_of(places, span.begin, span.end):
+        for offset, _, table in runs_of(extents, span.begin, span.end):
             body.put(number, file.number, offset, table)
             number += len(table) // TABLE_ENTRY_BYTES
     return body

@@ -144,7 +144,7 @@ class TransactionLog:
     frames : the valid transactions found on opening
     torn : text about a torn end after `frames`, which stays until :meth:`cut`; or None
     damage : text about damage after `frames`, which stays until :meth:`cut`; or None
-    end : place of the next frame in the file
+    end : offset of the next frame in the file
     allocated : size of the file, with the reserve
     next_number : the next frame's number
     synced : the last frame known to be on disk
@@ -239,7 +239,7 @@ class TransactionLog:
             return
         self.synced = max(self.synced, self.next_number - 1)
         self.damage = (
-            f"{where} is damaged, and transaction {witness.first} at byte {witness.place} "
+            f"{where} is damaged, and transaction {witness.first} at byte {witness.offset} "
             f'follows it; open with damage="cut" to keep everything before it '
             f"(a copy goes to {os.path.basename(self.path)}.broken)"
         )
@@ -318,13 +318,13 @@ class TransactionLog:
 
 
 def _encode(
-    body: Body, number: int, synced: int, place: int, salt: int, *, deferred: bool = False
+    body: Body, number: int, synced: int, offset: int, salt: int, *, deferred: bool = False
 ) -> list[Buffer]:
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
     flags = DEFERRED if deferred else 0
     frame = Frame(
-        place, number, number + 1, synced + 1, body.length, crc, body.operations, flags=flags
+        offset, number, number + 1, synced + 1, body.length, crc, body.operations, flags=flags
     )
     return [frame.encode(salt), *body.parts]
