@@ -93,6 +93,14 @@ struct ipc_extent {
 
 /* --- in arrays ---------------------------------------------------------------------------- */
 
+#define IPC_ALIGNMENT 8 /* alignment in bytes of buffers in the body: pyarrow's own */
+
+/* Returns the bytes of a buffer with its padding. */
+static inline uint64_t ipc_padded(uint64_t nbytes)
+{
+	return (nbytes + IPC_ALIGNMENT - 1) / IPC_ALIGNMENT * IPC_ALIGNMENT;
+}
+
 /* Returns offset `i` of an array whose offsets have `width` bytes. The offsets may be unaligned. */
 static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
 {

@@ -71,7 +71,7 @@ static bool flat_table_at(const struct flat *in, uint64_t at, struct flat_table 
 	       flat_holds(in, table->fields, table->fields_bytes) && flat_holds(in, at, table->bytes);
 }
 
-/* Stores in *to the place that the offset at `at` points to. */
+/* Stores in *to the address that the offset at `at` points to. */
 static bool flat_follow(const struct flat *in, uint64_t at, uint64_t *to)
 {
 	*to = at + flat_u32(in, at);
@@ -85,7 +85,7 @@ static bool flat_root(const struct flat *in, struct flat_table *table)
 	return flat_holds(in, 0, 4) && flat_follow(in, 0, &at) && flat_table_at(in, at, table);
 }
 
-/* Stores in *at the place of field `index`, which has `bytes` bytes; 0 if the field is absent and has its
+/* Stores in *at the address of field `index`, which has `bytes` bytes; 0 if the field is absent and has its
  * default. */
 static bool flat_field(const struct flat_table *table, unsigned index, unsigned bytes, uint64_t *at)
 {
@@ -185,8 +185,8 @@ static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_b
 	return IPC_DONE;
 }
 
-static enum ipc_answer read_header(const struct flat_table *header, const struct ipc_layout *layout,
-				   struct ipc_batch *batch)
+static enum ipc_answer read_record_batch(const struct flat_table *header, const struct ipc_layout *layout,
+					 struct ipc_batch *batch)
 {
 	struct flat_vector nodes;
 	struct flat_vector extents;
@@ -238,7 +238,7 @@ enum ipc_answer ipc_batch_open(const struct ipc_layout *layout, const uint8_t *m
 	batch->body = sizeof prefix + prefix.size;
 	metadata = (struct flat){batch->metadata, prefix.size};
 	read = read_message(&metadata, bytes - batch->body, &header, &batch->body_bytes);
-	return read == IPC_DONE ? read_header(&header, layout, batch) : read;
+	return read == IPC_DONE ? read_record_batch(&header, layout, batch) : read;
 }
 
 void ipc_batch_close(struct ipc_batch *batch)
@@ -310,7 +310,7 @@ struct building {
 	struct ArrowArray *array;
 	struct ArrowArray **child;
 	const void **buffer;
-	uint8_t *offsets; /* place for the next copied offsets; NULL: offsets are used where they are */
+	uint8_t *offsets; /* room for the next copied offsets; NULL: offsets are used where they are */
 };
 
 static const int64_t no_offset; /* the only offset, 0, of an array without values */
@@ -341,11 +341,6 @@ static enum ipc_answer add_buffer(struct building *b, uint64_t needed)
 
 	*b->buffer++ = from;
 	return read;
-}
-
-static uint64_t padded(uint64_t bytes)
-{
-	return (bytes + 7) / 8 * 8;
 }
 
 static uint64_t bits_bytes(int64_t length)
@@ -388,7 +383,7 @@ static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *
 		return read;
 	if (b->offsets) {
 		offsets = memcpy(b->offsets, offsets, needed);
-		b->offsets += padded(needed);
+		b->offsets += ipc_padded(needed);
 	}
 	first = ipc_offset_at(offsets, width, 0);
 	*last = ipc_offset_at(offsets, width, array->length);
@@ -490,7 +485,7 @@ static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batc
 		if (length >= body_bytes / field->width)
 			return false;
 		needed += (length + 1) * field->width;
-		*bytes += padded((length + 1) * field->width);
+		*bytes += ipc_padded((length + 1) * field->width);
 	}
 	return needed <= body_bytes;
 }

@@ -8,13 +8,6 @@
 
 /* --- metadata ------------------------------------------------------------------------ */
 
-#define ALIGNMENT 8 /* alignment in bytes of buffers in the body: pyarrow's own */
-
-static uint64_t padded(uint64_t nbytes)
-{
-	return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* A flat buffer of the tables Message and RecordBatch (Message.fbs of Arrow's format). It is a struct because its
  * shape is the same for all batches of a schema. Each table stands behind its own list of fields (its vtable).
  * Each reference is a distance in bytes from the reference itself. */
@@ -124,7 +117,7 @@ static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t
 		return is_damaged(plan, "a buffer is missing");
 	*plan->extent++ = (struct ipc_extent){(int64_t)m->body_bytes, (int64_t)nbytes};
 	m->parts[m->part_count++] = (struct ipc_part){from, nbytes, first, how};
-	m->body_bytes += padded(nbytes);
+	m->body_bytes += ipc_padded(nbytes);
 	return true;
 }
 
@@ -173,8 +166,8 @@ static int64_t nulls_within(const struct ArrowArray *array, int64_t offset, int6
 }
 
 /* Adds the offsets of the values [offset, offset + length), which point to [*first, *end). */
-static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset, int64_t length,
-			int64_t *first, int64_t *end)
+static bool write_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset,
+			  int64_t length, int64_t *first, int64_t *end)
 {
 	enum how how;
 
@@ -191,18 +184,18 @@ static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t widt
 	return add_part(plan, how, offsets + offset * width, ((uint64_t)length + 1) * width, *first);
 }
 
-static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length);
+static bool write_array(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length);
 
-static bool add_children(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length)
+static bool write_children(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length)
 {
 	for (int64_t i = 0; i < array->n_children; i++)
-		if (!add_array(plan, array->children[i], from, length))
+		if (!write_array(plan, array->children[i], from, length))
 			return false;
 	return true;
 }
 
-static bool add_values(struct plan *plan, const struct ipc_field *field, const struct ArrowArray *array,
-		       int64_t offset, int64_t length)
+static bool write_values(struct plan *plan, const struct ipc_field *field, const struct ArrowArray *array,
+			 int64_t offset, int64_t length)
 {
 	const uint8_t *values = array->n_buffers > 1 ? array->buffers[1] : NULL;
 	uint32_t width = field->width;
@@ -219,17 +212,17 @@ static bool add_values(struct plan *plan, const struct ipc_field *field, const s
 		return add_bits(plan, values, offset, length);
 	case VALUES_BYTES:
 		values = array->buffers[2];
-		return add_offsets(plan, array->buffers[1], width, offset, length, &first, &end) &&
+		return write_offsets(plan, array->buffers[1], width, offset, length, &first, &end) &&
 		       add_part(plan, HOW_COPY, values ? values + first : NULL, (uint64_t)(end - first), 0);
 	case VALUES_LIST:
-		return add_offsets(plan, values, width, offset, length, &first, &end) &&
-		       add_children(plan, array, first, end - first);
+		return write_offsets(plan, values, width, offset, length, &first, &end) &&
+		       write_children(plan, array, first, end - first);
 	case VALUES_FIXED_LIST:
-		return add_children(plan, array, offset * width, length * width);
+		return write_children(plan, array, offset * width, length * width);
 	case VALUES_STRUCT:
 		break;
 	}
-	return add_children(plan, array, offset, length);
+	return write_children(plan, array, offset, length);
 }
 
 static bool shape_fits(const struct ipc_field *field, const struct ArrowArray *array)
@@ -238,7 +231,7 @@ static bool shape_fits(const struct ipc_field *field, const struct ArrowArray *a
 }
 
 /* Adds the values [from, from + length) of an array, counted from the array's own offset. */
-static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length)
+static bool write_array(struct plan *plan, const struct ArrowArray *array, int64_t from, int64_t length)
 {
 	const struct ipc_field *field = plan->next++;
 	int64_t offset = array->offset + from;
@@ -255,7 +248,7 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 	nulls = nulls_within(array, offset, length);
 	*plan->node++ = (struct ipc_node){length, nulls};
 	return (nulls ? add_bits(plan, array->buffers[0], offset, length) : add_part(plan, HOW_COPY, "", 0, 0)) &&
-	       add_values(plan, field, array, offset, length);
+	       write_values(plan, field, array, offset, length);
 }
 
 /* Plans the message of a batch, which has the layout. Only if this returns IPC_DONE, the caller calls ipc_free()
@@ -280,7 +273,7 @@ enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArra
 	metadata_begin(message->metadata, nodes, buffers);
 	plan.node = message->metadata->nodes;
 	plan.extent = extents(message->metadata);
-	if (!add_children(&plan, batch, batch->offset, batch->length)) {
+	if (!write_children(&plan, batch, batch->offset, batch->length)) {
 		message->column = plan.next[-1].schema->name ? plan.next[-1].schema->name : "";
 		ipc_free(message);
 		return IPC_DAMAGED;
@@ -365,8 +358,8 @@ void ipc_write(void *to, const void *message)
 
 		if (part->nbytes == 0)
 			continue;
-		at += padded(part->nbytes);
-		memset(at - ALIGNMENT, 0, ALIGNMENT);
-		write_part(at - padded(part->nbytes), part);
+		at += ipc_padded(part->nbytes);
+		memset(at - IPC_ALIGNMENT, 0, IPC_ALIGNMENT);
+		write_part(at - ipc_padded(part->nbytes), part);
 	}
 }

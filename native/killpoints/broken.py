@@ -83,8 +83,8 @@ BREAKS = [
     Break(
         "a new branch is active before it is placed",
         "graph.c",
-        "\tRETURN_NOT_OK(place(r, *id, o));\n",
-        "\tstore_release(&d->state, BRANCH_ACTIVE);\n\tRETURN_NOT_OK(place(r, *id, o));\n",
+        "\tRETURN_NOT_OK(place_branch(r, *id, o));\n",
+        "\tstore_release(&d->state, BRANCH_ACTIVE);\n\tRETURN_NOT_OK(place_branch(r, *id, o));\n",
         "subscribe behind an open claim",
     ),
     Break(

@@ -294,7 +294,7 @@ static bool is_same(const struct ArrowArray *one, const struct ArrowArray *other
 
 /* Returns the number of the child of `in` that is the same as `column`, looked for from `first` on; -1 if none of
  * the NEAR children is. */
-static int64_t find(const struct ArrowArray *column, const struct ArrowArray *in, int64_t first)
+static int64_t find_column(const struct ArrowArray *column, const struct ArrowArray *in, int64_t first)
 {
 	for (int64_t i = 0; i < in->n_children && i < NEAR; i++)
 		if (is_same(column, in->children[(first + i) % in->n_children]))
@@ -308,7 +308,7 @@ static PyObject *places(const struct ArrowArray *batch, const struct ArrowArray 
 	int64_t next = 0;
 
 	for (int64_t i = 0; found && i < batch->n_children; i++) {
-		int64_t at = find(batch->children[i], in, next);
+		int64_t at = find_column(batch->children[i], in, next);
 		PyObject *place = PyLong_FromLongLong(at);
 
 		if (!place || PyList_SetItem(found, (Py_ssize_t)i, place))

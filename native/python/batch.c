@@ -38,7 +38,7 @@ static const struct shmring_message *batch_messages(struct lease *self)
 }
 
 /* Returns true if the messages lie side by side, each in one slot. */
-static bool side_by_side(const struct lease *self, const struct shmring_message *messages)
+static bool is_one_block(const struct lease *self, const struct shmring_message *messages)
 {
 	const uint8_t *first = messages[0].data;
 
@@ -60,7 +60,7 @@ static const void *batch_rows(struct lease *self)
 	if (rows)
 		return rows;
 	messages = batch_messages(self);
-	return messages && side_by_side(self, messages) ? messages[0].data : NULL;
+	return messages && is_one_block(self, messages) ? messages[0].data : NULL;
 }
 
 static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
@@ -257,7 +257,7 @@ static PyObject *batch_iter(PyObject *op)
 	return iterator;
 }
 
-static PyObject *iterator_next(PyObject *op)
+static PyObject *batch_iterator_next(PyObject *op)
 {
 	struct batch_iterator *self = (struct batch_iterator *)op;
 	struct lease *batch = (struct lease *)self->base.over;
@@ -283,7 +283,7 @@ static void batch_iterator_dealloc(PyObject *op)
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, batch_iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, iterator_next},
+    {Py_tp_iternext, batch_iterator_next},
     {0, NULL},
 };
 

@@ -29,7 +29,7 @@ static bool journal_lives(struct producer *self, uint32_t branch)
 	return is_journal(self, branch, &info) && info.consumers > 0;
 }
 
-static bool find_branch(struct producer *self, uint32_t *branch)
+static bool find_journal_branch(struct producer *self, uint32_t *branch)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_branch_info info;
@@ -49,7 +49,7 @@ bool journal_find(struct producer *self, uint32_t *branch)
 {
 	struct ring *ring = ring_of(&self->handle);
 
-	if (!find_branch(self, branch))
+	if (!find_journal_branch(self, branch))
 		return false;
 	if (!journal_lives(self, *branch)) {
 		PyErr_Format(ring->state->not_durable,
@@ -112,7 +112,7 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
 	    !parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
 	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) || !producer_usable(self) ||
-	    !find_branch(self, &branch))
+	    !find_journal_branch(self, &branch))
 		return NULL;
 	claimed = shmring_claimed(ring->core);
 	if (message_id >= claimed) {

@@ -265,7 +265,7 @@ enum retry handle_waited(struct handle *handle, int status)
 
 /* Decides how to go on after a lost race. The winner has done its work, so the next try is likely to
  * succeed; after every CONTENDED_SPIN tries other threads get the GIL. */
-static enum retry contended(struct handle *handle, struct wait_state *waiting)
+static enum retry retry_contended(struct handle *handle, struct wait_state *waiting)
 {
 	int64_t now;
 
@@ -290,7 +290,7 @@ enum retry handle_retry(struct handle *handle, int status, struct wait_state *wa
 	if (status == SHMRING_UNAVAILABLE && waiting->timeout == 0)
 		return RETRY_OVER;
 	if (status == SHMRING_CONTENDED)
-		return contended(handle, waiting);
+		return retry_contended(handle, waiting);
 	if (status != SHMRING_UNAVAILABLE) {
 		raise_status(ring_of(handle), status);
 		return RETRY_RAISED;

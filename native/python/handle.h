@@ -217,7 +217,7 @@ static inline bool producer_busy(const struct producer *self)
 	return self->busy && self->busy == getpid();
 }
 
-/* Returns the place in its slot at which a message has to begin so that its byte `align` lies on a
+/* Returns the offset in its slot at which a message has to begin so that its byte `align` lies on a
  * 64-byte boundary; 0 if `align` is -1. */
 static inline uint8_t shift_for(const void *slot, int64_t align)
 {

@@ -86,7 +86,7 @@ static bool may_go_on(unsigned long ending)
 	return ending == PyThread_get_thread_ident() || (has_the_gil && Py_IsInitialized() && has_the_gil());
 }
 
-static void unpin(struct handle *lease)
+static void unpin_handle(struct handle *lease)
 {
 	PyGILState_STATE gil = PyGILState_Ensure();
 
@@ -103,8 +103,8 @@ void let_lease_go(void *context)
 	atomic_fetch_add_explicit(&threads_inside, 1, memory_order_seq_cst);
 	ending = atomic_load_explicit(&ending_thread, memory_order_seq_cst);
 	if (ending == 0 && Py_IsInitialized())
-		unpin(context);
+		unpin_handle(context);
 	atomic_fetch_sub_explicit(&threads_inside, 1, memory_order_release);
 	if (ending && may_go_on(ending))
-		unpin(context);
+		unpin_handle(context);
 }

@@ -122,7 +122,7 @@ static PyObject *ask_about(PyObject *module, PyObject *path, int (*ask)(const ch
 	return answer < 0 ? raise_error(PyModule_GetState(module), answer) : PyBool_FromLong(answer);
 }
 
-static PyObject *reap_ring(PyObject *module, PyObject *path)
+static PyObject *reap_path(PyObject *module, PyObject *path)
 {
 	return ask_about(module, path, shmring_reap);
 }
@@ -165,7 +165,7 @@ static PyMethodDef functions[] = {
     {"make", FASTCALL(make_ring), METH_VARARGS | METH_KEYWORDS, NULL},
     {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, NULL},
     {"unlink", unlink_ring, METH_VARARGS, NULL},
-    {"reap", reap_ring, METH_O, NULL},
+    {"reap", reap_path, METH_O, NULL},
     {"reapable", reapable, METH_O, NULL},
     {"crc32c", crc32c, METH_VARARGS, NULL},
     {"slots_for", slots_for, METH_VARARGS, NULL},

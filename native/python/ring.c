@@ -8,7 +8,7 @@
 
 /* Ends the pinning of the memory by a GPU's runtime, and returns the runtime's error, or 0. Reading
  * last_error() clears the error, which the runtime would otherwise report to the next caller in this process. */
-static int unpin(struct ring *ring)
+static int unpin_mapping(struct ring *ring)
 {
 	int (*unregister)(void *) = ring_is_pinned(ring) ? ring->unregister : NULL;
 	size_t bytes;
@@ -26,7 +26,7 @@ static int ring_finish(struct handle *handle)
 	struct ring *ring = (struct ring *)handle;
 	shmring *core = ring->core;
 
-	Py_BEGIN_ALLOW_THREADS(void) unpin(ring);
+	Py_BEGIN_ALLOW_THREADS(void) unpin_mapping(ring);
 	ring->core = NULL;
 	shmring_close(core);
 	Py_END_ALLOW_THREADS return SHMRING_OK;
@@ -81,7 +81,7 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 }
 
 /* Converts (start, sequence, exclusive, ephemeral, drop_oldest, upstream) for PyArg_ParseTuple(). */
-static int branch_options(PyObject *given, void *result)
+static int read_branch_options(PyObject *given, void *result)
 {
 	struct shmring_branch_options *options = result;
 	unsigned long long sequence;
@@ -103,7 +103,8 @@ static PyObject *ring_join(PyObject *self, PyObject *args)
 	const char *name;
 	int wait;
 
-	if (!PyArg_ParseTuple(args, "szO&i", &branch, &name, branch_options, &options, &wait) || !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "szO&i", &branch, &name, read_branch_options, &options, &wait) ||
+	    !ring_hold(ring))
 		return NULL;
 	return let_go_with(ring, consumer_open(ring, branch, &options, name, wait));
 }
@@ -120,7 +121,7 @@ static PyObject *ring_subscribe(PyObject *self, PyObject *args)
 	const char *branch;
 	int status;
 
-	if (!PyArg_ParseTuple(args, "sO&", &branch, branch_options, &options) || !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "sO&", &branch, read_branch_options, &options) || !ring_hold(ring))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, NULL);
 	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
@@ -138,8 +139,8 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
 }
 
-static PyObject *change_upstreams(PyObject *self, PyObject *args,
-				  int (*change)(shmring *ring, uint32_t id, uint64_t upstream))
+static PyObject *set_upstreams(PyObject *self, PyObject *args,
+			       int (*change)(shmring *ring, uint32_t id, uint64_t upstream))
 {
 	struct ring *ring = (struct ring *)self;
 	unsigned long long upstream;
@@ -154,12 +155,12 @@ static PyObject *change_upstreams(PyObject *self, PyObject *args,
 
 static PyObject *ring_follow(PyObject *self, PyObject *args)
 {
-	return change_upstreams(self, args, shmring_follow);
+	return set_upstreams(self, args, shmring_follow);
 }
 
 static PyObject *ring_unfollow(PyObject *self, PyObject *args)
 {
-	return change_upstreams(self, args, shmring_unfollow);
+	return set_upstreams(self, args, shmring_unfollow);
 }
 
 static PyObject *ring_find_branch(PyObject *self, PyObject *args)
@@ -247,7 +248,7 @@ static PyObject *ring_unpin(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 	if (!ring_hold(ring))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS error = unpin(ring);
+	Py_BEGIN_ALLOW_THREADS error = unpin_mapping(ring);
 	Py_END_ALLOW_THREADS return let_go_with(ring, PyLong_FromLong(error));
 }
 
@@ -258,7 +259,7 @@ static PyObject *get_pinned(PyObject *self, void *Py_UNUSED(ignored))
 
 /* --- observing ----------------------------------------------------------------- */
 
-static PyObject *look(PyObject *self, PyObject *(*at)(struct ring *))
+static PyObject *look_at(PyObject *self, PyObject *(*at)(struct ring *))
 {
 	struct ring *ring = (struct ring *)self;
 
@@ -327,7 +328,7 @@ static PyObject *list_of(struct ring *ring, uint64_t first, uint64_t end, item_f
 	return list;
 }
 
-static PyObject *branch_at(struct ring *ring, uint64_t id, const struct room *Py_UNUSED(room))
+static PyObject *branch_record(struct ring *ring, uint64_t id, const struct room *Py_UNUSED(room))
 {
 	struct shmring_branch_info info;
 	int status = shmring_branch_info(ring->core, (uint32_t)id, &info);
@@ -339,7 +340,7 @@ static PyObject *branch_at(struct ring *ring, uint64_t id, const struct room *Py
 
 static PyObject *look_at_branches(struct ring *ring)
 {
-	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_at, NULL);
+	return list_of(ring, 0, SHMRING_MAX_BRANCHES, branch_record, NULL);
 }
 
 /* CHANGE: edit this for a new counter of participants */
@@ -444,7 +445,7 @@ static PyObject *look_at_floor(struct ring *ring)
 #define LOOK(name, ignored_type)                                                                                  \
 	static PyObject *get_##name(PyObject *self, ignored_type *Py_UNUSED(ignored))                             \
 	{                                                                                                         \
-		return look(self, look_at_##name);                                                                \
+		return look_at(self, look_at_##name);                                                             \
 	}                                                                                                         \
 	_Static_assert(true, #name)
 

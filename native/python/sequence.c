@@ -126,7 +126,7 @@ static bool keep(struct consumer *self, const struct shmring_lease *lease, int64
 
 /* Takes up to `messages` messages. Sets *sequence to the sequence of the first, or to
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. Returns false if an exception is set. */
-static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
+static bool take_run(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_lease lease;
@@ -157,12 +157,12 @@ PyObject *consumer_next(PyObject *op, PyObject *Py_UNUSED(ignored))
 	struct consumer *self = (struct consumer *)op;
 	int64_t sequence;
 
-	if (!consumer_usable(self) || !take(self, 1, 1, &sequence))
+	if (!consumer_usable(self) || !take_run(self, 1, 1, &sequence))
 		return NULL;
 	return PyLong_FromLongLong(sequence);
 }
 
-static bool release(struct consumer *self, size_t i)
+static bool release_run(struct consumer *self, size_t i)
 {
 	struct taken t = self->taken[i];
 	int status;
@@ -207,14 +207,14 @@ static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 	while (end <= last) {
 		uint64_t slots = end ? last + 1 - end : 1;
 
-		if (!take(self, slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots, slots, &sequence))
+		if (!take_run(self, slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots, slots, &sequence))
 			return NULL;
 		if (sequence < 0)
 			return not_taken(self, last);
 		end = self->taken[self->taken_count - 1].end;
 	}
 	for (size_t i = self->taken_count; i-- > 0;)
-		if (self->taken[i].first <= last && !release(self, i))
+		if (self->taken[i].first <= last && !release_run(self, i))
 			return NULL;
 	Py_RETURN_NONE;
 }
@@ -230,7 +230,7 @@ PyObject *consumer_done(PyObject *op, PyObject *number)
 		return done_exclusive(self, sequence);
 	for (size_t i = self->taken_count; i-- > 0;)
 		if (self->taken[i].first <= sequence && sequence < self->taken[i].end) {
-			if (!release(self, i))
+			if (!release_run(self, i))
 				return NULL;
 			Py_RETURN_NONE;
 		}

@@ -91,7 +91,7 @@ void consumer_ended(struct consumer *self)
 
 /* Raises EndOfStream if the consumer was told of an end since its ends were counted as `ends`. The wake-up is
  * passed on then, because it may have been for a message. */
-static PyObject *check_ends(struct consumer *self, uint64_t ends)
+static PyObject *raise_ended(struct consumer *self, uint64_t ends)
 {
 	if (!consumer_usable(self))
 		return NULL;
@@ -245,7 +245,7 @@ static PyObject *take_in_turn(struct consumer *self, uint64_t ends)
 	if (!consumer_usable(self))
 		return NULL;
 	if (self->ends != ends)
-		return check_ends(self, ends);
+		return raise_ended(self, ends);
 	if (++self->handle.streak > STREAK) {
 		self->handle.streak = 0;
 		return Py_NewRef(Py_Ellipsis);
@@ -292,7 +292,7 @@ PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_
 	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
 		return PyErr_Format(PyExc_TypeError, "check_ends() takes a consumer and its ends");
 	ends = PyLong_AsUnsignedLongLong(args[1]);
-	return PyErr_Occurred() ? NULL : check_ends((struct consumer *)args[0], ends);
+	return PyErr_Occurred() ? NULL : raise_ended((struct consumer *)args[0], ends);
 }
 
 /* take_now(consumer, ends): takes for an event loop; `ends` is ends_of(consumer) when the wait began, or None. */
@@ -325,7 +325,7 @@ PyObject *consumer_iter(PyObject *op)
 	return iterator_new(ring_of(&self->handle)->state->consumer_iterator, op, self->ends);
 }
 
-static PyObject *iterator_next(PyObject *op)
+static PyObject *consumer_iterator_next(PyObject *op)
 {
 	const struct iterator *self = (const struct iterator *)op;
 	struct consumer *consumer = (struct consumer *)self->over;
@@ -338,7 +338,7 @@ static PyObject *iterator_next(PyObject *op)
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, iterator_next},
+    {Py_tp_iternext, consumer_iterator_next},
     {0, NULL},
 };
 

@@ -31,8 +31,8 @@ static void unlist(struct view *view)
 		view->next->link = view->link;
 }
 
-static struct view *make(struct state *state, PyObject *owner, struct handle *pinned, const void *data,
-			 uint64_t nbytes, bool readonly)
+static struct view *view_make(struct state *state, PyObject *owner, struct handle *pinned, const void *data,
+			      uint64_t nbytes, bool readonly)
 {
 	struct view *view = PyObject_New(struct view, state->view);
 
@@ -53,7 +53,7 @@ static struct view *make(struct state *state, PyObject *owner, struct handle *pi
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly)
 {
-	struct view *view = make(state, owner, pinned, data, nbytes, readonly);
+	struct view *view = view_make(state, owner, pinned, data, nbytes, readonly);
 	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
 
 	Py_XDECREF((PyObject *)view);
@@ -66,7 +66,8 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 PyObject *view_lend(struct state *state, struct lease *lease, const struct shmring_message *message,
 		    struct view **turn)
 {
-	struct view *view = make(state, (PyObject *)lease, &lease->handle, message->data, message->length, true);
+	struct view *view =
+	    view_make(state, (PyObject *)lease, &lease->handle, message->data, message->length, true);
 
 	if (!view)
 		return NULL;

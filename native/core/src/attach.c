@@ -29,7 +29,7 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 
 /* Allocates a handle. Its first word, `owned`, is the last word of a page that the kernel wipes in every child,
  * even in a child that no fork handler has seen (clone, _Fork). The rest of the handle lies behind that page. */
-static shmring *handle_new(void)
+static shmring *ring_new(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *start =
@@ -47,7 +47,7 @@ static shmring *handle_new(void)
 	return r;
 }
 
-static void handle_free(shmring *r)
+static void ring_free(shmring *r)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -82,13 +82,13 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	    (flags & SHMRING_FOREIGN_COPY && !(flags & SHMRING_READ_ONLY)))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
 			    flags);
-	r = handle_new();
+	r = ring_new();
 	if (!r)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
 	snprintf(r->name, sizeof r->name, "%s", name);
 	status = open_checked(path, name, flags, how, &fd, &r->header);
 	if (status) {
-		handle_free(r);
+		ring_free(r);
 		return status;
 	}
 	r->read_only = flags & SHMRING_READ_ONLY;
@@ -122,7 +122,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	if (status || lock_file_is(r->locks, fd))
 		close(fd);
 	if (status) {
-		handle_free(r);
+		ring_free(r);
 		return status;
 	}
 	if (!r->read_only) {
@@ -205,7 +205,7 @@ void shmring_close(shmring *r)
 	}
 	copies_close(r);
 	munmap(r->base, r->mapped_bytes);
-	handle_free(r);
+	ring_free(r);
 }
 
 /* CHANGE: edit this for a new option of a ring */

@@ -8,7 +8,7 @@
 #include "cells.h"
 #include "wake.h"
 
-/* --- places, for callers outside of the core --------------------------------------- */
+/* --- positions, for callers outside of the core --------------------------------------- */
 
 void *shmring_slot(const shmring *r, uint64_t sequence)
 {

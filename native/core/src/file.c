@@ -121,7 +121,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	return SHMRING_OK;
 }
 
-static int place_ring(shmring *r, uint8_t *base, size_t mapped_bytes)
+static int set_regions(shmring *r, uint8_t *base, size_t mapped_bytes)
 {
 	if (r->header.schema_bytes &&
 	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
@@ -183,7 +183,7 @@ int copy_ring(shmring *r, int fd)
 		munmap(r->base, total);
 		return status;
 	}
-	return place_ring(r, r->base, total);
+	return set_regions(r, r->base, total);
 }
 
 int map_ring(shmring *r, int fd)
@@ -205,7 +205,7 @@ int map_ring(shmring *r, int fd)
 	}
 	if (!r->read_only && r->options & OPT_PREFAULT)
 		(void)madvise(base, total, MADV_POPULATE_WRITE);
-	return place_ring(r, base, total);
+	return set_regions(r, base, total);
 }
 
 static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_bytes)

@@ -171,7 +171,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 		return floor;
 	raise_to(&c->floor_next.v, next);
 	/* If no branch drops the oldest, only a new branch can hold a lower sequence than was seen,
-	 * and a new branch counts `changes` up after it has announced its position (place() in graph.c). */
+	 * and a new branch counts `changes` up after it has announced its position (place_branch() in graph.c). */
 	if (!drops_oldest) {
 		light_barrier(r->asymmetric);
 		if (load_acquire(&c->graph.changes) != changes)

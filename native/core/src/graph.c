@@ -87,7 +87,7 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 /* Places a new branch. The branch stands at the floor when its bit in `active` is set.
  * From then on the floor passes the branch at most once: by an advance that read the branches
  * before the bit was set. floor_next shows such an advance (floor.c). */
-static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o)
+static int place_branch(shmring *r, uint32_t id, const struct shmring_branch_options *o)
 {
 	struct cursors *c = r->cursors;
 	struct branch *b = branch_at(r, id);
@@ -198,7 +198,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 	store_relaxed(&d->orphans, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ended, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ends, 0);
-	RETURN_NOT_OK(place(r, *id, o));
+	RETURN_NOT_OK(place_branch(r, *id, o));
 	store_release(&d->state, BRANCH_ACTIVE);
 	derive(r);
 	return SHMRING_OK;

@@ -51,8 +51,8 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 
 /* Takes a seat, then finds or makes the branch. The seat comes first: taking a seat may need recovery, which would
  * drop an ephemeral branch without a consumer. */
-static int take_place(shmring_consumer *consumer, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, uint32_t *id)
+static int take_seat_and_branch(shmring_consumer *consumer, const char *branch,
+				const struct shmring_branch_options *options, const char *name, uint32_t *id)
 {
 	shmring *r = consumer->ring;
 	int status = seat_take(r, ROLE_CONSUMER, name, BRANCHES, &consumer->seat_index);
@@ -86,7 +86,7 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		return status;
 	}
 	consumer->ring = r;
-	status = take_place(consumer, branch, options, name, &id);
+	status = take_seat_and_branch(consumer, branch, options, name, &id);
 	if (!status) {
 		consumer->seat = &r->seats[consumer->seat_index];
 		store_relaxed(&consumer->seat->id.branch, id);

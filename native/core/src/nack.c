@@ -21,12 +21,12 @@ static bool can_strike(const shmring_consumer *consumer, uint64_t lo, uint64_t h
 	return !inside || ranges_free_entry(consumer->range, &(uint32_t){consumer->ranges_used}) >= 0;
 }
 
-static void hand_over(shmring_consumer *consumer, const struct place *place, uint64_t lo, uint64_t hi)
+static void hand_over(shmring_consumer *consumer, const struct destination *destination, uint64_t lo, uint64_t hi)
 {
 	shmring *r = consumer->ring;
 	struct seat *s = consumer->seat;
 
-	orphan_record(r, s, consumer->branch_index, place, lo, hi);
+	orphan_record(r, s, consumer->branch_index, destination, lo, hi);
 	(void)ranges_remove(s, consumer->range, &consumer->ranges_used, lo, hi);
 	consumer_raise_hold(consumer);
 	crash_order();
@@ -51,7 +51,7 @@ static int hand_back_some(shmring_consumer *consumer, uint64_t first, uint64_t e
 {
 	shmring *r = consumer->ring;
 	uint32_t branch = consumer->branch_index, before = consumer_delivered_before(consumer, first, end);
-	struct place to = orphan_find(r, branch, first, end, before);
+	struct destination to = orphan_find(r, branch, first, end, before);
 
 	if (to.seat == NOBODY && recover_dead_seats(r))
 		to = orphan_find(r, branch, first, end, before);

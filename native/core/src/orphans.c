@@ -7,34 +7,34 @@
 #include "cells.h"
 #include "takes.h"
 
-/* Returns true if an orphan has room for [lo, hi), and stores the room in *place: a range that grows at its end or
- * its beginning, or a free entry. */
-static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
+/* Returns true if an orphan has room for [lo, hi), and stores the room in *destination: a range that grows at its
+ * end or its beginning, or a free entry. */
+static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct destination *destination)
 {
 	struct range known[LEASES];
 
 	seat_read_ranges(orphan, known);
-	place->entry = LEASES;
-	place->how = NEW_RANGE;
+	destination->entry = LEASES;
+	destination->how = NEW_RANGE;
 	for (uint32_t k = 0; k < LEASES; k++) {
 		if (known[k].lo == NONE) {
-			place->entry = place->entry < LEASES ? place->entry : k;
-		} else if (RANGE_BEFORE(known[k].hi) == place->before &&
+			destination->entry = destination->entry < LEASES ? destination->entry : k;
+		} else if (RANGE_BEFORE(known[k].hi) == destination->before &&
 			   (RANGE_END(known[k].hi) == lo || known[k].lo == hi)) {
-			place->entry = k;
-			place->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
+			destination->entry = k;
+			destination->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
 			break;
 		}
 	}
-	return place->entry < LEASES;
+	return destination->entry < LEASES;
 }
 
 /* Finds the seat that gets [lo, hi): an orphan of the branch that has room, or else a free seat, which becomes an
  * orphan. Orphans come first because seats are scarce. The seat is NOBODY if there is no free seat either. */
-struct place orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before)
+struct destination orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before)
 {
-	struct place found = {.seat = NOBODY, .before = before, .how = NEW_ORPHAN};
-	struct place orphan = found;
+	struct destination found = {.seat = NOBODY, .before = before, .how = NEW_ORPHAN};
+	struct destination orphan = found;
 
 	for (uint32_t i = r->seat_count; i-- > 0;) {
 		uint32_t state = load_relaxed(&r->seats[i].id.state);
@@ -49,30 +49,30 @@ struct place orphan_find(const shmring *r, uint32_t branch, uint64_t lo, uint64_
 	return found;
 }
 
-static void record(struct seat *orphan, const struct place *place, uint64_t lo, uint64_t hi)
+static void record(struct seat *orphan, const struct destination *destination, uint64_t lo, uint64_t hi)
 {
-	struct range *range = &orphan->range[place->entry];
+	struct range *range = &orphan->range[destination->entry];
 
 	/* The hold is never above the lowest range. */
 	if (lo < load_relaxed(&orphan->lease.hold))
 		store_release(&orphan->lease.hold, lo);
 	crash_order();
-	if (place->how != GROW_DOWN)
-		store_relaxed(&range->hi, RANGE_WORD(hi, place->before));
+	if (destination->how != GROW_DOWN)
+		store_relaxed(&range->hi, RANGE_WORD(hi, destination->before));
 	crash_order();
-	if (place->how != GROW_UP)
+	if (destination->how != GROW_UP)
 		store_relaxed(&range->lo, lo);
 }
 
 /* Records [lo, hi), which seat `s` holds, in an orphan. The caller strikes it in `s` next, then clears adopt_from.
  */
-void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct place *place, uint64_t lo,
+void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct destination *destination, uint64_t lo,
 		   uint64_t hi)
 {
 	struct branch_descriptor *d = &branch_at(r, branch)->d;
-	uint32_t to = place->seat;
+	uint32_t to = destination->seat;
 	struct seat *orphan = &r->seats[to];
-	bool is_new = place->how == NEW_ORPHAN;
+	bool is_new = destination->how == NEW_ORPHAN;
 
 	store_relaxed(&s->lease.adopt_lo, lo);
 	store_relaxed(&s->lease.adopt_hi, hi);
@@ -81,7 +81,7 @@ void orphan_record(shmring *r, struct seat *s, uint32_t branch, const struct pla
 	crash_order();
 	if (is_new)
 		seat_prepare(orphan, branch);
-	record(orphan, place, lo, hi);
+	record(orphan, destination, lo, hi);
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
@@ -116,7 +116,7 @@ void orphan_merge(shmring *r, struct seat *s, uint32_t index, uint32_t branch)
 	seat_read_ranges(s, known);
 	for (uint32_t k = 0; k < LEASES; k++) {
 		uint64_t lo = known[k].lo, hi = RANGE_END(known[k].hi);
-		struct place to;
+		struct destination to;
 
 		if (lo == NONE)
 			continue;

@@ -5,16 +5,16 @@
 #include "wake.h"
 
 /* Destination of a lease (orphans.c). It is decided once, even if the seat is overwritten meanwhile. */
-struct place {
+struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* number of the range in that seat */
 	uint32_t before; /* earlier deliveries of the messages */
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
-struct place orphan_find(const shmring *ring, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before);
-void orphan_record(shmring *ring, struct seat *seat, uint32_t branch, const struct place *place, uint64_t lo,
-		   uint64_t hi);
+struct destination orphan_find(const shmring *ring, uint32_t branch, uint64_t lo, uint64_t hi, uint32_t before);
+void orphan_record(shmring *ring, struct seat *seat, uint32_t branch, const struct destination *destination,
+		   uint64_t lo, uint64_t hi);
 void orphan_merge(shmring *ring, struct seat *seat, uint32_t index, uint32_t branch);
 
 /* takes.c */

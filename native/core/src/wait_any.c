@@ -163,7 +163,7 @@ static bool poll_for_any(const struct any *a, enum shmring_look look_again, int6
 	}
 }
 
-static bool spin(const struct any *a)
+static bool spin_on_all(const struct any *a)
 {
 	for (uint32_t i = 0; i < SPINS; i += a->count) {
 		spin_hint();
@@ -226,7 +226,7 @@ static bool leave(const struct any *a, int64_t start)
 	return lost;
 }
 
-static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
+static int wait_until_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
 	const struct shmring_wait_strategy_info *how = &wait_strategies[strategy];
 	bool sleeps = how->sleeps;
@@ -237,7 +237,7 @@ static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
 		if (!sleeps)
 			done = poll_for_any(a, how->look, until);
 		else if (how->look == SHMRING_LOOK_SPIN && until > start)
-			done = spin(a);
+			done = spin_on_all(a);
 		while (sleeps && !done && monotonic() < until) {
 			bool slept = sleep_for_any(a, until);
 
@@ -283,7 +283,7 @@ int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t 
 	for (uint32_t i = 0; i < count; i++)
 		shmring_consumer_decline(waits[i].consumer);
 	count_waiting(&a, 1);
-	status = wait_for_any(&a, deadline_ns, strategy);
+	status = wait_until_any(&a, deadline_ns, strategy);
 	count_waiting(&a, (uint32_t)-1);
 	return status;
 }

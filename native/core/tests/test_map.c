@@ -173,7 +173,7 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 	struct shmring_participant_info seat;
 	shmring *copy = NULL, *leaver;
 	shmring_producer *p = producer_of(r);
-	uint32_t place;
+	uint32_t number;
 
 	CHECK_IS(shmring_subscribe(r, "b", NULL, NULL), SHMRING_OK);
 	CHECK_IS(shmring_push(p, "hello", 5, KIND_BYTES, NULL), SHMRING_OK);
@@ -182,13 +182,13 @@ TEST(a_ring_that_others_may_shorten_is_read_without_a_mapping)
 	CHECK(!copy->copied); /* nobody but its owner may write */
 	shmring_close(copy);
 	leaver = ring_again(ring_path());
-	place = leaver->seat;
+	number = leaver->seat;
 	NEED(chmod(ring_path(), 0620) == 0);
 	copy = ring_as(ring_path(), SHMRING_READ_ONLY | SHMRING_FOREIGN_COPY);
 	CHECK(copy->copied);
-	CHECK_IS(shmring_participant_info(copy, place, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(copy, number, &seat), SHMRING_OK);
 	shmring_close(leaver); /* and is not dead to who has a copy of it */
-	CHECK_IS(shmring_participant_info(copy, place, &seat), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_participant_info(copy, number, &seat), SHMRING_UNAVAILABLE);
 	look_on(copy, 1);
 	NEED(truncate(ring_path(), 0) == 0);
 	look_on(copy, 1);

@@ -214,7 +214,7 @@ struct described {
 
 /* Describes the message at *at, and moves *at behind it. If the message is damaged, *at moves, too, unless even
  * its length cannot be trusted. */
-static int describe(const shmring *ring, uint64_t *at, uint64_t end, struct described *described)
+static int describe_message(const shmring *ring, uint64_t *at, uint64_t end, struct described *described)
 {
 	struct shmring_message message;
 	int status = shmring_read(ring, at, end, &message);
@@ -261,7 +261,8 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 	at = taken->read = lease.first;
 	if ((uint32_t)room > lease.messages) /* an entry that is damaged now must not add messages */
 		room = (jint)lease.messages;
-	while (count < room && (status = describe(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
+	while (count < room &&
+	       (status = describe_message(ring, &at, lease.end, &taken->described[count])) == SHMRING_OK) {
 		taken->read = at;
 		count++;
 	}
@@ -280,8 +281,8 @@ NATIVE(jint, take, jlong handle, jlong consumer, jint max_messages, jlong max_sl
 NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)
 {
 	struct described message;
-	jint status =
-	    answer(env, describe(from_handle(ring), &(uint64_t){(uint64_t)position}, (uint64_t)end, &message));
+	jint status = answer(
+	    env, describe_message(from_handle(ring), &(uint64_t){(uint64_t)position}, (uint64_t)end, &message));
 
 	if (status == SHMRING_OK)
 		(*env)->SetLongArrayRegion(env, result, 0, sizeof message / sizeof(jlong),
@@ -295,7 +296,7 @@ NATIVE(jint, release, jlong consumer, jlong first, jlong end)
 }
 
 /* Hands messages back; tries again while other processes join or recover. */
-static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
+static int hand_back_range(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;
 	int64_t since;
@@ -311,7 +312,7 @@ static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 
 NATIVE(jint, nack, jlong consumer, jlong first, jlong end)
 {
-	int status = hand_back(from_handle(consumer), (uint64_t)first, (uint64_t)end);
+	int status = hand_back_range(from_handle(consumer), (uint64_t)first, (uint64_t)end);
 
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
