@@ -1,6 +1,6 @@
 """Checks of the arguments of a ring's calls, and names for the core's numbers.
 
-This module is the only place in Python with the names of an option's choices and of the kinds of
+Only this module of Python has the names of an option's choices and of the kinds of
 messages: options of the command line and error messages are made from these names.
 """
 

@@ -63,7 +63,7 @@ def _installed(archive: _Archive, fullname: str) -> _Installed | None:
     name = archive.prefix + fullname.rpartition(".")[2]
     inside = f"{name}/__init__.py" if archive.is_package(fullname) else f"{name}.py"
     archived = f"{archive.archive}/{inside}"
-    for installed in (Path(place, inside) for place in sys.path):
+    for installed in (Path(entry, inside) for entry in sys.path):
         with suppress(OSError):
             if installed.read_bytes() == archive.get_data(archived):
                 return _Installed(archived, installed)
@@ -83,6 +83,6 @@ def installed_bytecode() -> Generator[None]:
 
 
 def _forget_archives() -> None:
-    for place, importer in list(sys.path_importer_cache.items()):
+    for entry, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
-            del sys.path_importer_cache[place]
+            del sys.path_importer_cache[entry]

@@ -305,7 +305,7 @@ def _cache() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmring"
     except RuntimeError:  # a user without a name, as in containers
         raise ShmringError(
-            "there is no place to keep the jar for Spark: this user has no home; set XDG_CACHE_HOME"
+            "there is no folder for the jar for Spark: this user has no home; set XDG_CACHE_HOME"
         ) from None
 
 

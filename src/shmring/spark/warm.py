@@ -45,12 +45,12 @@ class Imports:
     """Modules that a daemon has imported for its workers."""
 
     names: frozenset[str]  # names of packages, and of modules in no package
-    path: frozenset[str]  # places where the modules were looked for
+    path: frozenset[str]  # entries of the path in which the modules were looked for
     written: Mapping[str, int]  # modification time of each package's file, in ns
 
     def are_those_of(self, path: list[str]) -> bool:
         """Whether a process with this path would import the same modules."""
-        others = [place for place in path if place not in self.path]
+        others = [entry for entry in path if entry not in self.path]
         found = (PathFinder.find_spec(name, others) for name in self.names)
         return self.written == _written() and not any(spec and spec.loader for spec in found)
 
@@ -119,7 +119,7 @@ def import_early() -> Imports | None:
     before = _outermost()
     path = list(sys.path)
     # The task's files may lie in the working directory: nothing of the user's is imported here.
-    sys.path[:] = [place for place in path if place not in ("", os.getcwd())]
+    sys.path[:] = [entry for entry in path if entry not in ("", os.getcwd())]
     searched = frozenset(sys.path)
     gc.disable()  # a collection would leave gaps in pages, which workers would write into
     try:
