@@ -19,6 +19,7 @@ LOSES = "MISMATCH|ArrowInvalid"
 # Settings of a session whose rows go straight, in a time zone that shows wrong instants.
 ZONED = {DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
 
+# CHANGE: edit this for a new type between Spark and Arrow
 # Each kind of type that the operator takes.
 TYPES = {
     "flag": "id % 2 = 0",

@@ -95,6 +95,7 @@ class LayoutReader:
 
     def _check(self, raw: bytes, size: int) -> None:
         h = self.header
+        # CHANGE: edit this for a new version of the layout
         if h["magic"] != MAGIC or h["major"] != 1:
             raise NotARing("no magic, or another layout")
         if crc32c(bytes(8) + raw[8:12] + bytes(4) + raw[16:]) != h["crc"]:
