@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -330,29 +329,6 @@ def write_plot(path: Path, document: dict[str, Any], only: str | None = None) ->
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def write_bars(page: Path, document: dict[str, Any], title: str, bars: dict[str, str]) -> None:
-    """Draw rows in text, in place of what stands between `<!-- bars -->` and `<!-- /bars -->`.
-
-    Parameters
-    ----------
-    bars : the names of the rows, all of one unit, by what is said beside their bars
-    """
-    found = {row["name"]: row for question in document["questions"] for row in question["rows"]}
-    rows = {said: found.get(name) for said, name in bars.items()}
-    if missing := [said for said, row in rows.items() if not row or row["median"] is None]:
-        raise ValueError(f"{page} stays as it is: not measured in this run: {', '.join(missing)}")
-    medians = {said: row["median"] for said, row in rows.items() if row}
-    scale, width = 40 / max(medians.values()), max(map(len, medians))
-    lines = [
-        f"{said:<{width}} {number(median):>5} {'#' * round(scale * median)}"
-        for said, median in medians.items()
-    ]
-    unit = found[next(iter(bars.values()))]["unit"]
-    drawn = "\n".join(["```text", f"{title}, {unit}", *lines, "```", ""])
-    place = re.compile(r"(?s)(?<=<!-- bars -->\n).*?(?=<!-- /bars -->)")
-    page.write_text(place.sub(lambda _: drawn, page.read_text()))
 
 
 def _colour(row: dict[str, Any]) -> str:

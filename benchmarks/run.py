@@ -88,7 +88,7 @@ def _sweep() -> list[str]:
 @click.option(
     "--bars",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Draw Spark's bars on this page, between <!-- bars --> and <!-- /bars -->.",
+    help="Draw Spark's bars on this page, of this run's figures and those of --into.",
 )
 def main(
     names: tuple[str, ...],
@@ -141,13 +141,14 @@ def main(
     if json_path:
         report.write_json(json_path, document)
     if into:
-        report.write_json(into, report.merged(earlier, document, list(QUESTIONS)))
+        earlier = report.merged(earlier, document, list(QUESTIONS))
+        report.write_json(into, earlier)
     if plot_path:
         report.write_plot(plot_path, document)
     if bars:
-        from benchmarks.spark_sidecar import BARS
+        from benchmarks.bars import draw
 
-        report.write_bars(bars, document, "mapInArrow of rows of 300 bytes", BARS)
+        draw(bars, earlier or document)
     if left:
         console.print(f"[red]Left in /dev/shm and removed: {', '.join(left)}[/]")
     if left or any(row.failed for question in questions for row in question.rows):

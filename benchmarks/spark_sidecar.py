@@ -28,13 +28,6 @@ DIRECT = "identity sidecar through the ring, straight from the JVM"
 OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
 OVER_NUMBERS = "over parquet of ten numbers: identity mapInArrow, no sidecar"
 UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
-# Bars of README.
-BARS = {
-    "Spark, default maxBytesPerBatch": AT_DEFAULT,
-    "Spark at its best": IDENTITY,
-    "the same function over rings": OVER_RINGS,
-    "a sidecar": DIRECT,
-}
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7

@@ -190,3 +190,42 @@ def test_chosen_rows_keep_the_rows_that_they_compare_with(harness: Any) -> None:
     question = harness.Question("question", "?", rows)
     question.keep("^ri")
     assert [row.name for row in question.rows] == ["own", "rings"]
+
+
+def test_chart_has_the_rows_that_were_measured_in_seconds_per_million_rows(
+    harness: Any, tmp_path: Path
+) -> None:
+    from benchmarks import bars
+
+    def row(name: str, median: float, unit: str, **also: float) -> dict[str, Any]:
+        return {"name": name, "median": median, "unit": unit, "also": also}
+
+    rows = [
+        row("pandas_udf above scan: Spark's own", 2.0, "M rows/s"),
+        row("pandas_udf above scan: over rings", 4.0, "M rows/s"),
+        row("pandas_udf above filter: over rings", 4.0, "M rows/s"),
+        row("applyInPandas, cogroups of 100 and 100: Spark's own", 0.1, "M rows/s"),
+        row("applyInPandas, cogroups of 100 and 100: over rings", 1.0, "M rows/s"),
+        row("identity mapInArrow, no sidecar", 0.3, "GB/s", **{"M rows/s": 1.0}),
+        row(
+            "identity sidecar through the ring, straight from the JVM",
+            3.0,
+            "GB/s",
+            **{"M rows/s": 10.0},
+        ),
+    ]
+    page = tmp_path / "page.md"
+    page.write_text("<!-- bars -->\nold\n<!-- /bars -->\nrest\n")
+    bars.draw(page, {"questions": [{"rows": rows}]})
+    assert page.read_text() == (
+        "<!-- bars -->\n"
+        "```text\n"
+        "seconds per million rows  Spark at its best    over rings\n"
+        "pandas_udf above a scan   0.50 #######         0.25 ####\n"
+        "cogroups of 100 and 100   10.0                 1.00 ##############\n"
+        "the same by a sidecar     1.00 ##############  0.10 #\n"
+        "```\n"
+        "<!-- /bars -->\nrest\n"
+    )
+    with pytest.raises(ValueError, match="no line of the chart"):
+        bars.chart({"questions": []})
