@@ -132,15 +132,14 @@ def metrics_of(frame: DataFrame, name: str = "Sidecar") -> dict[str, int]:
     plan = _plan(frame)
     while not plan.nodeName().startswith(name):
         plan = plan.children().head()
-    metrics = plan.metrics()
-    keys = ("numInputRows", "numOutputRows", "batches", "requests", "requestBytes", "answers")
-    keys += ("answerBytes", "roomTime", "workedTime", "rowTasks")
-    return {key: metrics.apply(key).value() for key in keys}
+    convert = frame.sparkSession._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    return {key: metric.value() for key, metric in dict(convert(plan.metrics())).items()}
 
 
 def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
-    """The metrics of this sidecar's nodes, as Spark's SQL tab shows them for the last query."""
-    return [each for node, each in nodes_shown(frame.sparkSession) if node == f"Sidecar {name}"]
+    """The metrics of nodes of this name, or of a sidecar, in Spark's SQL tab, of the last query."""
+    names = (name, f"Sidecar {name}")
+    return [each for node, each in nodes_shown(frame.sparkSession) if node in names]
 
 
 def nodes_shown(spark: Any) -> list[tuple[str, dict[str, str]]]:

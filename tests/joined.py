@@ -82,6 +82,7 @@ class Exchange(exchange._Exchange):
         self._parts = (deque(), deque())
         self._requests = iter(_requests(rng, sides))
         self._is_over = False
+        self._converted = 0
 
     def _next(self):
         assert not self._is_over, "a worker would wait for ever"

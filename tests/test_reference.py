@@ -59,6 +59,9 @@ def test_page_of_metrics_has_every_metric_and_counter() -> None:
     assert first_column("metrics.md", "counter") == set(Counters.__annotations__)
     lists = in_java(r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "Attendant.java")
     gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
+    totals = in_java(r"TOTALS =\s+List\.of\(([^)]*)\)", JAVA / "request/SidecarTask.java")
+    gauges |= {name for found in totals for name in re.findall(r'"(\w+)"', found)}
+    gauges |= in_java(r'"functions\.(\w+)"', JAVA / "request/WorkerMetrics.java")
     page = first_column("metrics.md", "gauge")
     assert {gauge.rpartition(".")[2] for gauge in page} == gauges
 

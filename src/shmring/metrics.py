@@ -20,6 +20,7 @@ from shmring.common.closing import Closing
 from shmring.errors import ShmringError
 from shmring.observers.findings import AGE, findings, floor_holder
 from shmring.observers.host import HostLook, Observer, RingLook, Seen
+from shmring.observers.spark_workers import SparkWorker
 from shmring.ring.names import REPLIES
 from shmring.ring.records import Counters, ParticipantRecord
 from shmring.sidecars.rings import Staff
@@ -82,7 +83,10 @@ sidecar_requests        counter sidecar         Requests taken by workers.
 sidecar_busy_seconds    counter sidecar         Time of workers with requests.
 sidecar_restarts        counter sidecar         Workers that were replaced.
 sidecar_moved_requests  gauge   sidecar         Requests at work that have left the ring.
-sidecar_floor_pid       gauge   sidecar,worker  Process that holds the ring while others idle."""
+sidecar_floor_pid       gauge   sidecar,worker  Process that holds the ring while others idle.
+spark_workers           gauge   state           Spark's Python workers with rings, busy or idle.
+spark_worker_bytes      gauge   state           Their own memory.
+spark_ring_bytes        gauge   -               Size of their rings."""
 
 
 def _metric(line: str) -> Metric:
@@ -127,6 +131,7 @@ class HostMetrics(Closing):
         self._before: HostLook | None = None
         self._looked = 0.0
         self._seen: Counts = {}
+        self._ticks: dict[int, int] = {}  # CPU time of Spark's Python workers at the last look
         self._counted: defaultdict[tuple[str, Labels], float] = defaultdict(float)
         self._samples: Samples = {}
         self._ended = threading.Event()
@@ -172,6 +177,7 @@ class HostMetrics(Closing):
             for ring in now.rings:
                 if ring.seen is not None:
                     self._add(samples, ring, ring.seen, before, passed)
+            self._add_spark(samples, now.spark)
             self._forget(now)
             for (name, labels), value in self._counted.items():
                 samples[name][labels] = value
@@ -260,6 +266,16 @@ class HostMetrics(Closing):
             samples["sidecar_floor_pid"][(sidecar, worker["name"])] = worker["pid"]
         samples["sidecar_requests"][at] = self._counted["ring_messages", (ring, "consumer")]
         self._counted["sidecar_busy_seconds", at] += passed * busy
+
+    def _add_spark(self, samples: Samples, workers: list[SparkWorker]) -> None:
+        before, self._ticks = self._ticks, {worker.pid: worker.ticks for worker in workers}
+        for name in ("spark_workers", "spark_worker_bytes"):
+            samples[name] = {("busy",): 0, ("idle",): 0}
+        samples["spark_ring_bytes"][()] = sum(worker.ring_bytes for worker in workers)
+        for worker in workers:
+            state = ("idle" if before.get(worker.pid) == worker.ticks else "busy",)
+            samples["spark_workers"][state] += 1
+            samples["spark_worker_bytes"][state] += worker.private_bytes
 
     def _count(
         self,

@@ -55,7 +55,7 @@ def read(monkeypatch):
     yield lambda function, kind=MAP, **settings: joined.read(
         kind, [(function, schema, [], {})], {"spark.sql.session.timeZone": "UTC", **settings}
     )
-    conversions._is_known.cache_clear()
+    conversions._unknown.cache_clear()
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def converted(monkeypatch):
         known = dict.fromkeys(digests, "any")
         conversion = Conversion("made_up:convert", HELPERS, known)
         monkeypatch.setattr(conversions, "CONVERSIONS", {MAP: conversion})
-        conversions._is_known.cache_clear()
+        conversions._unknown.cache_clear()
 
     yield register
     conversions._imported.cache_clear()
@@ -165,7 +165,7 @@ def test_conversion_knows_the_spark_that_is_installed(kind):
 
 def test_frames_of_another_pandas_stay_sparks_and_the_log_says_so_once(read, monkeypatch, capfd):
     monkeypatch.setattr(pd, "__version__", "3.0.1")
-    conversions._is_known.cache_clear()
+    conversions._unknown.cache_clear()
     functions = [read(lambda frames: frames, MAPS) for _ in range(2)]
     assert all(function.__globals__ is vars(worker) for function in functions)
     (line,) = capfd.readouterr().err.splitlines()

@@ -13,6 +13,7 @@ from shmring.spark import exchange
 from shmring.spark.exchange import _Exchange, _head
 
 TASK, NEXT_TASK = 7, 8
+NO_REPORT = (0,) * 5
 STREAM = pa.BufferOutputStream()
 with pa.ipc.new_stream(STREAM, pa.schema([("a", pa.int64())])) as writer:
     writer.write_batch(pa.record_batch({"a": [1, 2]}))
@@ -20,7 +21,7 @@ BATCH = STREAM.getvalue().to_pybytes()
 
 
 def request(body=b"", *, flags=exchange._BATCH, total=0, groups=0):
-    return _head.pack(TASK, 1, total, flags, groups) + body
+    return _head.pack(TASK, 1, total, flags, groups, *NO_REPORT) + body
 
 
 # Messages that no shmring writes: a request of half a head, and so on.
@@ -66,7 +67,7 @@ def test_damaged_request_is_an_error_and_leaves_the_ring(begin, messages):
             next(it.batches())
         errors.append(caught.value)  # its traceback has the frames that had the lease
         it = task(TASK)
-    producer.push(_head.pack(NEXT_TASK, 1, 0, exchange._END, 0))
+    producer.push(_head.pack(NEXT_TASK, 1, 0, exchange._END, 0, *NO_REPORT))
     it = task(NEXT_TASK)
     assert list(it.batches()) == []
     consumer = it._rings.consumer

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -73,6 +74,33 @@ def test_sidecars_and_rings_are_beside_the_executor_and_in_its_metrics(
     until(lambda: metric(f"ring.{name}.usedSlots") == 10, "the ring's metric")
     sessions.stop()
     assert not ours(name)
+
+
+def test_python_functions_are_in_the_metrics_of_a_plugin_without_sidecars(
+    start_spark, settings, metric, until, thread, marker
+):
+    def waits(batches):
+        while not marker.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    def told(name):
+        return metric(f"functions.{name}") or 0
+
+    spark = start_spark("local[2]", **settings, **{"spark.shmring.functions": "on"})
+    frame = spark.range(10_000, numPartitions=2).mapInArrow(waits, "id long")
+    counting = thread(frame.count)
+    until(lambda: told("workers") == 2, "workers")
+    until(lambda: told("ringBytes") >= 4 * 1024 * 332, "rings")
+    until(lambda: told("idleWorkers") == 0, "tasks")
+    before = told("numOutputRows")  # of earlier sessions of this JVM
+    marker.touch()
+    assert counting.outcome() == 10_000
+    until(lambda: told("numOutputRows") == before + 10_000, "the rows")
+    until(lambda: told("idleWorkers") == 2, "the tasks' end")
+    until(lambda: told("idleWorkerBytes") > 2 << 20, "the workers' memory")
+    assert told("requestBytes") > 80_000
+    assert told("workedTime") > 0
 
 
 def test_all_of_it_ends_with_an_executor_that_is_killed(settings, metric, name, until, tmp_path):

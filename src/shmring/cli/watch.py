@@ -38,6 +38,7 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
     """
     from shmring.observers.findings import MOVING, findings
     from shmring.observers.host import Observer
+    from shmring.observers.spark_workers import in_words
 
     with Observer(names, foreign=foreign) as observer:
         look = observer.look()
@@ -47,11 +48,12 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
             before, look = look, observer.look()
             found = findings(look, before, age=age)
     status = max((each.status for each in found), default=0)
-    rings = [ring.name for ring in look.rings if ring.sidecar is None]
+    rings = [ring.name for ring in look.rings if ring.sidecar is None and not ring.is_of_spark]
     sidecars = [ring.sidecar for ring in look.rings if ring.sidecar is not None]
     if wants_json():
         listed = [each._asdict() for each in found]
-        seen = {"rings": rings, "sidecars": sidecars, "foreign": look.foreign}
+        spark = [each._asdict() for each in look.spark]
+        seen = {"rings": rings, "sidecars": sidecars, "foreign": look.foreign, "spark": spark}
         emit({"status": status, **seen, "findings": listed})
     else:
         for each in found:
@@ -60,6 +62,8 @@ def check(names: tuple[str, ...], age: float, foreign: bool) -> NoReturn:
                 print(f"    {clean(each.command)}")
         if not found:
             print(f"all is well: {len(rings)} rings and {len(sidecars)} sidecars")
+        for line in in_words(look.spark):
+            print(line)
         if look.foreign:
             print(f"{look.foreign} rings of other users are left out: --foreign looks at them too")
     sys.stdout.flush()

@@ -106,6 +106,8 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
     if ring.is_parked:  # the sidecar's workers remove a parked request's ring
         return
+    if ring.is_of_spark and not ring.abandoned:  # a worker starts
+        return
     participants = ring.seen.processes()
     if sidecar is not None:
         yield from findings_of_sidecar(sidecar, participants)

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 from shmring.common.closing import Closing
 from shmring.errors import PermissionRefused, RingNotFound, ShmringError
+from shmring.observers.spark_workers import SparkWorker, spark_workers
 from shmring.ring import Ring, look_on
 from shmring.ring.names import (
     PARKED,
     REPLIES,
     REQUESTS,
     SHM_FOLDER,
+    WORKERS,
     memory,
     path_of,
     reap,
@@ -114,6 +116,11 @@ class RingLook:
         """True if the ring holds one request that was moved out of its sidecar's ring."""
         return self.name.startswith(PARKED)
 
+    @property
+    def is_of_spark(self) -> bool:
+        """True if a Python worker of Spark is about to attach to the ring, and remove its name."""
+        return self.name.startswith(WORKERS)
+
 
 @dataclass(frozen=True)
 class HostLook:
@@ -126,6 +133,7 @@ class HostLook:
     missing: list[str]  # requested names that belong to no ring and to no sidecar
     foreign: int  # number of other users' rings that were left out
     whole: bool  # True if the look was for the whole host, False if for requested names only
+    spark: list[SparkWorker]  # workers with functions over rings; none if names were requested
 
     def ring(self, name: str) -> Seen | None:
         """Return the look at the ring called `name`; None without the ring, or without a look."""
@@ -181,7 +189,8 @@ class Observer(Closing):
         whole = not self._names
         left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
         left = [file for file in left if self._foreign or _is_own(file)]
-        return HostLook(looks, left, *memory(), missing, foreign, whole)
+        spark = spark_workers() if whole else []
+        return HostLook(looks, left, *memory(), missing, foreign, whole, spark)
 
     def _look_at(self, name: str, litter: bool) -> RingLook | None:
         path = path_of(name)

@@ -37,6 +37,7 @@ _PREFIX = "shmring."
 REPLIES = "reply."  # prefix, before a sidecar's name, of the rings with the sidecar's answers
 RING_OVERHEAD = 256 * 1024  # maximum bytes of a ring's file, without its slots and its schema
 PARKED = "parked."  # prefix, before a sidecar's name, of rings with requests moved out of its ring
+WORKERS = "worker."  # prefix of the rings of Spark's Python workers, while they have names
 REQUESTS = "sidecar."  # prefix, before a sidecar's name, of the ring with the sidecar's requests
 
 Path = str | os.PathLike[str]

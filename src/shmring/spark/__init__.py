@@ -9,14 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shmring.spark.jvm import configure, jar_path
+from shmring.spark.report import status
 
 if TYPE_CHECKING:
+    from shmring.spark.comparison import Comparison, compare
     from shmring.spark.functions import arrow_udf, through
 
 __all__ = [
+    "Comparison",
     "arrow_udf",
+    "compare",
     "configure",
     "jar_path",
+    "status",
     "through",
 ]
 
@@ -24,5 +29,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import a name at its first use, so that the attendant does without pyarrow's 40 MB."""
     if name in __all__:
-        return getattr(import_module("shmring.spark.functions"), name)
+        module = "comparison" if name in ("Comparison", "compare") else "functions"
+        return getattr(import_module(f"shmring.spark.{module}"), name)
     raise AttributeError(f"module 'shmring.spark' has no attribute {name!r}")

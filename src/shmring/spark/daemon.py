@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import shmring
+from shmring.ring.names import WORKERS
 from shmring.spark import archives, warm
 
 with archives.installed_bytecode():
@@ -175,12 +176,12 @@ def main() -> None:
     parent = os.getppid()
     with archives.installed_bytecode():
         _imports = warm.import_early()
-    _sweep("worker.")  # executors may have been killed with their daemons
+    _sweep(WORKERS)  # executors may have been killed with their daemons
     try:
         pyspark.daemon.manager()
     finally:
         begun = time.monotonic()
-        while not _sweep(f"worker.{parent}-") and time.monotonic() - begun < _PATIENCE:
+        while not _sweep(f"{WORKERS}{parent}-") and time.monotonic() - begun < _PATIENCE:
             time.sleep(0.02)
 
 

@@ -1,13 +1,17 @@
 """Moves the batches of Spark's Python workers over two rings; all else stays on the socket.
 
 The other end is WorkerClient in Java; docs/spark-design.md shows which side waits for which. A
-message begins with a head of 32 bytes: the stream (8 bytes), a number (8), the bytes of all parts
-(8), flags (4), and the number of row counts that follow (4). In a request the number counts
-requests. In an answer it says how many requests the function has left behind and no longer needs;
-an answer that refers to a request's columns refers to the next request after those. A row count (4
-bytes) follows for each group of a request, or for each of the function's batches in an answer; 4
-more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream, or a part
-of one.
+message begins with a head of 64 bytes: the stream (8 bytes), a number (8), the bytes of all parts
+(8), flags (4), the number of row counts that follow (4), and a report (32). In a request the number
+counts requests. In an answer it says how many requests the function has left behind and no longer
+needs; an answer that refers to a request's columns refers to the next request after those. A row
+count (4 bytes) follows for each group of a request, or for each of the function's batches in an
+answer; 4 more bytes follow if the number of row counts is odd. Then comes a batch as an IPC stream,
+or a part of one.
+
+An answer's report is about the task so far: nanoseconds of work, of waits for input and of waits
+for room (8 bytes each), the number of batches that Spark's own code has converted (4), and the
+reason (4).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -49,9 +54,13 @@ _VERSION = 1
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 
-_head = struct.Struct("<QQQII")
+_head = struct.Struct("<QQQIIqQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
+
+# Reasons why Spark's own code converts batches of a kind that has a conversion of shmring's.
+# CHANGE: edit this for a new reason; SidecarTask.java has the reasons' words
+CODE, PANDAS, KIND, VALUE = 1, 2, 3, 4
 
 # Seconds of one wait; between waits the worker checks that the task still runs.
 _SLICE = 0.05
@@ -152,6 +161,7 @@ class _Exchange:
     _kept: _Rings | None = None  # rings kept for the next task
     _current: int  # number of the last task's stream
     _taking = threading.Lock()  # guards _current: held to take a request, and to begin a task
+    unconverted = 0  # why Spark's own code converts the next task's batches; 0: it does not
 
     def __init__(self, socket: IO[bytes]) -> None:
         magic, version, self._stream, flags, length = _announcement.unpack(
@@ -197,6 +207,10 @@ class _Exchange:
         self._said = 0  # value of _left that the task was last told
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
+        self._began = time.monotonic_ns()
+        self._input_ns = self._room_ns = 0  # time of waits so far
+        self._why = self.unconverted
+        self._converted = 0  # number of batches that Spark's own code has converted so far
         self._poll = select.poll()
         # Poll for hang-up only: the socket always has unread bytes, the task's end marker.
         self._poll.register(socket.fileno(), select.POLLRDHUP)
@@ -313,6 +327,7 @@ class _Exchange:
 
     def _lease(self) -> tuple[Lease, int, int, Sequence[int]]:
         """Take the task's next message; drop requests that an earlier task left unread."""
+        begun = time.monotonic_ns()
         while True:
             try:
                 with _Exchange._taking:
@@ -322,12 +337,14 @@ class _Exchange:
             except Empty:
                 if self._held:
                     self.flush()
+                    begun = time.monotonic_ns()
                 else:
                     self._look()
                 continue
             try:
-                stream, _, total, flags, groups = _head.unpack_from(memoryview(lease))
+                stream, _, total, flags, groups, *_ = _head.unpack_from(memoryview(lease))
                 if stream == self._stream:
+                    self._input_ns += time.monotonic_ns() - begun
                     rows = struct.unpack_from(f"<{groups}I", memoryview(lease), _head.size)
                     return lease, total, flags, rows
             except BaseException:
@@ -406,6 +423,8 @@ class _Exchange:
             for rows in joined.rows:
                 self._answer(joined.batch.slice(begin, rows))
                 begin += rows
+        else:
+            self._count(len(joined.rows))
 
     def _unwrapped(self, batch: Any) -> Any:
         """Return the columns inside a batch's only column; None if there are no columns."""
@@ -428,6 +447,7 @@ class _Exchange:
                     batch, flags = own, _BATCH | _REFERS
             if self._push_batch(batch, flags) is None:
                 self._answer_in_parts(batch, flags)
+        self._count(1)
 
     def _push_batch(self, batch: Any, flags: int, rows: Sequence[int] = ()) -> int | None:
         """Send a batch as one message; return None if it is too large, or only pyarrow writes it.
@@ -459,14 +479,40 @@ class _Exchange:
 
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
-        return _head.pack(self._stream, self._left, total, flags, together)
+        return _head.pack(
+            self._stream,
+            self._left,
+            total,
+            flags,
+            together,
+            # Negative if several threads wait at once, longer than the task has run.
+            time.monotonic_ns() - self._began - self._input_ns - self._room_ns,
+            self._input_ns,
+            self._room_ns,
+            self._converted,
+            self._why,
+        )
 
     def _push(self, push: Callable[..., int | None]) -> int | None:
-        while True:
-            try:
-                return push(timeout=_SLICE)
-            except Full:
+        try:
+            return push(timeout=0)
+        except Full:
+            begun = time.monotonic_ns()
+        try:
+            while True:
                 self._look()
+                with suppress(Full):
+                    return push(timeout=_SLICE)
+        finally:
+            self._room_ns += time.monotonic_ns() - begun
+
+    def left_to_spark(self) -> None:
+        """Count a group that Spark's own code converts for the values in the group."""
+        self._why, self._converted = VALUE, self._converted + 1
+
+    def _count(self, batches: int) -> None:
+        if self._why not in (0, VALUE):
+            self._converted += batches
 
     def write(self, data: bytes) -> None:
         """Drop the bytes that Spark writes before the first answer: the task does not need them."""
@@ -503,6 +549,11 @@ def _decoded(message: pa.Buffer) -> pa.RecordBatch:
     return decode_batch(message, None, ring="of a Python worker", message_id=0)
 
 
+def expect(reason: int) -> None:
+    """Note why Spark's own code will convert all batches of the next task; 0: it will not."""
+    _Exchange.unconverted = reason
+
+
 class TaskData(Iterator[Any]):
     """A task's data as Spark's serializer reads it, or group by group for a conversion."""
 
@@ -519,6 +570,10 @@ class TaskData(Iterator[Any]):
     def is_ready(self) -> bool:
         """Whether the next group, or the end, is likely to come without a wait."""
         return self._exchange.is_ready()
+
+    def left_to_spark(self) -> None:
+        """Count the last group as one that Spark's own code converts."""
+        self._exchange.left_to_spark()
 
 
 def _announced(load: Any) -> Any:

@@ -31,13 +31,13 @@ from shmring.common.own_file import open_own
 from shmring.errors import ShmringError
 from shmring.sidecars.options import PluginOptions, checked, documented, settings_of
 from shmring.sidecars.wire import check_sidecar_name
+from shmring.spark.report import FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PLUGIN = "io.shmring.spark.ShmringPlugin"
-_FUNCTIONS = "spark.shmring.functions"
 _DRIVER = "spark.shmring.driver"
 _WORDS = {True: "on", False: "off"}
 _OF_A_SERVER = (
@@ -130,7 +130,7 @@ def configure(
         if sidecars or settings:
             raise ShmringError(f"{_OF_A_SERVER} and spark.shmring.sidecar.NAME.function")
         print(f"shmring: {_OF_A_SERVER}", file=sys.stderr)
-        return builder if functions is None else builder.config(_FUNCTIONS, _WORDS[functions])
+        return builder if functions is None else builder.config(FUNCTIONS, _WORDS[functions])
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
     is_drivers_python = _leaves_python_to_driver(given)
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
@@ -146,10 +146,10 @@ def configure(
                 wanted[f"spark.shmring.sidecar.{name}.{key}"] = value
     elif settings:
         raise ValueError(f"{', '.join(settings)} are for sidecars: name some (sidecars=...)")
-    for switch, choice in {_FUNCTIONS: functions, _DRIVER: driver}.items():
+    for switch, choice in {FUNCTIONS: functions, _DRIVER: driver}.items():
         wanted[switch] = given.get(switch, "on") if choice is None else _WORDS[choice]
     import_module("shmring.spark.driver").equip()  # even if off: a session may turn it on later
-    if wanted[_FUNCTIONS] == "on" and is_drivers_python:
+    if wanted[FUNCTIONS] == "on" and is_drivers_python:
         # Spark would start the `python3` in PATH, which need not have shmring.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     for key, value in wanted.items():

@@ -5,13 +5,21 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 import urllib.request
+import uuid
 
+import pyarrow as pa
 import pytest
-from direct import DIRECT, ROWS, shown_of
+from direct import DIRECT, FUNCTIONS, ROWS, metrics_of, shown_of
+from programs import cli
+from pyspark.sql import functions
 
+import shmring
+from shmring.metrics import HostMetrics
+from shmring.observers.host import Observer
 from shmring.sidecars import Sidecar
-from shmring.spark import through
+from shmring.spark import compare, report, status, through
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +56,18 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
         "number of input rows",
         "number of output rows",
         "number of batches",
+        "number of output batches",
+        "batches of a request",
+        "largest request",
         "tasks that kept rows, not columns",
         "requests sent",
         "data sent to Python workers",
         "answers received",
         "data returned from Python workers",
+        "data of columns passed on",
+        "time waited for answers",
         "requests sent again",
         "time waited for room",
-        "time waited for answers",
         "time worked in the sidecar",
     ]
     assert shown["number of input rows"] == shown["number of output rows"] == "30,000"
@@ -63,9 +75,9 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
     assert 3 <= int(shown["requests sent"]) <= 30
     for each, value in shown.items():
         unit = r" (ms|s|min|h)" if each.startswith("time") else ""
-        unit = r" [KM]iB" if each.startswith("data") else unit
-        amount = value.splitlines()[-1].partition(" (")[0]  # behind a line on what is what
-        assert re.fullmatch(r"[\d.,]+" + unit, amount), (each, value)
+        unit = r" [KM]?i?B" if each.startswith(("data", "largest")) else unit
+        last = value.splitlines()[-1].lstrip("(")  # behind a line on what is what
+        assert re.fullmatch(r"[\d., ]+?" + unit, last.partition(" (")[0]), (each, value)
     page = html.unescape(get(f"/SQL/execution/?id={query}"))
     assert f"Sidecar {name} mapInArrow, through({name}, " in page
 
@@ -85,3 +97,167 @@ def test_task_that_runs_tells_what_it_has_done(spark, serve, name, thread, until
         until(told, "a heartbeat")
         marker.touch()
         assert counting.outcome() == 20_000
+
+
+def test_times_and_sizes_of_python_functions(spark, set_option):
+    set_option(FUNCTIONS, "on")
+    set_option(ROWS, 100)
+
+    def passes_on(batches):
+        for batch in batches:
+            time.sleep(0.02)
+            yield batch
+
+    slow = "if(id % 100 = 0, reflect('java.lang.Thread', 'sleep', 20L), '') slept"
+    rows = spark.range(500, numPartitions=1).selectExpr("id", "repeat(uuid(), 50) text", slow)
+    frame = rows.mapInArrow(passes_on, rows.schema)
+    frame.collect()
+    (shown,) = shown_of(frame, "MapInArrow over rings")
+    assert list(shown) == [
+        "number of input rows",
+        "number of output rows",
+        "number of batches",
+        "number of output batches",
+        "batches of a request",
+        "largest request",
+        "tasks that kept rows, not columns",
+        "requests sent",
+        "data sent to Python workers",
+        "answers received",
+        "data returned from Python workers",
+        "data of columns passed on",
+        "time waited for answers",
+        "time worked in Python",
+        "time Python waited for input",
+        "time Python waited for room",
+        "time to start Python workers",
+        "time to initialize Python workers",
+        "time to run Python workers",
+        "time to execute Python code",
+        "batches converted by Spark: code not known",
+        "batches converted by Spark: pandas not known",
+        "batches converted by Spark: kind of function or type",
+        "batches converted by Spark: value",
+    ]
+    found = metrics_of(frame, "MapInArrow over rings")
+    assert found["batches"] == found["outputBatches"] == 5
+    assert found["largestRequest"] > 100 * 36 * 50
+    assert found["passedOnBytes"] > 500 * 36 * 50
+    assert found["workedTime"] >= 5 * 20_000_000
+    assert found["inputTime"] > 0
+    assert found["workedTime"] + found["inputTime"] < 1_000_000 * (found["pythonTotalTime"] + 100)
+
+
+def test_batches_that_sparks_own_code_converts_are_counted_with_the_reason(spark, set_option):
+    set_option("spark.sql.adaptive.enabled", False)
+    set_option(FUNCTIONS, "on")
+    set_option(ROWS, 10)
+    rows = spark.range(60, numPartitions=1)
+
+    def reasons(frame, name):
+        frame.collect()
+        found = metrics_of(frame, name)
+        return [found[f"convertedBySpark{number}"] for number in (1, 2, 3, 4)]
+
+    plain = rows.select(functions.udf(lambda x: x, "long", useArrow=True)("id"))
+    large = rows.groupBy(functions.expr("id div 25")).applyInPandas(lambda frame: frame, "id long")
+    assert reasons(plain, "ArrowEvalPython") == [0, 0, 0, 0]
+    assert reasons(large, "FlatMapGroupsInPandas") == [0, 0, 0, 2]
+    set_option("spark.sql.execution.pythonUDF.arrow.concurrency.level", 2)
+    plain = rows.select(functions.udf(lambda x: x, "long", useArrow=True)("id"))
+    assert reasons(plain, "ArrowEvalPython") == [0, 0, 6, 0]
+
+
+@pytest.fixture
+def said(spark):
+    """Returns a function that returns what the driver has logged during the test."""
+    log4j = spark._jvm.org.apache.logging.log4j
+    writer = spark._jvm.java.io.StringWriter()
+    make = log4j.core.appender.WriterAppender.createAppender
+    appender = make(None, None, writer, "of a test", False, True)
+    appender.start()
+    name = "io.shmring.spark.sidecar.PythonCalls"
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
+    log4j.LogManager.getLogger(name).addAppender(appender)
+    yield writer.toString
+    log4j.LogManager.getLogger(name).removeAppender(appender)
+
+
+def test_log_says_once_for_a_session_that_functions_go_over_rings(spark, said):
+    other = spark.newSession()
+    other.conf.set(FUNCTIONS, "on")
+    for _ in range(2):
+        other.range(1).mapInArrow(lambda batches: batches, "id long").collect()
+    (line,) = said().splitlines()
+    assert (
+        f"over rings, first MapInArrow: shmring {shmring.__version__}, Spark {spark.version}"
+        in line
+    )
+    assert "conversions on, warm workers on, results of the driver on" in line
+
+
+def test_status_says_what_went_over_rings_and_why_the_rest_did_not(spark, set_option):
+    set_option(FUNCTIONS, "on")
+    frame = spark.range(10).mapInArrow(lambda batches: batches, "id long")
+    frame.select(functions.udf(lambda x: x, "long", useArrow=False)("id")).collect()
+    found = status(spark)
+    assert found["functions"] is True
+    assert found["conversions"] is True
+    assert found["obstacles"] == []
+    assert any("functions of this kind are not taken" in why for why in found["left_to_spark"])
+    assert found["versions"]["jar"] == found["versions"]["shmring"] == shmring.__version__
+    query = found["queries"][-1]
+    assert (query["share"], query["left"]) == (0.5, ["BatchEvalPython"])
+    set_option(FUNCTIONS, "off")
+    assert status(spark, queries=0)["functions"] is False
+
+
+def test_session_without_the_jar_is_told_so(spark, monkeypatch):
+    monkeypatch.setattr(report, "_LINKS", "io.shmring.NoSuchClass")
+    assert status(spark)["functions"] is False
+    with pytest.raises(shmring.ShmringError, match=r"has no jar of shmring: start it with"):
+        compare(lambda: spark.range(1))
+
+
+def test_compare_runs_both_ways_and_says_whether_the_rows_are_the_same(spark, capsys):
+    before = spark.conf.get(FUNCTIONS, None)
+    rows = spark.range(1000, numPartitions=2).selectExpr("id", "id / 3 third", "map('a', id) m")
+    found = compare(lambda: rows.mapInArrow(lambda batches: batches, rows.schema), rounds=2)
+    assert found.is_same
+    assert found.rows == {"off": 1000, "on": 1000}
+    assert len(found.ratios) == len(found.seconds["on"]) == len(found.cpu_seconds["off"]) == 2
+    assert min(found.ratios) <= found.ratio <= max(found.ratios)
+    assert "same 1,000 rows" in capsys.readouterr().out
+
+    def random(batches):
+        yield pa.record_batch({"x": [uuid.uuid4().hex]})
+
+    other = compare(lambda: rows.coalesce(1).mapInArrow(random, "x string"), rounds=1)
+    assert not other.is_same
+    assert "THE ROWS DIFFER" in capsys.readouterr().out
+    assert spark.conf.get(FUNCTIONS, None) == before
+
+
+def test_check_and_the_exporter_know_the_workers_of_this_executor(
+    spark, set_option, thread, until, marker
+):
+    def waits(batches):
+        marker.with_suffix(".begun").touch()
+        while not marker.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    set_option(FUNCTIONS, "on")
+    counting = thread(spark.range(10, numPartitions=1).mapInArrow(waits, "id long").count)
+    until(marker.with_suffix(".begun").exists, "the function")
+    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
+    with Observer() as observer, HostMetrics(interval=None) as metrics:
+        workers = [each for each in observer.look().spark if each.executor == jvm]
+        assert max(each.ring_bytes for each in workers) > 2 * 1024 * 300
+        assert all(each.private_bytes > 1 << 20 for each in workers)
+        assert f"Spark's executor {jvm} has {len(workers)} Python workers" in cli("check").stdout
+        assert sum(metrics.samples["spark_workers"].values()) >= len(workers)
+        assert sum(metrics.samples["spark_worker_bytes"].values()) > 1 << 20
+        assert metrics.samples["spark_ring_bytes"][()] > 2 * 1024 * 300
+    marker.touch()
+    assert counting.outcome() == 10

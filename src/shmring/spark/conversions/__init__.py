@@ -33,7 +33,7 @@ import pyspark
 import pyspark.worker as worker
 from pyspark.util import PythonEvalType
 
-from shmring.spark import sparks_code
+from shmring.spark import exchange, sparks_code
 from shmring.spark.tracebacks import leave_out_of_errors
 
 Function = Callable[[int, Iterator[Any]], Iterator[Any]]
@@ -129,19 +129,23 @@ def _reading(read: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(read)
     def read_and_replace(pickler: Any, info: Any, kind: int, settings: Any, others: Any) -> Any:
         function, *rest = read(pickler, info, kind, settings, others)
+        reason = 0
         if kind in CONVERSIONS and settings.get(SWITCH, "on") == "on":
-            function = _replaced(kind, function)
+            function, reason = _replaced(kind, function)
+        exchange.expect(reason)
         return (function, *rest)
 
     return read_and_replace
 
 
-def _replaced(kind: int, function: Any) -> Any:
-    if not _is_known(kind, function.__code__):
-        return function
+def _replaced(kind: int, function: Any) -> tuple[Any, int]:
+    """Return the function to call, and why it is Spark's own; 0 if it is not."""
+    if reason := _unknown(kind, function.__code__):
+        return function, reason
     module, _, name = CONVERSIONS[kind].replacement.partition(":")
     replacement: Replacement = getattr(_imported(f"{__name__}.{module}"), name)
-    return replacement(function, sparks_code.free_variables(function)) or function
+    found = replacement(function, sparks_code.free_variables(function))
+    return (function, exchange.KIND) if found is None else (found, 0)
 
 
 @cache
@@ -153,22 +157,23 @@ def _imported(module: str) -> Any:
 
 
 @cache
-def _is_known(kind: int, code: CodeType) -> bool:
-    """Whether the sources are known: looked up once for a worker, however many tasks it runs."""
+def _unknown(kind: int, code: CodeType) -> int:
+    """Return why a conversion cannot stand for these sources; 0 if it can. A worker looks once."""
     conversion = CONVERSIONS[kind]
     found = digest(code, conversion.relies_on)
     if found not in conversion.digests:
-        reason = f"this shmring does not know their code (digest {found})"
+        reason, words = exchange.CODE, f"does not know their code (digest {found})"
     elif conversion.relies_on is _PANDAS and not _pandas_version().startswith("2."):
-        reason = f"this shmring makes the frames of pandas 2, not of {_pandas_version()}"
+        reason = exchange.PANDAS
+        words = f"makes the frames of pandas 2, not of {_pandas_version()}"
     else:
-        return True
+        return 0
     print(
         f"shmring: functions of kind {kind} have the conversions of Spark {pyspark.__version__}, "
-        f"which take longer, because {reason}",
+        f"which take longer, because this shmring {words}",
         file=sys.stderr,
     )
-    return False
+    return reason
 
 
 def _pandas_version() -> str:

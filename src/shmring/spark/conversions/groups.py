@@ -41,6 +41,7 @@ class _Groups(ABC):
                     yield from answers.flush()
                     first, *others = [[part.batch for part in side] for side in group]
                     alone = (first, *others) if others else first
+                    data.left_to_spark()
                     yield from self._sparks(partition, iter([alone]))
                 if not data.is_ready():
                     yield from answers.flush()

@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.function.Consumer;
+import java.util.function.LongConsumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -39,6 +40,7 @@ public final class AnswerDecoder {
 
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
+  private final LongConsumer passedOn;
   private byte[] last = NONE; // the schema of `decoder`, as an IPC message
   private Optional<BatchDecoder> decoder = Optional.empty();
   // Columns that answers of the last schema leave out.
@@ -47,10 +49,13 @@ public final class AnswerDecoder {
   /**
    * @param check a check called with each whole answer's schema that differs from the one before;
    *     may throw
+   * @param passedOn takes the number of bytes of each column that an answer leaves out
    */
-  public AnswerDecoder(BufferAllocator allocator, Consumer<Schema> check) {
+  public AnswerDecoder(
+      BufferAllocator allocator, Consumer<Schema> check, LongConsumer passedOn) {
     this.allocator = allocator;
     this.check = check;
+    this.passedOn = passedOn;
   }
 
   /**
@@ -155,7 +160,7 @@ public final class AnswerDecoder {
   }
 
   private VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot sent) {
-    return unchanged.map(some -> some.whole(own, sent)).orElse(own);
+    return unchanged.map(some -> some.whole(own, sent, passedOn)).orElse(own);
   }
 
   /**
@@ -213,7 +218,8 @@ public final class AnswerDecoder {
      * closed by other owners, for example by Spark, which closes columns after it has made rows of
      * them.
      */
-    VectorSchemaRoot whole(VectorSchemaRoot own, VectorSchemaRoot request) {
+    VectorSchemaRoot whole(
+        VectorSchemaRoot own, VectorSchemaRoot request, LongConsumer passedOn) {
       int rows = own.getRowCount();
       if (rows != request.getRowCount()) {
         throw damaged(rows + " rows of " + request.getRowCount());
@@ -221,7 +227,12 @@ public final class AnswerDecoder {
       List<FieldVector> columns = new ArrayList<>();
       int next = 0;
       for (int place : places) {
-        columns.add(place == OWN ? own.getVector(next++) : shared(request.getVector(place), rows));
+        if (place == OWN) {
+          columns.add(own.getVector(next++));
+        } else {
+          columns.add(shared(request.getVector(place), rows));
+          passedOn.accept(request.getVector(place).getBufferSize());
+        }
       }
       return new VectorSchemaRoot(schema.getFields(), columns, rows);
     }

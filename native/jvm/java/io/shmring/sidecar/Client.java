@@ -61,10 +61,13 @@ public interface Client {
   }
 
   /**
-   * Counts a client's work for its task: "requests", "requestBytes", "answers", "answerBytes", and
-   * "retries" (requests sent again because a worker had died or the sidecar was restarted); in
-   * nanoseconds, the waits of the client, "roomTime" and "answerTime", and the work of the sidecar,
-   * "workedTime".
+   * Counts a client's work for its task: "requests", "requestBytes", "answers", "answerBytes",
+   * "passedOnBytes" (columns that answers leave out), "retries" (requests sent again because a
+   * worker had died or the sidecar was restarted), and "convertedBySpark" with the number of a
+   * reason (batches for which a Python worker has no conversion of shmring's); in nanoseconds, waits
+   * for answers, "answerTime", waits for room for a sidecar's requests or for a Python worker's
+   * answers, "roomTime", the work of the function's process, "workedTime", and a Python worker's
+   * waits for input, "inputTime".
    */
   public interface Counters {
     void add(String name, long more);

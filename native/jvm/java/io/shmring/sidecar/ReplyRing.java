@@ -26,7 +26,7 @@ final class ReplyRing implements AutoCloseable {
 
   static final long LEAST_SLOTS = 1024;
   private static final long MOST_SLOTS = 65_536;
-  private static final long SLOT_COST = 332;
+  static final long SLOT_COST = 332; // bytes of a ring's file for each slot
 
   /** Part of the free memory that one reply ring may take: 1/32, so that later rings find room. */
   private static final int PART = 32;

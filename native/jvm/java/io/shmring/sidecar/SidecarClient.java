@@ -118,7 +118,9 @@ public final class SidecarClient implements Client, AutoCloseable {
     this.inFlight = inFlight;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.decoder = Optional.of(new AnswerDecoder(allocator, check));
+    this.decoder =
+        Optional.of(
+            new AnswerDecoder(allocator, check, bytes -> counters.add("passedOnBytes", bytes)));
     this.counters = counters;
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();

@@ -14,6 +14,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
@@ -55,7 +56,9 @@ public final class WorkerClient implements PythonClient {
   private static final int FEW = 2; // most large requests under way: one at work, one behind it
   private static final long SMALL_BYTES = 1 << 16;
 
-  private static final int HEAD_BYTES = 32;
+  private static final int HEAD_BYTES = 64;
+  // Names of the counters of the times in an answer's head, in the head's order.
+  private static final List<String> TIMES = List.of("workedTime", "inputTime", "roomTime");
   private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // most bytes of a Java array
   private static final byte[] NONE = {};
   private static final int[] NO_GROUPS = {};
@@ -70,7 +73,8 @@ public final class WorkerClient implements PythonClient {
   private static final int RIGHT = 32; // the batch belongs to the second side of a cogroup
 
   /**
-   * The fixed part of a message, before the row counts and the batch.
+   * The first fields of a message, before the row counts and the batch. {@link #report} reads the
+   * last fields of an answer's head; they are 0 in a request.
    *
    * @param stream number of the client: tells its messages from messages of earlier tasks, which
    *     stay in the rings if they were not read
@@ -85,22 +89,21 @@ public final class WorkerClient implements PythonClient {
     byte[] pack(int[] rows) {
       ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
       bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
-      bytes.slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
+      bytes.position(HEAD_BYTES).slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
       return bytes.array();
     }
 
-    static Head of(Message message) {
-      if (message.length() < HEAD_BYTES) {
-        throw damaged("a message of " + message.length() + " bytes is no answer");
-      }
-      ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-      message.copyTo(0, bytes);
-      bytes.flip();
+    /**
+     * Reads the first fields of an answer's head, and leaves the worker's report in `bytes`.
+     *
+     * @param length bytes of the whole message
+     */
+    static Head of(ByteBuffer bytes, long length) {
       Head head =
           new Head(
               bytes.getLong(), bytes.getLong(), bytes.getLong(), bytes.getInt(), bytes.getInt());
-      if (head.together < 0 || head.together > (message.length() - HEAD_BYTES) / Integer.BYTES) {
-        throw damaged(head.together + " batches in " + message.length() + " bytes");
+      if (head.together < 0 || head.together > (length - HEAD_BYTES) / Integer.BYTES) {
+        throw damaged(head.together + " batches in " + length + " bytes");
       }
       return head;
     }
@@ -162,6 +165,7 @@ public final class WorkerClient implements PythonClient {
   private long bytesUnderWay;
   private long number;
   private long unneeded; // number of requests that the worker no longer needs
+  private final long[] reported = new long[TIMES.size() + 1]; // the worker's last report
   // The oldest batch that was received and not given out.
   private Optional<Piece> piece = Optional.empty();
   private Optional<ByteBuffer> parts = Optional.empty(); // a batch whose last part has not come
@@ -189,7 +193,8 @@ public final class WorkerClient implements PythonClient {
     this.control = control;
     this.taskCheck = taskCheck;
     this.counters = counters;
-    this.decoder = new AnswerDecoder(allocator, check);
+    this.decoder =
+        new AnswerDecoder(allocator, check, bytes -> counters.add("passedOnBytes", bytes));
   }
 
   /**
@@ -410,7 +415,12 @@ public final class WorkerClient implements PythonClient {
    */
   private boolean accept(Lease lease) {
     Message message = lease.message();
-    Head head = Head.of(message);
+    if (message.length() < HEAD_BYTES) {
+      throw damaged("a message of " + message.length() + " bytes is no answer");
+    }
+    ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    message.copyTo(0, bytes);
+    Head head = Head.of(bytes.flip(), message.length());
     if (head.stream != stream) { // a message for an earlier task that gave up
       return false;
     }
@@ -421,6 +431,7 @@ public final class WorkerClient implements PythonClient {
     // Take the maximum: when a function has several threads, one thread may report a smaller number
     // after another thread has read on.
     unneeded = Math.max(unneeded, head.number);
+    report(bytes);
     ended |= head.has(END);
     if (!head.has(BATCH)) {
       return false;
@@ -440,6 +451,28 @@ public final class WorkerClient implements PythonClient {
       piece = Optional.of(new Piece(head, Optional.empty(), whole.array()));
     }
     return false;
+  }
+
+  /**
+   * Counts the worker's times, and the batches that Spark's own code has converted, since its last
+   * report.
+   */
+  private void report(ByteBuffer bytes) {
+    for (int i = 0; i < TIMES.size(); i++) {
+      counters.add(TIMES.get(i), gained(i, bytes.getLong()));
+    }
+    long converted = gained(TIMES.size(), bytes.getInt());
+    int reason = bytes.getInt();
+    if (converted > 0) {
+      counters.add("convertedBySpark" + reason, converted);
+    }
+  }
+
+  /** Returns by how much a number of the report has grown; threads may report out of order. */
+  private long gained(int place, long now) {
+    long before = reported[place];
+    reported[place] = Math.max(before, now);
+    return reported[place] - before;
   }
 
   /** Copies a part of a batch behind its earlier parts. */

@@ -135,6 +135,11 @@ public final class WorkerRings implements AutoCloseable {
     paths().forEach(path -> new File(path).delete());
   }
 
+  /** Returns the bytes of both rings' slots. */
+  public long bytes() {
+    return 2 * slots * ReplyRing.SLOT_COST;
+  }
+
   /** Returns the most bytes of a message: a quarter of the ring, so that several fit at a time. */
   long mostBytes() {
     return slots * Ring.SLOT_BYTES / 4;

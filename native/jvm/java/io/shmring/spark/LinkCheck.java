@@ -65,7 +65,7 @@ public final class LinkCheck {
   private LinkCheck() {}
 
   /** Returns the first member that this Spark lacks; empty if it lacks none. */
-  static Optional<String> missing() {
+  public static Optional<String> missing() {
     try {
       ClassLoader loader = LinkCheck.class.getClassLoader();
       return missing(used(), loader).map(Member::toString).or(() -> unimplemented(loader));

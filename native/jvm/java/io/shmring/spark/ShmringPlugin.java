@@ -1,6 +1,7 @@
 package io.shmring.spark;
 
 import com.codahale.metrics.Gauge;
+import io.shmring.spark.request.WorkerMetrics;
 import java.util.Map;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -11,7 +12,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars for every executor, for as
- * long as it lives.
+ * long as it lives, and gauges of them and of Python functions over rings.
  *
  * <pre>
  * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by the plugin's own process, or
@@ -43,10 +44,21 @@ public final class ShmringPlugin implements SparkPlugin {
 
     @Override
     public void init(PluginContext context, Map<String, String> extra) {
+      begin(context);
+      try {
+        WorkerMetrics.gauges().forEach(context.metricRegistry()::register);
+      } catch (RuntimeException | LinkageError error) { // a Spark without functions over rings
+        LOG.warn("this executor has no metrics of Python functions: {}", error.getMessage());
+      }
+    }
+
+    private void begin(PluginContext context) {
       try {
         Attendant.Config config = Attendant.Config.of(context.conf());
         if (config.isEmpty()) {
-          LOG.warn("neither spark.shmring.sidecar.* nor spark.shmring.ring.* is set");
+          if (!context.conf().get("spark.shmring.functions", "off").equals("on")) {
+            LOG.warn("neither spark.shmring.sidecar.* nor spark.shmring.ring.* is set");
+          }
           return;
         }
         Attendant started = new Attendant(config);

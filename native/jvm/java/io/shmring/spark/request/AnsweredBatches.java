@@ -134,7 +134,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private void advance() throws InterruptedException {
     if (batches == null) {
       if (call instanceof PythonCall python) {
-        prepared = new PythonRun(python, context, 0, true).prepare();
+        prepared = new PythonRun(python, context, 0, true, task.metrics()).prepare();
       }
       batches =
           new Batches(
@@ -179,7 +179,9 @@ public final class AnsweredBatches implements AutoCloseable {
     tell();
     if (answer.isPresent()) {
       VectorSchemaRoot piece = answer.get().batch();
-      handler.begun(answer.get().rows());
+      int[] rows = answer.get().rows();
+      handler.begun(rows);
+      task.metrics().add("outputBatches", rows.length);
       refuse(handler.answered(piece));
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
@@ -239,7 +241,7 @@ public final class AnsweredBatches implements AutoCloseable {
     PythonCall python = (PythonCall) call;
     prepared.join();
     Consumer<Schema> check = schema -> refuse(handler.objection(schema));
-    PythonRun run = new PythonRun(python, context, bytes, true);
+    PythonRun run = new PythonRun(python, context, bytes, true, task.metrics());
     Optional<WorkerRings> rings = run.begin();
     if (rings.isPresent()) {
       return new WorkerClient(
@@ -252,7 +254,7 @@ public final class AnsweredBatches implements AutoCloseable {
           check);
     }
     if (run.isRefused()) {
-      run = new PythonRun(python, context, bytes, false);
+      run = new PythonRun(python, context, bytes, false, task.metrics());
       run.begin();
     }
     batches.keepGroupsApart();
@@ -289,12 +291,14 @@ public final class AnsweredBatches implements AutoCloseable {
   private void send(Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
     EncodedBatch request = vectors.request();
+    long bytes = request.length();
     if (client.orElseThrow() instanceof PythonClient worker) {
       worker.send(
           request, vectors.side(), vectors.groups(), vectors.goesOn(), vectors::leave);
     } else {
       ((SidecarClient) client.get()).send(request, batches.rowsAtATime(), vectors::leave);
     }
+    task.metrics().sent(bytes);
   }
 
   private void checkTask() {

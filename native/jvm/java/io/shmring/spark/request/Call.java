@@ -214,13 +214,13 @@ public sealed interface Call extends Serializable {
      * Setting: "off" lets workers convert data as Spark does. src/shmring/spark/conversions reads
      * it.
      */
-    private static final String CONVERSIONS = "spark.shmring.conversions";
+    public static final String CONVERSIONS = "spark.shmring.conversions";
 
     /**
      * Setting: "off" lets each worker import pandas itself. An environment variable tells
      * src/shmring/spark/warm.py.
      */
-    private static final String WARM_WORKERS = "spark.shmring.warmWorkers";
+    public static final String WARM_WORKERS = "spark.shmring.warmWorkers";
 
     /** Returns the session's settings that a worker is told. */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways

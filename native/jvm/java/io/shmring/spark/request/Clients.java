@@ -150,6 +150,13 @@ final class Clients {
     }
   }
 
+  /** Returns the bytes of the rings of all Python workers. */
+  static long ringBytes() {
+    synchronized (RINGS) {
+      return RINGS.values().stream().mapToLong(WorkerRings::bytes).sum();
+    }
+  }
+
   /** Logs once, with the reason, that batches go over sockets. */
   static void withoutRings(String why) {
     if (!WITHOUT_RINGS.getAndSet(true)) {

@@ -81,6 +81,7 @@ final class PythonRun implements WorkerClient.Control {
   private final TaskContext context;
   private final long bytes;
   private final boolean wantsRings;
+  private final SidecarTask.Metrics metrics;
   private boolean usesRings; // whether batches go over rings if some can be made
   private final long stream = STREAMS.incrementAndGet();
   private Optional<WorkerRings> rings = Optional.empty();
@@ -98,12 +99,19 @@ final class PythonRun implements WorkerClient.Control {
   /**
    * @param bytes the bytes of a request
    * @param wantsRings whether batches go over rings if some can be made, and not over the socket
+   * @param metrics the task's metrics, also those that Spark adds to
    */
-  PythonRun(Call.PythonCall call, TaskContext context, long bytes, boolean wantsRings) {
+  PythonRun(
+      Call.PythonCall call,
+      TaskContext context,
+      long bytes,
+      boolean wantsRings,
+      SidecarTask.Metrics metrics) {
     this.call = call;
     this.context = context;
     this.bytes = bytes;
     this.wantsRings = wantsRings;
+    this.metrics = metrics;
   }
 
   /** Returns the number of the task's stream, which is in the head of each of its messages. */
@@ -242,7 +250,7 @@ final class PythonRun implements WorkerClient.Control {
           call.functions(),
           call.kind().evalType(),
           new int[call.arguments().length][0],
-          Map$.MODULE$.empty(),
+          metrics.byName(),
           call.artifacts(),
           call.session());
       if (!call.hasWarmWorkers()) {
@@ -394,6 +402,7 @@ final class PythonRun implements WorkerClient.Control {
         AtomicBoolean releasedOrClosed,
         TaskContext context) {
       socket = stream;
+      WorkerMetrics.begins(handle, context);
       reader =
           super.newReaderIterator(
               stream, writer, startTime, env, worker, handle, releasedOrClosed, context);

@@ -64,6 +64,7 @@ public final class FunctionStrategy extends SparkStrategy {
   }
 
   private SparkPlan overRings(FunctionPlan functions) {
+    PythonCalls.tellOfRings(functions.plan().nodeName());
     return functions.overRings(PythonCalls.artifacts(), this::planLater);
   }
 }

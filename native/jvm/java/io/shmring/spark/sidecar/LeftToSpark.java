@@ -16,8 +16,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Appends the reason why functions are left to Spark to their names, where explain() shows it.
+ * shmring.spark.status() in Python calls the public methods.
  */
-final class LeftToSpark {
+public final class LeftToSpark {
   private static final String BEGINS = " [Spark's own way: ";
   private static final Logger LOG = LoggerFactory.getLogger(LeftToSpark.class);
   private static final Set<String> SAID = ConcurrentHashMap.newKeySet();
@@ -47,6 +48,21 @@ final class LeftToSpark {
     CollectionConverters.asJava(function.productIterator()).forEachRemaining(elements::add);
     elements.set(0, name);
     return function.makeCopy(elements.toArray());
+  }
+
+  /** Returns why no function of the session can go over rings; empty if functions can. */
+  public static List<String> obstacles() {
+    return PythonCalls.objection().stream().toList();
+  }
+
+  /** Returns the warnings that were logged. */
+  public static List<String> told() {
+    return List.copyOf(SAID);
+  }
+
+  /** Returns the version of this jar. */
+  public static String version() {
+    return LeftToSpark.class.getPackage().getImplementationVersion();
   }
 
   /** Logs a warning, once for each text. */

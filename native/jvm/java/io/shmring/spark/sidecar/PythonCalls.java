@@ -10,6 +10,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.spark.JobArtifactSet;
 import org.apache.spark.JobArtifactState;
@@ -25,6 +27,8 @@ import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.Tuple2;
 import scala.collection.immutable.Map;
@@ -37,6 +41,9 @@ final class PythonCalls {
   static final String SWITCH = "spark.shmring.functions";
 
   private static final String SPARKS_WORKER = "pyspark.worker";
+  private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
+  // The uuids of the sessions of which the log says that functions go over rings.
+  private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
   // Setting of Spark, since 4.3.
   private static final String COLUMNAR_INPUT =
@@ -77,6 +84,26 @@ final class PythonCalls {
     LeftToSpark.tell(
         String.format(
             "Python functions take Spark's own way, although %s is on: %s", SWITCH, why));
+  }
+
+  /** Lets the log say once of a session that functions go over rings, and in which versions. */
+  static void tellOfRings(String node) {
+    String session =
+        SparkSession.getActiveSession().map(SparkSession::sessionUUID).getOrElse(() -> "");
+    if (TOLD.add(session)) {
+      SQLConf conf = SQLConf.get();
+      LOG.info(
+          "Python functions of session {} go over rings, first {}: shmring {}, Spark {}, Java {};"
+              + " conversions {}, warm workers {}, results of the driver {}",
+          session,
+          node,
+          LeftToSpark.version(),
+          org.apache.spark.package$.MODULE$.SPARK_VERSION(),
+          Runtime.version(),
+          conf.getConfString(PythonCall.CONVERSIONS, "on"),
+          conf.getConfString(PythonCall.WARM_WORKERS, "on"),
+          conf.getConfString("spark.shmring.driver", "off"));
+    }
   }
 
   /** Returns why no function of this session can go over rings; empty if functions can. */

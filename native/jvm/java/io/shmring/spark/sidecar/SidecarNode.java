@@ -2,6 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.request.AnsweredBatches;
+import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.Input;
 import io.shmring.spark.request.SidecarTask.Metrics;
 import io.shmring.spark.request.SidecarTask;
@@ -308,7 +309,7 @@ public abstract sealed class SidecarNode extends SparkPlan
 
   private synchronized Metrics known() {
     if (metrics == null) {
-      metrics = Metrics.make(sparkContext());
+      metrics = Metrics.make(sparkContext(), work.call(this) instanceof PythonCall);
     }
     return metrics;
   }

@@ -1,0 +1,154 @@
+"""Runs a query with functions over rings and without, and says what rings gain."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shmring.common.arguments import integer
+from shmring.common.extras import need
+from shmring.errors import ShmringError
+from shmring.observers.spark_workers import processes
+from shmring.spark.report import FUNCTIONS, status
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+# Spark hashes maps only with this setting: their hash depends on the order of the entries.
+_HASHES_MAPS = "spark.sql.legacy.allowHashOnMapType"
+_WAYS = ("off", "on")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What :func:`compare` has found."""
+
+    seconds: dict[str, list[float]]  # time of each round, by the switch: "off" and "on"
+    cpu_seconds: dict[str, list[float]]  # CPU time of the JVM and its workers; empty on a cluster
+    rows: dict[str, int]  # number of rows
+    is_same: bool  # whether both ways gave the same rows, in any order
+
+    @property
+    def ratios(self) -> list[float]:
+        """Time without rings divided by the time with rings, of each round."""
+        return _ratios(self.seconds)
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return median(self.ratios)
+
+    def __rich__(self) -> Table:
+        same = f"both gave the same {self.rows['on']:,} rows"
+        if not self.is_same:
+            same = f"THE ROWS DIFFER: {self.rows['off']:,} off, {self.rows['on']:,} on"
+        table = Table(title=f"Python functions over rings, {len(self.ratios)} rounds", caption=same)
+        for title in ("", *_WAYS, "off / on", "from .. to"):
+            table.add_column(title, justify="right")
+        for title, found in {"time": self.seconds, "CPU": self.cpu_seconds}.items():
+            if found:
+                ratios = _ratios(found)
+                times = (f"{median(found[way]):.2f} s" for way in _WAYS)
+                spread = f"{min(ratios):.2f} .. {max(ratios):.2f}"
+                table.add_row(title, *times, f"{median(ratios):.2f} x", spread)
+        return table
+
+
+def compare(make_df: Callable[[], DataFrame], rounds: int = 3) -> Comparison:
+    """Run a query with functions over rings and without, in turn; print and return both times.
+
+    >>> compare(lambda: trips.groupBy("zone").applyInPandas(score, schema))  # doctest: +SKIP
+
+    Each way runs once first, to begin: then all rows are hashed, and compared in any order; numbers
+    must be equal, not only close. The rounds write the rows nowhere (Spark's sink "noop").
+
+    Parameters
+    ----------
+    make_df : returns the query, made anew: a DataFrame keeps the plan that it was run with
+    rounds : number of times that each way is timed
+
+    Raises
+    ------
+    ShmringError : functions of this session cannot go over rings; the text says why
+    """
+    need("pyspark", "a query", "spark")
+    rounds = integer("rounds", rounds, 1)
+    spark = make_df().sparkSession
+    if reasons := status(spark, queries=0)["obstacles"]:
+        raise ShmringError(f"no function of this session goes over rings: {'; '.join(reasons)}")
+    with _kept(spark, FUNCTIONS, _HASHES_MAPS):
+        spark.conf.set(_HASHES_MAPS, "true")
+        digests = {way: _digest(_made(spark, make_df, way)) for way in _WAYS}
+        seconds: dict[str, list[float]] = {way: [] for way in _WAYS}
+        cpu: dict[str, list[float]] = {way: [] for way in _WAYS}
+        for number in range(rounds):
+            for way in _WAYS[:: -1 if number % 2 else 1]:
+                frame = _made(spark, make_df, way)
+                used, begun = _cpu_seconds(spark), time.perf_counter()
+                frame.write.format("noop").mode("overwrite").save()
+                seconds[way].append(time.perf_counter() - begun)
+                cpu[way].append(_cpu_seconds(spark) - used)
+    rows = {way: digest[0] for way, digest in digests.items()}
+    is_local = _is_local(spark) and all(map(all, cpu.values()))
+    found = Comparison(seconds, cpu if is_local else {}, rows, digests["on"] == digests["off"])
+    Console().print(found)
+    return found
+
+
+def _ratios(found: dict[str, list[float]]) -> list[float]:
+    return [off / on for off, on in zip(found["off"], found["on"], strict=True)]
+
+
+@contextmanager
+def _kept(spark: SparkSession, *options: str) -> Generator[None]:
+    """Restore a session's options afterwards."""
+    before = {option: spark.conf.get(option, None) for option in options}
+    try:
+        yield
+    finally:
+        for option, value in before.items():
+            spark.conf.unset(option) if value is None else spark.conf.set(option, value)
+
+
+def _made(spark: SparkSession, make_df: Callable[[], DataFrame], way: str) -> DataFrame:
+    spark.conf.set(FUNCTIONS, way)
+    return make_df()
+
+
+def _digest(frame: DataFrame) -> tuple[int, ...]:
+    """Return the number of rows, and two sums of hashes that do not depend on the rows' order."""
+    functions: Any = import_module("pyspark.sql.functions")
+    # Two columns may have the same name.
+    named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
+    # A hash leaves out nulls: their places are hashed beside the values.
+    given = [each for name in named.columns for each in (named[name], named[name].isNull())]
+    hashed = functions.xxhash64(*given) if given else functions.lit(0)
+    # Whole numbers of 38 digits: the sum of a billion hashes does not overflow.
+    total = functions.sum(functions.col("h").cast("decimal(38, 0)"))
+    squares = functions.sum(functions.xxhash64("h").cast("decimal(38, 0)"))
+    row: Any = named.select(hashed.alias("h")).agg(functions.count("*"), total, squares).first()
+    return tuple([int(each or 0) for each in row])
+
+
+def _is_local(spark: Any) -> bool:
+    return spark.sparkContext.master.startswith("local")
+
+
+def _cpu_seconds(spark: Any) -> float:
+    """Return the CPU time of a local session's JVM and its descendants, ended ones included."""
+    every = processes()
+    ours, found = set[int](), {int(spark._jvm.java.lang.ProcessHandle.current().pid())}
+    while found:
+        ours |= found
+        found = {pid for pid, process in every.items() if process.parent in found}
+    return _TICK * sum(every[pid].ticks + every[pid].waited for pid in ours & every.keys())

@@ -1,0 +1,105 @@
+"""Says of a session whether functions go over rings, and why some do not."""
+
+from __future__ import annotations
+
+import platform
+import re
+from contextlib import suppress
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+from shmring import __version__
+from shmring.common.extras import need
+from shmring.errors import ShmringError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FUNCTIONS = "spark.shmring.functions"  # the switch
+_OTHERS = {
+    "conversions": ("spark.shmring.conversions", "on"),
+    "warm_workers": ("spark.shmring.warmWorkers", "on"),
+    "driver": ("spark.shmring.driver", "off"),
+}
+_REASONS, _LINKS = "io.shmring.spark.sidecar.LeftToSpark", "io.shmring.spark.LinkCheck"
+_PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
+_OVER_RINGS = " over rings"
+_NODES = re.compile(r"Python|InPandas|InArrow")  # nodes of Python functions, by their names
+
+
+def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
+    """Return whether functions of this session go over rings, why not, and what its queries did.
+
+    >>> shmring.spark.status(spark)["functions"]  # doctest: +SKIP
+    True
+
+    Returns
+    -------
+    dict with ``functions`` (whether functions go over rings), ``obstacles`` (why none can),
+    ``left_to_spark`` (why some were left to Spark, in all sessions of this JVM), ``conversions``,
+    ``warm_workers`` and ``driver`` (switches), ``versions``, and ``queries``: of the session's last
+    queries with Python functions the ``id``, ``description``, ``share`` (nodes of Python functions
+    over rings, of all nodes of Python functions), and ``left`` (names of the others)
+
+    Parameters
+    ----------
+    queries : the most queries to return
+
+    Raises
+    ------
+    ShmringError : the session is a client of Spark Connect
+    """
+    need("pyspark", "a Spark session", "spark")
+    obstacles: list[str] = []
+    told: list[str] = []
+    versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
+    for package in ("pyarrow", "pandas"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        raise ShmringError("a client of Spark Connect cannot see this: ask in the server's session")
+    versions["java"] = jvm.java.lang.System.getProperty("java.version")
+    protocol: Any = import_module("py4j.protocol")
+    gateway: Any = import_module("py4j.java_gateway")
+    try:
+        missing = gateway.JavaClass(_LINKS, jvm._gateway_client).missing()
+        if missing.isPresent():
+            obstacles.append(f"this Spark lacks {missing.get()}")
+        else:
+            reasons = gateway.JavaClass(_REASONS, jvm._gateway_client)
+            versions["jar"] = reasons.version()
+            obstacles.extend(reasons.obstacles())
+            told.extend(reasons.told())
+    except protocol.Py4JError:
+        obstacles.append("the session's JVM has no jar of shmring: start it with configure()")
+    is_on = spark.conf.get(FUNCTIONS, "off") == "on"
+    switches = {
+        name: spark.conf.get(option, default) == "on" for name, (option, default) in _OTHERS.items()
+    }
+    return {
+        "functions": is_on and not obstacles,
+        "obstacles": obstacles,
+        "left_to_spark": told,
+        **switches,
+        "versions": versions,
+        "queries": _queries(spark, jvm)[-queries:] if queries else [],
+    }
+
+
+def _queries(spark: Any, jvm: Any) -> list[dict[str, Any]]:
+    convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    with suppress(import_module("py4j.protocol").Py4JError):  # the listeners are far behind
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
+    store = spark._jsparkSession.sharedState().statusStore()
+    found: list[dict[str, Any]] = []
+    for query in convert(store.executionsList()):
+        number = query.executionId()
+        names = [node.name() for node in convert(store.planGraph(number).allNodes())]
+        nodes = [name for name in names if _NODES.search(name)]
+        left = [name for name in nodes if not name.endswith(_OVER_RINGS)]
+        if nodes:
+            share = 1 - len(left) / len(nodes)
+            asked = {"id": number, "description": query.description()}
+            found.append({**asked, "share": share, "left": left})
+    return found
