@@ -93,7 +93,7 @@ def test_python_functions_are_in_the_metrics_of_a_plugin_without_sidecars(
     until(lambda: told("workers") == 2, "workers")
     until(lambda: told("ringBytes") >= 4 * 1024 * 332, "rings")
     until(lambda: told("idleWorkers") == 0, "tasks")
-    before = told("numOutputRows")  # of earlier sessions of this JVM
+    before = told("numOutputRows")  # rows of earlier sessions of this JVM
     marker.touch()
     assert counting.outcome() == 10_000
     until(lambda: told("numOutputRows") == before + 10_000, "the rows")

@@ -31,7 +31,7 @@ _WAYS = ("off", "on")
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` has found."""
+    """The result of :func:`compare`."""
 
     seconds: dict[str, list[float]]  # time of each round, by the switch: "off" and "on"
     cpu_seconds: dict[str, list[float]]  # CPU time of the JVM and its workers; empty on a cluster

@@ -80,7 +80,7 @@ public record SidecarTask<T, R>(
             "inputTime",
             "roomTime");
 
-    // CHANGE: a reason of src/shmring/spark/exchange.py
+    // Words of the reasons in src/shmring/spark/exchange.py, from 1 on.
     private static final List<String> REASONS =
         List.of("code not known", "pandas not known", "kind of function or type", "value");
 
