@@ -97,6 +97,7 @@ class FrameAnswers(_Answers):
         self._schema = schema
         self._layout: list[Any] = []  # dtypes of the last answer that could wait
         self._types = [type(field.dataType) for field in returned.fields]
+        self._are_unique = len(set(self._names)) == len(self._names)
         self._bytes = [i for i, kind in enumerate(self._types) if kind is types.BinaryType]
         self._by_name: bool = settings.assign_cols_by_name
         self._verify = partial(
@@ -130,6 +131,8 @@ class FrameAnswers(_Answers):
         is_plain = type(columns) in (pd.Index, pd.RangeIndex)
         if not is_plain or not names or len(names) != len(self._names):
             return None
+        if names == self._names and self._are_unique:
+            return range(len(names))
         if not (self._by_name and any(isinstance(name, str) for name in names)):
             return range(len(names))
         places = {name: place for place, name in enumerate(names)}
