@@ -40,6 +40,13 @@ def _classes(plan: Any) -> list[str]:
     return [plan.getClass().getSimpleName(), *(name for each in below for name in _classes(each))]
 
 
+def _found(plan: Any, name: str) -> Any:
+    """The topmost node of this class, in a plan whose nodes have one child each."""
+    while plan.getClass().getSimpleName() != name:
+        plan = plan.children().apply(0)
+    return plan
+
+
 def _rows(plan: Any) -> list[str]:
     return sorted(row.toString() for row in plan.executeCollect())
 
@@ -58,9 +65,16 @@ def test_rule_that_replaces_sparks_conversions_to_rows_leaves_those_of_answers(p
     assert "ColumnarToRow" in plan.toString()
 
 
+def test_rule_that_puts_a_conversion_to_rows_over_a_node_that_gives_columns(spark, plan):
+    """Comet does so where it gives a stage back to Spark (transitionRevert)."""
+    answers = _found(plan, "AnswersToRowsExec")
+    to_rows = getattr(spark._jvm, f"{EXECUTION}.ColumnarToRowExec")
+    convert = spark._jvm.scala.jdk.javaapi.CollectionConverters
+    changed = answers.withNewChildren(convert.asScala([to_rows(_found(plan, "OfUdfs"))]).toList())
+    assert _rows(changed) == _rows(answers)
+
+
 def test_metrics_can_be_carried_into_tasks(spark, plan):
     """Comet's node of metrics holds those of the nodes below it."""
-    while plan.getClass().getSimpleName() != "OfUdfs":
-        plan = plan.children().apply(0)
     utils = getattr(spark._jvm, "org.apache.commons.lang3.SerializationUtils")
-    assert utils.serialize(plan.metrics())
+    assert utils.serialize(_found(plan, "OfUdfs").metrics())

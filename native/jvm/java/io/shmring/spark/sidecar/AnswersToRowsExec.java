@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.ColumnarToRowTransition;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.UnaryExecNode;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -39,12 +40,21 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
 
   @Override
   public SparkPlan withNewChildInternal(SparkPlan child) {
-    return new AnswersToRowsExec(child);
+    return over(child);
   }
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new AnswersToRowsExec(children.head());
+    return over(children.head());
+  }
+
+  /**
+   * Returns such a node over a child. If another extension's rule puts a transition to rows between
+   * the two (Comet's RevertNativeForTransitionHeavyStages does), the transition is left out.
+   */
+  private static SparkPlan over(SparkPlan child) {
+    return new AnswersToRowsExec(
+        child instanceof ColumnarToRowTransition rows ? rows.child() : child);
   }
 
   @Override
