@@ -115,8 +115,8 @@ quick:
 
 # CHANGE: edit this for a new version of Spark
 .PHONY: versions
-versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas; an hour: SPARK='4.1 4.3'
-	@$(PYTHON) scripts/versions.py $(SPARK)
+versions: ## the Spark tests with Spark 4.1 to 4.3, other Pythons, pandas, pyarrow and Javas, and beside Comet, Iceberg and Delta; an hour: SPARK='4.1 4.3' FILES='tests/spark/functions/test_direct.py ...'
+	@$(PYTHON) scripts/versions.py $(SPARK) --tests $(FILES)
 
 .PHONY: kills
 kills: $(VENV)/installed postgresql ## kill queues and journal thousands of times, a table's users for a minute, Spark on two hosts: ROUNDS=50

@@ -1,10 +1,13 @@
-"""Runs the Spark tests with several versions of what they stand on: versions.py [SPARK ...].
+"""Runs the Spark tests with several versions of what they stand on.
+
+    versions.py [SPARK ...] [--tests FILE ...]
 
 For each minor version of Spark: `make setup` in an environment of its own below build/versions,
 with that pyspark, so that the jar is compiled against it, and with Python, numpy, pandas and
-pyarrow as CORNERS has them; then the tests of Spark's interfaces. After that the oldest and the
-newest Spark run the tests of what is done in the JVM once more with each other Java, and each with
-the jar made for the other.
+pyarrow as CORNERS has them; then the tests of Spark's interfaces. The Spark that Comet has a jar
+for runs the tests beside Comet, Iceberg and Delta too. After that the oldest and the newest Spark
+run the tests of what is done in the JVM once more with each other Java, and each with the jar made
+for the other.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ CORNERS = {
     "4.3": Corner(("3.14", "3.13"), ("pandas==3.*", "pyarrow==26.*")),
 }
 OTHER_JAVAS = ("21", "25")
+# The Spark that the newest Comet has a jar for.
+BESIDE_OTHERS = {"4.1": ("-m", "long", "tests/spark/test_beside_others.py")}
 
 # Tests that use Spark's interfaces. Kill and cluster tests take long, and use no others.
 IN_JVM = (
@@ -193,31 +198,35 @@ def _print_table(outcomes: list[Outcome]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
-def _runs(chosen: Sequence[str]) -> Iterator[Outcome]:
+def _runs(chosen: Sequence[str], tests: tuple[str, ...]) -> Iterator[Outcome]:
     environments: list[Environment] = []
     for spark in chosen:
         environment = Environment(spark)
         environments.append(environment)
-        yield environment.test("all", IN_JVM + IN_PYTHON)
+        yield environment.test("all", tests or IN_JVM + IN_PYTHON)
+        if spark in BESIDE_OTHERS and not tests:
+            yield environment.test("others", BESIDE_OTHERS[spark])
     oldest, newest = environments[0], environments[-1]
     for version in OTHER_JAVAS:
         variables = _variables_of(version)
         for environment in dict.fromkeys((oldest, newest)):
-            yield environment.test("JVM", IN_JVM, variables)
+            yield environment.test("JVM", tests or IN_JVM, variables)
     if oldest is not newest:
         for environment, other in ((oldest, newest), (newest, oldest)):
             environment.use_jar_of(other)
-            yield environment.test("JVM", IN_JVM)
+            yield environment.test("JVM", tests or IN_JVM)
 
 
 def main() -> int:
     """Run everything and print the table, also if it ends before its time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("spark", nargs="*", metavar="SPARK", help="of " + " ".join(CORNERS))
-    chosen = parser.parse_args().spark or tuple(CORNERS)
+    parser.add_argument("--tests", nargs="*", metavar="FILE", default=(), help="only these tests")
+    given = parser.parse_args()
+    chosen = given.spark or tuple(CORNERS)
     outcomes: list[Outcome] = []
     try:
-        for outcome in _runs(chosen):
+        for outcome in _runs(chosen, tuple(given.tests)):
             outcomes.append(outcome)
     finally:
         _print_table(outcomes)

@@ -211,7 +211,7 @@ def a_megabyte(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def as_small_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a column of a type that neither Spark nor its Arrow knows."""
+    """Return a column of a type that neither Spark nor its Arrow knows; pyarrow 18 lacks it too."""
     return pa.record_batch({"x": pa.array([1] * batch.num_rows, pa.decimal32(9, 2))})
 
 
