@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).parents[1] / "beside_others.py"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the program says of each query."""
+    """Lines of the program, one for each query."""
     done = ended(sys.executable, PROGRAM, tmp_path_factory.mktemp("beside"))
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0, done.stderr[-3000:]
