@@ -75,7 +75,9 @@ def test_page_of_metrics_has_everything_that_is_exported() -> None:
 def test_page_of_operations_has_every_kind_of_finding() -> None:
     package = Path(shmring.__file__).parent
     known = set(
-        re.findall(r'Finding\([^"]*"([\w-]+)"', (package / "observers" / "findings.py").read_text())
+        re.findall(
+            r'[Ff]inding\([^"]*"([\w-]+)"', (package / "observers" / "findings.py").read_text()
+        )
     )
     calls = re.findall(r"find\(([^,]*),", (package / "sidecars/rings.py").read_text())
     known |= {f"sidecar-{kind}" for call in calls for kind in re.findall(r'"([\w-]+)"', call)}

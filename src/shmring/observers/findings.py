@@ -9,6 +9,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_FILE_BYTES
@@ -125,7 +126,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         yield from _held(ring.name, ring.seen, before, age)
         yield from _redelivered(ring.name, ring.seen)
         for branch in ring.seen.stats["branches"]:
-            yield from _of_branch(ring.name, branch, ring.seen, before, age)
+            yield from _of_branch(_Branch(ring.name, branch, ring.seen, before, age))
     yield from _crowded(ring.name, ring.seen)
 
 
@@ -237,52 +238,120 @@ def _unmoved(
     )
 
 
-def _of_branch(
-    ring: str, branch: BranchLag, seen: Seen, before: Seen | None, age: float
-) -> Iterator[Finding]:
-    name, lag = branch["name"], max(0, seen.due(branch) - branch["position"])
-    waited = seen.ages.get(name, 0.0)
-    status: Status = 2 if seen.is_full else 1
-    of = f'branch "{name}"'
-    behind = f"{lag:,} of {seen.stats['slots']:,} slots wait for it"
-    drop = f"shmring drop-branch {shlex.quote(ring)} {shlex.quote(name)}"
-    journal = name == JOURNAL_BRANCH
-    consumers = seen.consumers(name)
-    if not consumers:
-        if journal:
-            words = f"its journal does not run; {behind}"
-            command = f"shmring journal run {shlex.quote(ring)} DIRECTORY"
-            yield Finding(status, "journal", ring, None, words, command)
-        elif branch["orphans"] or _dead_holders(name, seen):
-            words = (
-                f"{of}: {branch['waiting']:,} messages wait for a consumer, and there is none: "
-                f"some were handed back, or on lease to consumers that died; {behind}. Start its "
-                f"reader, or let the command print and release all of them"
-            )
-            command = f"shmring consume {shlex.quote(ring)} --branch {shlex.quote(name)}"
-            yield Finding(status, "orphans", ring, None, words, f"{command} --until empty")
-        elif not branch["drop_oldest"] and lag and (2 * lag >= seen.stats["slots"] or waited > age):
-            holds = "holds" if seen.is_full else "will hold"
-            words = (
-                f"{of} has no consumer, and {holds} the producers; {behind}. Start its reader, or "
-                f"let the command drop the branch with its messages"
-            )
-            yield Finding(status, "no-consumer", ring, None, words, drop)
-        return
+@dataclass(frozen=True)
+class _Branch:
+    """A branch in a look at its ring, and what its findings say."""
+
+    ring: str
+    record: BranchLag
+    seen: Seen
+    before: Seen | None
+    age: float
+
+    @property
+    def name(self) -> str:
+        return self.record["name"]
+
+    @property
+    def is_journal(self) -> bool:
+        return self.name == JOURNAL_BRANCH
+
+    @property
+    def lag(self) -> int:
+        """Number of slots that wait for the branch."""
+        return max(0, self.seen.due(self.record) - self.record["position"])
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the branch's oldest message has waited."""
+        return self.seen.ages.get(self.name, 0.0)
+
+    @property
+    def consumers(self) -> list[ParticipantRecord]:
+        return self.seen.consumers(self.name)
+
+    @property
+    def has_moved(self) -> bool:
+        branches = self.before.stats["branches"] if self.before else [self.record]
+        was = [branch["position"] for branch in branches if branch["name"] == self.name]
+        return was[:1] != [self.record["position"]]
+
+    @property
+    def behind(self) -> str:
+        return f"{self.lag:,} of {self.seen.stats['slots']:,} slots wait for it"
+
+    def finding(self, kind: str, words: str, command: str) -> Finding:
+        status: Status = 2 if self.seen.is_full else 1
+        return Finding(status, kind, self.ring, None, words, command)
+
+    def command(self, verb: str) -> str:
+        return f"shmring {verb} {shlex.quote(self.ring)}"
+
+
+def _journal_ended(branch: _Branch) -> Finding | None:
+    if not branch.is_journal:
+        return None
+    words = f"its journal does not run; {branch.behind}"
+    return branch.finding("journal", words, f"{branch.command('journal run')} DIRECTORY")
+
+
+def _orphans(branch: _Branch) -> Finding | None:
+    if not (branch.record["orphans"] or _dead_holders(branch.name, branch.seen)):
+        return None
+    words = (
+        f'branch "{branch.name}": {branch.record["waiting"]:,} messages wait for a consumer, and '
+        f"there is none: some were handed back, or on lease to consumers that died; "
+        f"{branch.behind}. Start its reader, or let the command print and release all of them"
+    )
+    command = f"{branch.command('consume')} --branch {shlex.quote(branch.name)} --until empty"
+    return branch.finding("orphans", words, command)
+
+
+def _no_consumer(branch: _Branch) -> Finding | None:
+    is_old = 2 * branch.lag >= branch.seen.stats["slots"] or branch.waited > branch.age
+    if branch.record["drop_oldest"] or not branch.lag or not is_old:
+        return None
+    holds = "holds" if branch.seen.is_full else "will hold"
+    words = (
+        f'branch "{branch.name}" has no consumer, and {holds} the producers; {branch.behind}. '
+        f"Start its reader, or let the command drop the branch with its messages"
+    )
+    command = f"{branch.command('drop-branch')} {shlex.quote(branch.name)}"
+    return branch.finding("no-consumer", words, command)
+
+
+def _journal_behind(branch: _Branch) -> Finding | None:
+    is_late = branch.waited > min(branch.age, _JOURNAL_BEHIND)
+    if not branch.is_journal or not is_late or any(c["stopped"] for c in branch.consumers):
+        return None
+    words = f"its journal is {branch.waited:,.0f} s behind; {branch.behind}"
+    # Suggest no kill if the journal has moved: it is writing, and a kill would only cost time.
+    command = "" if branch.has_moved else _kill(branch.consumers, branch.seen)
+    return branch.finding("journal", words, command)
+
+
+def _behind(branch: _Branch) -> Finding | None:
+    first, *others = branch.consumers
     # A consumer that is stopped, or holds a message, has a finding of its own.
-    idle = all(not c["stopped"] and c["hold"] is None for c in consumers)
-    was = [b for b in before.stats["branches"] if b["name"] == name] if before else [branch]
-    moved = not was or was[0]["position"] != branch["position"]
-    if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
-        words = f"its journal is {waited:,.0f} s behind; {behind}"
-        # Suggest no kill if the journal has moved: it is writing, and a kill would only cost time.
-        command = "" if moved else _kill(consumers, seen)
-        yield Finding(status, "journal", ring, None, words, command)
-    elif lag and waited >= age and idle and not moved:
-        others = f" and {len(consumers) - 1} more take" if len(consumers) > 1 else " takes"
-        oldest = f"the oldest {waited:,.0f} s"
-        words = f"{of}: {_who(consumers[0])}{others} nothing, and {behind}, {oldest}"
-        yield Finding(status, "behind", ring, None, words, _kill(consumers, seen))
+    idle = all(not c["stopped"] and c["hold"] is None for c in (first, *others))
+    if not branch.lag or branch.waited < branch.age or not idle or branch.has_moved:
+        return None
+    take = f" and {len(others)} more take" if others else " takes"
+    words = (
+        f'branch "{branch.name}": {_who(first)}{take} nothing, and {branch.behind}, '
+        f"the oldest {branch.waited:,.0f} s"
+    )
+    return branch.finding("behind", words, _kill((first, *others), branch.seen))
+
+
+# A branch has the first finding that its table yields.
+_WITHOUT_CONSUMERS = (_journal_ended, _orphans, _no_consumer)
+_WITH_CONSUMERS = (_journal_behind, _behind)
+
+
+def _of_branch(branch: _Branch) -> list[Finding]:
+    table = _WITH_CONSUMERS if branch.consumers else _WITHOUT_CONSUMERS
+    return [found for rule in table if (found := rule(branch))][:1]
 
 
 def _dead_holders(branch: str, seen: Seen) -> int:

@@ -161,6 +161,32 @@ class Observer(Closing):
     def look(self) -> HostLook:
         """Look at the rings now."""
         there = rings()
+        wanted, missing = self._requested(there) if self._names else (self._ours(there), [])
+        # One listing of the folder shows whether dead processes left files beside any ring; mostly
+        # there are none, and no ring has to be examined for them.
+        litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
+        looks = {name: self._look_at(name, litter) for name in wanted}
+        missing += [name for name, look in looks.items() if look is None and self._names]
+        for path in self._attached.keys() - {path_of(name) for name in wanted}:
+            self._attached.pop(path).ring.close()
+        whole = not self._names
+        left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
+        return HostLook(
+            [look for look in looks.values() if look is not None],
+            [file for file in left if self._foreign or _is_own(file)],
+            *memory(),
+            missing,
+            len(there) - len(wanted) if whole else 0,
+            whole,
+            spark_workers() if whole else [],
+        )
+
+    def _ours(self, there: list[str]) -> list[str]:
+        """Return the rings to look at if no names were requested."""
+        return [name for name in there if self._foreign or _is_own(path_of(name))]
+
+    def _requested(self, there: list[str]) -> tuple[list[str], list[str]]:
+        """Return the requested rings, each once, and the requested names that no ring has."""
         missing: list[str] = []
         named: dict[str, str] = {}  # names by path: a ring may have been named in two ways
         for name in self._names:
@@ -171,26 +197,7 @@ class Observer(Closing):
                 folder, file = os.path.split(path_of(each))
                 named.setdefault(os.path.join(os.path.realpath(folder), file), each)
             missing += [] if found else [name]
-        wanted = list(named.values()) if self._names else there
-        if not self._names and not self._foreign:
-            wanted = [name for name in there if _is_own(path_of(name))]
-        foreign = 0 if self._names else len(there) - len(wanted)
-        # One listing of the folder shows whether dead processes left files beside any ring; mostly
-        # there are none, and no ring has to be examined for them.
-        litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
-        looks: list[RingLook] = []
-        for name in wanted:
-            if (look := self._look_at(name, litter)) is not None:
-                looks.append(look)
-            elif self._names:
-                missing.append(name)
-        for path in self._attached.keys() - {path_of(name) for name in wanted}:
-            self._attached.pop(path).ring.close()
-        whole = not self._names
-        left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
-        left = [file for file in left if self._foreign or _is_own(file)]
-        spark = spark_workers() if whole else []
-        return HostLook(looks, left, *memory(), missing, foreign, whole, spark)
+        return list(named.values()), missing
 
     def _look_at(self, name: str, litter: bool) -> RingLook | None:
         path = path_of(name)

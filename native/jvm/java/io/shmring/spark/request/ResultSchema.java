@@ -87,45 +87,80 @@ public final class ResultSchema {
 
   /** Whether Spark reads a column of this field as the expected type, without loss. */
   private static boolean isTakenFor(Field got, DataType expected, ColumnMapping mapping) {
-    ArrowType type = got.getType();
-    List<Field> children = got.getChildren();
     if (got.getDictionary() != null) {
       return false;
     }
-    if (type instanceof ArrowType.Null) {
-      return true;
+    return got.getType() instanceof ArrowType.Null
+        || RULES.stream()
+            .filter(rule -> rule.types.isInstance(expected))
+            .findFirst()
+            .map(rule -> rule.takes(got, expected, mapping))
+            .orElseGet(() -> got.getType().equals(new SparkTypes("UTC", false).arrow(expected)));
+  }
+
+  /** Which Arrow fields Spark reads as one of its types without loss. */
+  private record Rule<T extends DataType>(Class<T> types, Reading<T> reading) {
+    boolean takes(Field got, DataType expected, ColumnMapping mapping) {
+      return reading.takes(got, types.cast(expected), mapping);
     }
-    if (expected instanceof DecimalType wanted) {
-      return type instanceof ArrowType.Decimal decimal
-          && decimal.getBitWidth() == DECIMAL_BITS
-          && decimal.getScale() <= wanted.scale()
-          && decimal.getPrecision() - decimal.getScale() <= wanted.precision() - wanted.scale();
-    }
-    if (expected instanceof ArrayType array) {
-      return type instanceof ArrowType.List
-          && isTakenFor(children.get(0), array.elementType(), mapping);
-    }
-    if (expected instanceof MapType map) {
-      List<Field> entry = type instanceof ArrowType.Map ? children.get(0).getChildren() : List.of();
-      return entry.size() == 2
-          && isTakenFor(entry.get(0), map.keyType(), mapping)
-          && isTakenFor(entry.get(1), map.valueType(), mapping);
-    }
-    if (expected instanceof StructType struct) {
-      return type instanceof ArrowType.Struct
-          && mapping.inside().takes(names(children), List.of(struct.fieldNames()))
-          && difference(children, struct.fields(), mapping.inside()).isEmpty();
-    }
-    if (expected instanceof StringType) {
-      return type instanceof ArrowType.Utf8 || type instanceof ArrowType.LargeUtf8;
-    }
-    if (expected instanceof BinaryType) {
-      return type instanceof ArrowType.Binary || type instanceof ArrowType.LargeBinary;
-    }
-    if (expected instanceof TimestampType || expected instanceof TimestampNTZType) {
-      return type instanceof ArrowType.Timestamp time && time.getUnit() == TimeUnit.MICROSECOND;
-    }
-    return type.equals(new SparkTypes("UTC", false).arrow(expected));
+  }
+
+  private interface Reading<T> {
+    boolean takes(Field got, T expected, ColumnMapping mapping);
+  }
+
+  // Types that are read from several Arrow types, or have parts. Each other type has one Arrow type.
+  private static final List<Rule<?>> RULES =
+      List.of(
+          new Rule<>(DecimalType.class, (got, type, mapping) -> isDecimal(got.getType(), type)),
+          new Rule<>(
+              ArrayType.class,
+              (got, type, mapping) ->
+                  got.getType() instanceof ArrowType.List
+                      && isTakenFor(got.getChildren().get(0), type.elementType(), mapping)),
+          new Rule<>(MapType.class, ResultSchema::isMap),
+          new Rule<>(
+              StructType.class,
+              (got, type, mapping) ->
+                  got.getType() instanceof ArrowType.Struct
+                      && isStruct(got.getChildren(), type, mapping.inside())),
+          new Rule<>(
+              StringType.class, isOneOf(ArrowType.Utf8.class, ArrowType.LargeUtf8.class)),
+          new Rule<>(
+              BinaryType.class, isOneOf(ArrowType.Binary.class, ArrowType.LargeBinary.class)),
+          new Rule<>(TimestampType.class, (got, type, mapping) -> isMicroseconds(got.getType())),
+          new Rule<>(
+              TimestampNTZType.class, (got, type, mapping) -> isMicroseconds(got.getType())));
+
+  private static boolean isDecimal(ArrowType got, DecimalType type) {
+    return got instanceof ArrowType.Decimal decimal
+        && decimal.getBitWidth() == DECIMAL_BITS
+        && decimal.getScale() <= type.scale()
+        && decimal.getPrecision() - decimal.getScale() <= type.precision() - type.scale();
+  }
+
+  private static boolean isMap(Field got, MapType type, ColumnMapping mapping) {
+    List<Field> entry =
+        got.getType() instanceof ArrowType.Map
+            ? got.getChildren().get(0).getChildren()
+            : List.of();
+    return entry.size() == 2
+        && isTakenFor(entry.get(0), type.keyType(), mapping)
+        && isTakenFor(entry.get(1), type.valueType(), mapping);
+  }
+
+  private static boolean isStruct(List<Field> got, StructType type, ColumnMapping mapping) {
+    return mapping.takes(names(got), List.of(type.fieldNames()))
+        && difference(got, type.fields(), mapping).isEmpty();
+  }
+
+  private static <T> Reading<T> isOneOf(Class<?>... arrow) {
+    return (got, type, mapping) ->
+        Arrays.stream(arrow).anyMatch(each -> each.isInstance(got.getType()));
+  }
+
+  private static boolean isMicroseconds(ArrowType got) {
+    return got instanceof ArrowType.Timestamp time && time.getUnit() == TimeUnit.MICROSECOND;
   }
 
   /** Returns Spark's name of a field's type, or Arrow's if Spark has no type for it. */
