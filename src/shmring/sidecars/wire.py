@@ -3,7 +3,7 @@
 The head has 256 bytes, little-endian::
 
     0    4  magic "SMRQ"
-    4    2  version, 2
+    4    2  version, 1
     6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
             4 begun again (no answer yet: the worker that had the request before has died),
             8 error because the reply ring is too small: `batches` is the number of slots that

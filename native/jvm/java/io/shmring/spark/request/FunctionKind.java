@@ -27,7 +27,7 @@ import org.apache.spark.api.python.PythonEvalType;
 // CHANGE: edit this for a new kind of Python function
 /**
  * The kinds of Python functions that can go over rings, one for each of Spark's eval types. Spark
- * executes functions of all other kinds. sidecar/FunctionPlan.java says which plans call functions.
+ * executes functions of all other kinds. FunctionPlan is the table of the plans that call functions.
  */
 public enum FunctionKind {
   // mapInArrow, mapInPandas
