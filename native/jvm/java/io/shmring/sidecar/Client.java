@@ -1,12 +1,19 @@
 package io.shmring.sidecar;
 
+import io.shmring.arrow.EncodedBatch;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
 /**
  * Sends a task's batches to the process that answers them. One thread at a time may use a client.
  */
-public interface Client {
+public interface Client extends AutoCloseable {
+  /**
+   * Sends rows. All answers that were returned before must be closed. A client of a sidecar waits
+   * for room; any other client sends the rows as soon as there is room.
+   */
+  void send(Rows rows) throws InterruptedException;
+
   default void endInput() {}
 
   /** Returns the number of batches that were sent and are still needed. */
@@ -39,7 +46,37 @@ public interface Client {
   }
 
   /** Returns the names of the functions that answer, for the text of an error. */
-  String function();
+  default String function() {
+    return "a Python worker";
+  }
+
+  @Override
+  void close();
+
+  /**
+   * Rows on their way to a task's functions.
+   *
+   * @param batch the rows; the client closes the batch when nobody needs it any longer
+   * @param atATime number of rows that the function gets as one batch; 0 for all rows
+   * @param side the side of a cogroup: 0 or 1
+   * @param groups number of rows of each group in the batch, for a Python worker; empty if the rows
+   *     are not grouped
+   * @param goesOn whether more rows of the batch's last group follow in the next batch
+   * @param answered an action that runs after the batch was closed
+   */
+  public record Rows(
+      EncodedBatch batch,
+      int atATime,
+      int side,
+      int[] groups,
+      boolean goesOn,
+      Runnable answered) {
+    /** Closes the batch, which nobody needs any longer. */
+    public void close() {
+      batch.close();
+      answered.run();
+    }
+  }
 
   /**
    * A batch of an answer. The batch lies in the ring of answers, so close it before you ask for the

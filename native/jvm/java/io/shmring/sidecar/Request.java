@@ -28,7 +28,7 @@ final class Request {
       if (copied) {
         return false;
       }
-      root = Optional.of(decoder.copy(lease.message(), Head.BYTES, batch.columns()));
+      root = Optional.of(decoder.copy(lease.message(), Head.BYTES, rows.batch().columns()));
       copied = true;
       lease.close();
       return true;
@@ -37,7 +37,7 @@ final class Request {
     @Override
     public VectorSchemaRoot batch() {
       if (root.isEmpty()) {
-        root = Optional.of(decoder.map(lease.message(), Head.BYTES, batch.columns()));
+        root = Optional.of(decoder.map(lease.message(), Head.BYTES, rows.batch().columns()));
       }
       return root.get();
     }
@@ -50,9 +50,7 @@ final class Request {
   }
 
   final long number;
-  final EncodedBatch batch;
-  final int rows;
-  private final Runnable answered;
+  final Client.Rows rows;
   private final ArrayDeque<Piece> pieces = new ArrayDeque<>();
   int received; // pieces of the answer that have arrived
   int deaths; // workers that died while they worked on this request
@@ -61,14 +59,13 @@ final class Request {
   // Text of the function's error, which comes after the last piece.
   Optional<String> failure = Optional.empty();
 
-  /**
-   * @param rows number of rows that the function gets at a time; 0 for all rows
-   */
-  Request(long number, EncodedBatch batch, int rows, Runnable answered) {
+  Request(long number, Client.Rows rows) {
     this.number = number;
-    this.batch = batch;
     this.rows = rows;
-    this.answered = answered;
+  }
+
+  EncodedBatch batch() {
+    return rows.batch();
   }
 
   /**
@@ -130,7 +127,6 @@ final class Request {
   /** Releases the batch and all pieces of the answer. */
   void close() {
     begin();
-    batch.close();
-    answered.run();
+    rows.close();
   }
 }

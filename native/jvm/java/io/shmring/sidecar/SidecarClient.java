@@ -29,7 +29,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  *
  * <p>Several tasks use a client one after the other: {@link #begin} names the task.
  */
-public final class SidecarClient implements Client, AutoCloseable {
+public final class SidecarClient implements Client {
   // Nanoseconds between two checks for living participants: a check takes a system call of about a
   // microsecond for each participant.
   private static final long LOOK_NANOS = 250_000_000;
@@ -171,16 +171,10 @@ public final class SidecarClient implements Client, AutoCloseable {
     return String.format("%s of sidecar \"%s\"", requests.functions(), sidecar);
   }
 
-  /**
-   * Sends a batch, or several batches joined to one, and waits for room. All answers that were
-   * returned before must be closed.
-   *
-   * @param rows number of rows that the function gets as one batch; 0 for all rows
-   * @param answered an action that runs when the batch is no longer needed, after the batch was
-   *     closed
-   */
-  public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
-    Request request = new Request(number++, batch, rows, answered);
+  @Override
+  public void send(Rows rows) throws InterruptedException {
+    EncodedBatch batch = rows.batch();
+    Request request = new Request(number++, rows);
     waiting.add(request);
     checkSize(batch.rows(), batch.length());
     counters.add("requests", 1);
@@ -268,13 +262,13 @@ public final class SidecarClient implements Client, AutoCloseable {
 
   // CHANGE: edit this for a new field of a request
   private boolean push(Request request) throws InterruptedException {
-    byte[] head = Head.request(request.number, replies.name(), work, request.rows);
+    byte[] head = Head.request(request.number, replies.name(), work, request.rows.atATime());
     Producer to = requests.producer;
-    boolean sent = request.batch.push(to, head, Head.KIND_REQUEST, Duration.ZERO).isPresent();
+    boolean sent = request.batch().push(to, head, Head.KIND_REQUEST, Duration.ZERO).isPresent();
     if (!sent) {
       long begun = System.nanoTime();
       // Wait only a short time: the workers may be waiting for room in this client's reply ring.
-      sent = request.batch.push(to, head, Head.KIND_REQUEST, SLICE).isPresent();
+      sent = request.batch().push(to, head, Head.KIND_REQUEST, SLICE).isPresent();
       counters.add("roomTime", System.nanoTime() - begun);
     }
     request.sent = sent;
@@ -343,7 +337,7 @@ public final class SidecarClient implements Client, AutoCloseable {
         throw new SidecarException(
             "%d workers of sidecar \"%s\" have died over the same batch of %d rows; see what the"
                 + " sidecar says of their deaths",
-            DEATHS, sidecar, request.batch.rows());
+            DEATHS, sidecar, request.batch().rows());
       }
       return false;
     }

@@ -26,7 +26,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * which answer belongs to which batch. docs/spark-design.md draws which side waits for which;
  * spark/exchange.py is the worker's end.
  */
-public final class WorkerClient implements PythonClient {
+public final class WorkerClient implements Client {
   /** The worker's socket. The worker sends everything on it except its batches. */
   public interface Control {
     /** Returns whether the worker has sent bytes or closed the socket. Does not wait. */
@@ -128,11 +128,9 @@ public final class WorkerClient implements PythonClient {
   }
 
   /** A batch that was sent, or will be, and that the worker's answers may still refer to. */
-  private record Request(
-      long number, EncodedBatch batch, int flags, int[] groups, Runnable answered) {
-    void close() {
-      batch.close();
-      answered.run();
+  private record Request(long number, int flags, Rows rows) {
+    EncodedBatch batch() {
+      return rows.batch();
     }
   }
 
@@ -202,15 +200,14 @@ public final class WorkerClient implements PythonClient {
    * its answers.
    */
   @Override
-  public void send(
-      EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
-    int flags = BATCH | (goesOn ? GOES_ON : 0) | (side == 1 ? RIGHT : 0);
-    Request request = new Request(number++, batch, flags, groups, answered);
+  public void send(Rows rows) {
+    int flags = BATCH | (rows.goesOn() ? GOES_ON : 0) | (rows.side() == 1 ? RIGHT : 0);
+    Request request = new Request(number++, flags, rows);
     waiting.add(request);
     unsent.add(request);
-    bytesUnderWay += batch.length();
+    bytesUnderWay += rows.batch().length();
     counters.add("requests", 1);
-    counters.add("requestBytes", HEAD_BYTES + batch.length());
+    counters.add("requestBytes", HEAD_BYTES + rows.batch().length());
     push();
   }
 
@@ -264,8 +261,8 @@ public final class WorkerClient implements PythonClient {
     while (true) {
       if (isUnneeded()) {
         Request oldest = waiting.remove();
-        bytesUnderWay -= oldest.batch.length();
-        oldest.close();
+        bytesUnderWay -= oldest.batch().length();
+        oldest.rows.close();
         return Optional.empty();
       }
       if (piece.isPresent()) {
@@ -308,7 +305,7 @@ public final class WorkerClient implements PythonClient {
       throw damaged("an answer refers to a request that is not under way");
     }
     try {
-      VectorSchemaRoot sent = refers ? waiting.element().batch.columns() : VectorSchemaRoot.of();
+      VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
       VectorSchemaRoot batch =
           given.lease.isPresent()
               ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
@@ -350,13 +347,14 @@ public final class WorkerClient implements PythonClient {
   }
 
   private boolean push(Request request) {
-    EncodedBatch batch = request.batch;
-    int groups = request.groups.length;
+    EncodedBatch batch = request.batch();
+    int[] rows = request.rows.groups();
     while (sent < batch.length()) {
-      Head last = new Head(stream, request.number, batch.length(), request.flags, groups);
+      int flags = request.flags;
+      Head last = new Head(stream, request.number, batch.length(), flags, rows.length);
       long count = Math.min(batch.length() - sent, rings.mostBytes() - last.bytes());
-      Head part = new Head(stream, request.number, batch.length(), request.flags | PART, groups);
-      byte[] head = (sent + count < batch.length() ? part : last).pack(request.groups);
+      Head part = new Head(stream, request.number, batch.length(), flags | PART, rows.length);
+      byte[] head = (sent + count < batch.length() ? part : last).pack(rows);
       try {
         if (batch.push(rings.producer, head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
           return false;
@@ -519,7 +517,7 @@ public final class WorkerClient implements PythonClient {
   public void close() {
     piece.ifPresent(Piece::release);
     piece = Optional.empty();
-    waiting.forEach(Request::close);
+    waiting.forEach(request -> request.rows.close());
     waiting.clear();
     unsent.clear();
     rings.leave();

@@ -1,9 +1,7 @@
 package io.shmring.spark.request;
 
-import io.shmring.arrow.EncodedBatch;
 import io.shmring.sidecar.Client.Answer;
 import io.shmring.sidecar.Client;
-import io.shmring.sidecar.PythonClient;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Client.Work;
@@ -45,6 +43,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * reads. Each method therefore holds this object's monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
+  // Spark's name, in each thread, of the file that is read.
+  private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
+
   private final SidecarTask<?, ?> task;
   private final Call call;
   private final SQLConf settings; // the settings that Spark's own functions would see
@@ -53,6 +54,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final Signature.AnswerHandler handler;
   private Optional<Client> client = Optional.empty();
+  private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
   // Completes when another thread has started a Python worker; the task waits for this at its end.
   private CompletableFuture<Void> prepared = CompletableFuture.completedFuture(null);
@@ -90,44 +92,35 @@ public final class AnsweredBatches implements AutoCloseable {
       if (call instanceof PythonCall) {
         context.killTaskIfInterrupted(); // Spark checks between its own batches, too
       }
-      runOrEnd(() -> readApart(this::advance));
+      Object above = FILE.getThreadLocalValue();
+      fileBelow.ifPresent(FILE::setThreadLocalValue);
+      try {
+        advance();
+      } catch (InterruptedException error) {
+        throw interrupted();
+      } finally {
+        restoreFile(above);
+      }
     } while (columns.isEmpty());
     return columns;
   }
 
-  private interface Step {
-    void run() throws InterruptedException;
-  }
-
-  private static void runOrEnd(Step step) {
-    try {
-      step.run();
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new TaskKilledException("interrupted while it waited for a sidecar");
-    }
-  }
-
   /**
-   * Runs a step while `input_file_name` shows the file that the child reads, and restores the file
-   * that the operators above see: at a file's end, the name is lost in the thread that reads. For
-   * Spark's own functions, a separate writer thread reads the child, with the same effect.
+   * Restores the file that `input_file_name` shows the operators above. While the child was read,
+   * the function showed the child's file, whose name is lost at its end in the thread that reads.
+   * For Spark's own functions, a separate writer thread reads the child, with the same effect.
    */
-  private void readApart(Step step) throws InterruptedException {
-    InputFileBlockHolder$ holder = InputFileBlockHolder$.MODULE$;
-    Object above = holder.getThreadLocalValue();
-    if (fileBelow.isPresent()) {
-      holder.setThreadLocalValue(fileBelow.get());
+  private void restoreFile(Object above) {
+    Object below = FILE.getThreadLocalValue();
+    if (below != above) {
+      fileBelow = Optional.of(below);
+      FILE.setThreadLocalValue(above);
     }
-    try {
-      step.run();
-    } finally {
-      Object below = holder.getThreadLocalValue();
-      if (below != above) {
-        fileBelow = Optional.of(below);
-        holder.setThreadLocalValue(above);
-      }
-    }
+  }
+
+  private static TaskKilledException interrupted() {
+    Thread.currentThread().interrupt();
+    return new TaskKilledException("interrupted while it waited for a sidecar");
   }
 
   /** Takes the next piece of the answers, and keeps as many requests under way as allowed. */
@@ -208,7 +201,11 @@ public final class AnsweredBatches implements AutoCloseable {
    */
   private void meet() {
     if (client.isEmpty() && call instanceof SidecarCall) {
-      runOrEnd(this::begin);
+      try {
+        begin();
+      } catch (InterruptedException error) {
+        throw interrupted();
+      }
     }
   }
 
@@ -226,6 +223,7 @@ public final class AnsweredBatches implements AutoCloseable {
                     python(
                         Math.max(
                             batches.joinedBytes(), first.map(Vectors::bytes).orElse(0L)))));
+    leaving = client.get()::close;
     if (first.isPresent()) {
       send(first.get());
     }
@@ -237,7 +235,7 @@ public final class AnsweredBatches implements AutoCloseable {
    *
    * @param bytes the bytes of a request
    */
-  private PythonClient python(long bytes) {
+  private Client python(long bytes) {
     PythonCall python = (PythonCall) call;
     prepared.join();
     Consumer<Schema> check = schema -> refuse(handler.objection(schema));
@@ -266,13 +264,18 @@ public final class AnsweredBatches implements AutoCloseable {
     if (!batches.hasNext()) {
       return false;
     }
-    runOrEnd(() -> send(batches.next(1)));
+    try {
+      send(batches.next(1));
+    } catch (InterruptedException error) {
+      throw interrupted();
+    }
     return true;
   }
 
   private void begin(SidecarCall call) throws InterruptedException {
     SidecarClient borrowed = Clients.borrow(call, this::checkTask);
     client = Optional.of(borrowed);
+    leaving = () -> Clients.giveBack(call, borrowed);
     borrowed.begin(
         new Work(
             SparkEnv.get().conf().get("spark.app.id", ""),
@@ -290,14 +293,9 @@ public final class AnsweredBatches implements AutoCloseable {
 
   private void send(Vectors vectors) throws InterruptedException {
     handler.sent(vectors);
-    EncodedBatch request = vectors.request();
-    long bytes = request.length();
-    if (client.orElseThrow() instanceof PythonClient worker) {
-      worker.send(
-          request, vectors.side(), vectors.groups(), vectors.goesOn(), vectors::leave);
-    } else {
-      ((SidecarClient) client.get()).send(request, batches.rowsAtATime(), vectors::leave);
-    }
+    Client.Rows rows = vectors.request(batches.rowsAtATime());
+    long bytes = rows.batch().length();
+    client.orElseThrow().send(rows);
     task.metrics().sent(bytes);
   }
 
@@ -344,14 +342,6 @@ public final class AnsweredBatches implements AutoCloseable {
     }
   }
 
-  private void giveBack(Client client) {
-    if (client instanceof PythonClient worker) {
-      worker.close();
-    } else {
-      Clients.giveBack((SidecarCall) call, (SidecarClient) client);
-    }
-  }
-
   private void releaseAfter(Thread reading) {
     try {
       reading.join();
@@ -370,7 +360,7 @@ public final class AnsweredBatches implements AutoCloseable {
     released = true;
     prepared.join();
     leaveAnswer();
-    client.ifPresent(this::giveBack);
+    leaving.run();
     if (batches != null) {
       batches.close();
     }

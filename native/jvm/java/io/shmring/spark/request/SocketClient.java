@@ -2,7 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.arrow.BatchCheck;
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.PythonClient;
+import io.shmring.sidecar.Client;
 import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.ByteArrayInputStream;
@@ -40,14 +40,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * made. While the task waits for an answer, Spark asks for the next batch whenever the worker takes
  * more.
  */
-final class SocketClient implements PythonClient {
-  private record Request(EncodedBatch batch, int side, boolean goesOn, Runnable answered) {
-    void close() {
-      batch.close();
-      answered.run();
-    }
-  }
-
+final class SocketClient implements Client {
   private final PythonCall call;
   private final PythonRun run;
   private final byte[] schema; // schema to send if the task has no batches
@@ -55,8 +48,8 @@ final class SocketClient implements PythonClient {
   private final Counters counters;
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
-  private final ArrayDeque<Request> unsent = new ArrayDeque<>();
-  private final ArrayDeque<Request> unanswered = new ArrayDeque<>(); // oldest first
+  private final ArrayDeque<Rows> unsent = new ArrayDeque<>();
+  private final ArrayDeque<Rows> unanswered = new ArrayDeque<>(); // oldest first
   private Optional<ArrowStreamReader> answers = Optional.empty();
   private boolean isOpen; // whether a stream is being written
   private boolean isAnswered; // whether the oldest request was answered
@@ -90,11 +83,10 @@ final class SocketClient implements PythonClient {
   // --- requests -------------------------------------------------------------------------------
 
   @Override
-  public void send(
-      EncodedBatch batch, int side, int[] groups, boolean goesOn, Runnable answered) {
-    unsent.add(new Request(batch, side, goesOn, answered));
+  public void send(Rows rows) {
+    unsent.add(rows);
     counters.add("requests", 1);
-    counters.add("requestBytes", batch.length());
+    counters.add("requestBytes", rows.batch().length());
   }
 
   /**
@@ -124,12 +116,12 @@ final class SocketClient implements PythonClient {
         end(out, channel);
         return false;
       }
-      Request request = unsent.remove();
-      write(request, out, channel);
+      Rows rows = unsent.remove();
+      write(rows, out, channel);
       if (call.kind().has(Trait.ANSWERS_EACH_BATCH)) {
-        unanswered.add(request);
+        unanswered.add(rows);
       } else {
-        request.close();
+        rows.close();
       }
       return true;
     } catch (IOException error) {
@@ -137,18 +129,18 @@ final class SocketClient implements PythonClient {
     }
   }
 
-  private void write(Request request, DataOutputStream out, WriteChannel channel)
+  private void write(Rows rows, DataOutputStream out, WriteChannel channel)
       throws IOException {
     if (!isOpen) {
-      if (call.kind().isGrouped() && request.side == 0) {
+      if (call.kind().isGrouped() && rows.side() == 0) {
         out.writeInt(call.kind().isOfCogroups() ? 2 : 1);
       }
-      begin(request.batch.schema(), channel);
+      begin(rows.batch().schema(), channel);
     }
-    try (ArrowRecordBatch batch = batchOf(request.batch.columns())) {
+    try (ArrowRecordBatch batch = batchOf(rows.batch().columns())) {
       MessageSerializer.serialize(channel, batch);
     }
-    if (call.kind().isGrouped() && !request.goesOn) {
+    if (call.kind().isGrouped() && !rows.goesOn()) {
       ArrowStreamWriter.writeEndOfStream(channel, IpcOption.DEFAULT);
       isOpen = false;
     }
@@ -270,9 +262,9 @@ final class SocketClient implements PythonClient {
 
   @Override
   public void close() {
-    unsent.forEach(Request::close);
+    unsent.forEach(Rows::close);
     unsent.clear();
-    unanswered.forEach(Request::close);
+    unanswered.forEach(Rows::close);
     unanswered.clear();
     try {
       if (answers.isPresent()) {

@@ -1,6 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.sidecar.Client;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayList;
 import java.util.List;
@@ -106,19 +107,9 @@ final class Vectors {
     return batches;
   }
 
-  /** Returns the number of the vectors' side: 0, or 1 for the right side of a cogroup. */
-  int side() {
-    return pool.side;
-  }
-
   /** Returns the number of rows of each group; none unless a Python worker gets groups. */
   int[] groups() {
     return groups.stream().mapToInt(Integer::intValue).toArray();
-  }
-
-  /** Whether more rows of the last group follow. */
-  boolean goesOn() {
-    return goesOn;
   }
 
   /** Returns the bytes of all columns. */
@@ -126,12 +117,19 @@ final class Vectors {
     return root.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
   }
 
-  /** Returns a request over the vectors; close it before {@link #leave} is called. */
-  EncodedBatch request() {
+  /**
+   * Returns the rows as a client sends them. The vectors are given back when nobody needs the rows
+   * any longer.
+   *
+   * @param atATime number of rows that the function gets as one batch; 0 for all rows
+   */
+  Client.Rows request(int atATime) {
     List<FieldVector> columns = pool.places.stream().map(root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
-    return new EncodedBatch(
-        new VectorSchemaRoot(fields, columns, rows()), pool.schemaBytes, inputRows);
+    EncodedBatch batch =
+        new EncodedBatch(
+            new VectorSchemaRoot(fields, columns, rows()), pool.schemaBytes, inputRows);
+    return new Client.Rows(batch, atATime, pool.side, groups(), goesOn, this::leave);
   }
 
   /** Returns a slice of the rows, valid until the next call or the vectors' return. */
