@@ -18,11 +18,11 @@ final class BatchFiller {
   private final int mostRows;
   private final int cutRows;
   private int alone; // number of next requests that carry only one batch each
-  private int cut; // rows since the last multiple of cutRows; each multiple ends a batch
+  private int cut; // rows since the last end of an interval
 
   /**
    * @param mostRows most rows of a batch
-   * @param cutRows rows of the child at whose multiples a batch ends; 0 for none
+   * @param cutRows interval, in rows of the child, at which every batch ends; 0 for none
    */
   BatchFiller(int mostRows, int cutRows) {
     this.mostRows = mostRows;

@@ -44,7 +44,7 @@ final class GroupFiller {
   /**
    * Writes the next groups or cogroups, or the next batch of a group that is larger than a batch.
    *
-   * @param sides empty vectors of each side; those of a side may stay empty
+   * @param sides empty vectors of each side; the vectors of one side may stay empty
    */
   void fill(Input input, List<Vectors> sides) {
     long begun = System.nanoTime();

@@ -98,7 +98,7 @@ public final class ResultSchema {
             .orElseGet(() -> got.getType().equals(new SparkTypes("UTC", false).arrow(expected)));
   }
 
-  /** Which Arrow fields Spark reads as one of its types without loss. */
+  /** Says which Arrow fields Spark reads as types of one class, without loss. */
   private record Rule<T extends DataType>(Class<T> types, Reading<T> reading) {
     boolean takes(Field got, DataType expected, ColumnMapping mapping) {
       return reading.takes(got, types.cast(expected), mapping);

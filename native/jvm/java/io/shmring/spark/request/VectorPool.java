@@ -38,7 +38,7 @@ final class VectorPool implements AutoCloseable {
   private Optional<Vectors> last = Optional.empty(); // the vectors made last
   private boolean isOver; // whether vectors given back are freed, not reused
 
-  /** Makes a pool of vectors all of whose columns are sent. */
+  /** Makes a pool of vectors whose columns are all sent. */
   VectorPool(Schema schema, byte[] schemaBytes, BufferAllocator allocator) {
     this(
         0,
@@ -76,7 +76,11 @@ final class VectorPool implements AutoCloseable {
     this.allocator = allocator;
   }
 
-  /** Returns empty vectors, which take about as many bytes of rows. */
+  /**
+   * Returns empty vectors.
+   *
+   * @param mostBytes most bytes of the rows that are written into them
+   */
   Vectors take(long mostBytes) {
     Vectors vectors = free.isEmpty() ? made() : free.pop();
     vectors.reset(mostBytes);

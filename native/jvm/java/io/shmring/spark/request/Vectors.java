@@ -51,7 +51,11 @@ final class Vectors {
         (ListVector) root.getVector(place), like.map(other -> other.writers.get(place)));
   }
 
-  /** Empties the vectors for rows of as many bytes. */
+  /**
+   * Empties the vectors.
+   *
+   * @param mostBytes most bytes of the rows that are written next
+   */
   void reset(long mostBytes) {
     writers.forEach(writer -> writer.reset(mostBytes));
     groups.clear();
