@@ -360,8 +360,11 @@ SHAPES = {
 
 @pytest.mark.parametrize("query", ["frames", "cogroups", "aggregates", "partitions", "windows"])
 @pytest.mark.parametrize(
-    "shape",
-    ["all_sizes", *(pytest.param(name, marks=pytest.mark.long) for name in [*SHAPES][1:])],
+    ("shape", "live"),
+    [
+        ("all_sizes", False),
+        *(pytest.param(shape, True, marks=pytest.mark.long) for shape in SHAPES),
+    ],
 )
 def test_many_groups(spark, set_option, query, shape, live):
     """Groups of one row and of more rows than a batch has; nulls in some groups, or all."""
@@ -379,10 +382,10 @@ def test_many_groups(spark, set_option, query, shape, live):
     def way(switch: str) -> list[str]:
         set_option(FUNCTIONS, switch)
         found = sorted(outcome(_many(rows)[query]()))
-        assert len(found) > count // 5
+        assert len(found) > 1  # an error is one text
         return found
 
-    compare(f"many groups {query}", way, live=live or shape != "all_sizes")
+    compare(f"many groups {query}", way, live=live)
 
 
 @pytest.mark.parametrize("switch", ["on", "off"])
