@@ -1,14 +1,16 @@
-"""Runs Spark's own tests of Python functions: over rings, with and without conversions.
+"""Runs Spark's own tests of Python functions, and of collected results, over rings.
 
     python tests/sparks_tests.py SPARK/python/pyspark/sql/tests ['arrow/test_arrow_map.py' ...]
 
-The folder is that of Spark's sources, which no package of pyspark has. Prints for each file how
-many tests pass each way, and each test that does not end alike, over Spark's sockets too.
+The folder is that of Spark's sources, which no package of pyspark has. A test that does not pass
+over rings runs without conversions too, and over Spark's sockets. Prints for each file how many
+tests pass, how many of the others end alike over sockets, and each that does not.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,27 +19,38 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import spark_start
 
 import shmring.spark
+from shmring.spark import driver
 
 FILES = (
     *("arrow/test_arrow_*map.py", "arrow/test_arrow_*ud*.py", "pandas/test_pandas_*map.py"),
     *("pandas/test_pandas_udf*.py", "test_unified_udf.py", "test_udf_combinations.py"),
-    "test_udtf.py",
+    *("test_udtf.py", "arrow/test_arrow.py", "test_collection.py"),
 )
 SECONDS = "600"  # seconds that one test may take
 INSTALLED = Path(pyspark.__path__[0])
 ENDS = "SPARKS_TESTS_ENDS"  # the file that says how each test has ended
 WAYS = {
-    "conversions": {"spark.shmring.functions": "on"},
-    "rings": {"spark.shmring.functions": "on", "spark.shmring.conversions": "off"},
-    "sockets": {"spark.shmring.functions": "off"},
+    "rings": {},
+    "no conversions": {"spark.shmring.conversions": "off"},
+    "sockets": {"spark.shmring.functions": "off", "spark.shmring.driver": "off"},
 }
 OPTIONS = {
+    "spark.shmring.functions": "on",
+    "spark.shmring.driver": "on",
     "spark.jars": shmring.spark.jar_path(),
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": shlex.join(spark_start.FLAGS),
 }
+
+
+def pytest_configure() -> None:
+    """Let this Python collect results through memory, as no test calls configure()."""
+    driver.equip()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -90,42 +103,32 @@ def _run(folder: Path, tests: list[str], way: str) -> dict[str, str]:
     return ended
 
 
-def _passed(ended: dict[str, str]) -> str:
-    counts = Counter(ended.values())
-    skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
-    return f"{counts['passed']} of {len(ended) - counts['skipped']}{skipped}"
-
-
 def main() -> int:
-    """Run file by file; over Spark's sockets only what does not pass over rings."""
+    """Run all files over rings, and in each other way the tests that did not pass."""
     tests = Path(sys.argv[1])
-    files = sorted({file for each in sys.argv[2:] or FILES for file in tests.glob(each)})
-    differ = 0
-    print("| file | conversions | without conversions | fail over sockets too |", flush=True)
-    print("|---|---|---|---|", flush=True)
+    named = (file for each in sys.argv[2:] or FILES for file in sorted(tests.glob(each)))
+    files = [f"pyspark/sql/tests/{file.relative_to(tests)}" for file in dict.fromkeys(named)]
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        _add_tests(folder, tests)
-        for file in files:
-            name = file.relative_to(tests)
-            ended = {way: _run(folder, [f"pyspark/sql/tests/{name}"], way) for way in [*WAYS][:2]}
-            names = {test for ends in ended.values() for test in ends}
-            failing = sorted(
-                test
-                for test in names
-                if any(ends.get(test) not in ("passed", "skipped") for ends in ended.values())
-            )
-            ended["sockets"] = _run(folder, failing, "sockets") if failing else {}
-            alike = [
-                test for test in failing if len({ends.get(test) for ends in ended.values()}) == 1
-            ]
-            counts = " | ".join(_passed(ended[way]) for way in [*WAYS][:2])
-            print(f"| `{name}` | {counts} | {len(alike)} |", flush=True)
-            for test in sorted({*failing} - {*alike}):
-                differ += 1
-                ends = ", ".join(f"{way} {ends.get(test)}" for way, ends in ended.items())
-                print(f"{test}: {ends}", flush=True)
-    return int(differ > 0)
+        _add_tests(Path(made), tests)
+        ended = {"rings": _run(Path(made), files, "rings")}
+        failing = [test for test, end in ended["rings"].items() if end not in ("passed", "skipped")]
+        for way in [*WAYS][1:]:
+            ended[way] = _run(Path(made), failing, way) if failing else {}
+    unlike = {test for test in failing if ended["rings"][test] != ended["sockets"].get(test)}
+    print("| file | tests | pass over rings | end alike over sockets | differ |")
+    print("|---|---|---|---|---|")
+    for file in files:
+        ends = {test: end for test, end in ended["rings"].items() if test.startswith(f"{file}::")}
+        counts = Counter(ends.values())
+        ran = len(ends) - counts["skipped"]
+        others = len(unlike & ends.keys())
+        print(
+            f"| `{file.removeprefix('pyspark/sql/tests/')}` | {ran} | {counts['passed']} |"
+            f" {ran - counts['passed'] - others} | {others} |"
+        )
+    for test in failing:
+        print(f"{test}: {', '.join(f'{way} {ends.get(test)}' for way, ends in ended.items())}")
+    return int(bool(unlike))
 
 
 if __name__ == "__main__":
