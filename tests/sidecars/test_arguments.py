@@ -129,10 +129,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
 )
 def test_signature_and_text_show_each_option(call: Callable[..., Any], options: type) -> None:
     shown = inspect.signature(call).parameters
+    words = " ".join(str(call.__doc__).split())
     for name, row in rows(options).items():
-        assert shown[name].kind is inspect.Parameter.KEYWORD_ONLY
-        words = " ".join(str(call.__doc__).split())
-        assert call is shmring.sidecar or f"{name} : {row.words}" in words
+        assert f"{name} : {row.words}" in words
+        assert call is not shmring.Sidecar or shown[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 @pytest.mark.parametrize("call", servers())

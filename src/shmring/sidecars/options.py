@@ -274,9 +274,9 @@ def read_settings(prefix: str, texts: Mapping[str, str]) -> PluginOptions:
 
 
 def documented(options: type[Any]) -> Callable[[Documented], Documented]:
-    """Show options in the signature of a function or class, and in place of `options : ...`.
+    """Show options in the text of a function or class, in place of its line `options : ...`.
 
-    help() and the pages read both. A function that has no line for `options` shows the signature.
+    A class shows them in its signature, too. help() and the pages read both.
     """
 
     def document(target: Documented) -> Documented:
@@ -288,9 +288,10 @@ def documented(options: type[Any]) -> Callable[[Documented], Documented]:
                 _entries(options, line) if line.lstrip().startswith("options :") else [line]
             )
         )
-        signature = inspect.signature(target)
-        own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
-        described.__signature__ = signature.replace(parameters=[*own, *_parameters(options)])
+        if isinstance(target, type):  # Sphinx reads the defaults of a function from its source
+            signature = inspect.signature(target)
+            own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+            described.__signature__ = signature.replace(parameters=[*own, *_parameters(options)])
         return target
 
     return document

@@ -188,7 +188,10 @@ def sidecar(
         with shmring.Sidecar(score):
             ...
 
-    The options are those of :class:`Sidecar`.
+    Parameters
+    ----------
+    name : name by which clients find the sidecar; None is the function's
+    options : those that the function needs wherever it is served
     """
     given = checked(DecoratorOptions, options)
     if name is not None:
