@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
-from shmring.spark import arrow_udf, through
+from shmring.spark import arrow_udf, driver, through
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # rows of 10 KB: each of the two sockets holds up to 32 MB
@@ -160,6 +160,26 @@ def test_one_of_several_attempts_of_a_write_is_readable(
         numbers = [number for batch in reader for number in batch["number"].to_pylist()]
     assert sorted(numbers) == list(range(COUNT))
     until(lambda: not others(ring), "the end of what took part")
+
+
+def test_one_of_several_attempts_of_a_result_is_collected(
+    spark: SparkSession, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The held attempt has written a batch into the file; the result's memory lacks this batch."""
+    sizes: list[tuple[int, int]] = []
+    finish = driver._Files.finish
+
+    def noting(files: driver._Files) -> None:
+        finish(files)
+        read = sum(length for parts in files._used.values() for _, length in parts)
+        sizes.append((read, sum(os.fstat(number).st_blocks * 512 for number in files._open)))
+
+    monkeypatch.setattr(driver._Files, "finish", noting)
+    frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "repeat('x', 1000) text")
+    table = attempts.hold_first(frame).toArrow()
+    assert table["number"].to_pylist() == [*range(COUNT)]
+    ((read, held),) = sizes
+    assert 9_000_000 < read <= held <= read + 2 * 4096
 
 
 def staged(ring: shmring.Ring) -> list[Path]:

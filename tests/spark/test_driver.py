@@ -108,6 +108,11 @@ def numbers(spark: Any, rows: int, partitions: int = 2) -> DataFrame:
     )
 
 
+def unbounded(frame: DataFrame) -> DataFrame:
+    """The same frame, with a plan that does not tell how many rows it has at most."""
+    return frame.selectExpr("*", "explode(array(0)) more").drop("more")
+
+
 Case = Callable[[Any], DataFrame]
 IN_FILES: dict[str, Case] = {
     "every type": lambda spark: typed(spark, 2400),
@@ -132,28 +137,32 @@ IN_FILES: dict[str, Case] = {
         2000, numPartitions=2
     ).selectExpr(*(f"id + {i} c{i}" for i in range(130))),
 }
-ELSEWHERE: dict[str, Case] = {
-    "ten rows": lambda spark: typed(spark, 10),
-    "all nulls": lambda spark: typed(spark, 10, "all"),
-    "no rows": lambda spark: typed(spark, 0),
+IN_RESULTS: dict[str, Case] = {
+    "ten rows": lambda spark: unbounded(typed(spark, 10)),
+    "all nulls": lambda spark: unbounded(typed(spark, 10, "all")),
+    "no rows": lambda spark: unbounded(typed(spark, 0)),
+    "filtered": lambda spark: unbounded(typed(spark, 50)).where("big < 0"),
+    "one row in many partitions": lambda spark: unbounded(spark.range(1)).repartition(20),
     "no partitions": lambda spark: spark.createDataFrame([], "a int, b string"),
-    "filtered": lambda spark: typed(spark, 50).where("big < 0"),
-    "one row in many partitions": lambda spark: spark.range(1).repartition(20),
-    "no columns": lambda spark: spark.range(5).select(),
+    "a command": lambda spark: spark.sql("show databases"),
     "a local relation": lambda spark: spark.createDataFrame(
         [(1, "x"), (2, None)], "a int, b string"
     ),
-    "a command": lambda spark: spark.sql("show databases"),
+    "an error in a task": lambda spark: unbounded(spark.range(9)).selectExpr(
+        "if(id = 7, raise_error('seven'), id) x"
+    ),
+}
+SPARKS: dict[str, Case] = {
+    "few rows": lambda spark: numbers(spark, 2000),
+    "a small limit": lambda spark: unbounded(numbers(spark, 20_000)).limit(2000),
+    "no columns": lambda spark: spark.range(5).select(),
+    "an error of the plan": lambda spark: spark.range(9).selectExpr("assert_true(id < 5)", "id"),
     "null": lambda spark: spark.sql("select null n, 1 one"),
     "an interval of months": lambda spark: spark.sql("select interval '1' month m"),
     "a calendar interval": lambda spark: spark.sql("select make_interval(1, 2) i"),
     "a variant": lambda spark: spark.sql("select parse_json('[1]') v"),
     "a collation": lambda spark: spark.sql("select 'a' collate UNICODE_CI c, 'b' d"),
     "structs with one name twice": lambda spark: spark.sql("select named_struct('a', 1, 'a', 2) s"),
-    "an error in a task": lambda spark: spark.range(9).selectExpr(
-        "if(id = 7, raise_error('seven'), id) x"
-    ),
-    "an error of the plan": lambda spark: spark.range(9).selectExpr("assert_true(id < 5)", "id"),
 }
 
 
@@ -164,10 +173,16 @@ def test_result_in_files_is_the_same(spark, compare, used, case):
     assert all(used)
 
 
-@pytest.mark.parametrize("case", ELSEWHERE)
-def test_result_in_the_tasks_results_or_in_sparks_own_way_is_the_same(spark, compare, used, case):
-    compare(ELSEWHERE[case](spark), case)
-    assert not any(used)
+@pytest.mark.parametrize("case", IN_RESULTS)
+def test_result_in_the_tasks_results_is_the_same(spark, compare, used, case):
+    compare(IN_RESULTS[case](spark), case)
+    assert used == [{}, {}]
+
+
+@pytest.mark.parametrize("case", SPARKS)
+def test_result_in_sparks_own_way_is_the_same(spark, compare, used, case):
+    compare(SPARKS[case](spark), case)
+    assert not used
 
 
 @pytest.mark.parametrize("nulls", ["some", pytest.param("none", marks=pytest.mark.long)])
@@ -242,7 +257,8 @@ def test_random_frames_are_the_same(spark, set_option, compare, tmp_path, seed):
     kinds = dict(rng.sample([*TYPES.items()], rng.randint(1, 6)))
     columns = columns_of(kinds, rng.choice(["none", "some", "all"]))
     count = rng.choice([0, 1, 3, 700, 9000]) if rng.random() < 0.7 else 20_000
-    frame = spark.range(count, numPartitions=rng.choice([1, 2, 5])).selectExpr("id", *columns)
+    rows = spark.range(count, numPartitions=rng.choice([1, 2, 5]))
+    frame = unbounded(rows).selectExpr("id", *columns)
     if rng.random() < 0.4:
         frame.write.parquet(str(tmp_path / "file"))
         frame = spark.read.parquet(str(tmp_path / "file"))
@@ -315,12 +331,15 @@ def files() -> list[str]:
 
 
 def test_limit_is_told_in_sparks_words(spark, set_option):
-    set_option(MOST_BYTES, "1m")
+    set_option(MOST_BYTES, "2m")  # the first part is within the limit
     words = "Job aborted due to stage failure: Total size of serialized results of # tasks"
-    assert f"{words} (#.# KiB) is bigger than {MOST_BYTES} (#.# KiB)" in failure_of(
+    assert f"{words} (#.# MiB) is bigger than {MOST_BYTES} (#.# MiB)" in failure_of(
         numbers(spark, 90_000, 3)
     )
-    assert not files()
+    with pytest.raises(Exception, match="is bigger than") as kept:
+        numbers(spark, 90_000, 3).toArrow()
+    assert not files()  # although the error is kept
+    del kept
     assert numbers(spark, 10_000).toArrow().num_rows == 10_000
 
 
@@ -357,12 +376,12 @@ def test_what_a_failed_attempt_has_written_is_given_back(spark, set_option, used
     finish = driver._Files.finish
 
     def adding(files):
-        for number in files._memory:
+        for number in files._open:
             os.pwrite(number, b"x" * 1_000_000, 1 << 40)
         finish(files)
-        blocks.extend(os.fstat(number).st_blocks * 512 for number in files._memory)
+        blocks.extend(os.fstat(number).st_blocks * 512 for number in files._open)
         with pytest.raises(PermissionError):
-            os.pwrite(files._memory[0], b"late", 0)
+            os.pwrite(files._open[-1], b"late", 0)
 
     monkeypatch.setattr(driver._Files, "finish", adding)
     rows = 100_000
@@ -374,23 +393,22 @@ def test_what_a_failed_attempt_has_written_is_given_back(spark, set_option, used
 def test_file_that_cannot_be_written_leaves_batches_to_the_results(
     spark, compare, used, monkeypatch
 ):
-    name = driver._Files.__str__
+    links = driver._Files.links
 
     def sealed(files):
-        for number in files._memory:
+        for number in files._open[1:]:
             fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
-        return name(files)
+        return links(files)
 
-    monkeypatch.setattr(driver._Files, "__str__", sealed)
+    monkeypatch.setattr(driver._Files, "links", sealed)
     compare(IN_FILES["every type"](spark), "every type")
     assert used == [{}, {}]
 
 
 @pytest.mark.parametrize("change", [("/proc/", "/proc/1"), ("memfd:", "memfd:a")], ids=str)
 def test_files_of_other_processes_are_left_alone(spark, compare, used, monkeypatch, change):
-    name = driver._Files.__str__
-    old, new = change
-    monkeypatch.setattr(driver._Files, "__str__", lambda files: name(files).replace(old, new))
+    links = driver._Files.links
+    monkeypatch.setattr(driver._Files, "links", lambda files: links(files).replace(*change))
     compare(IN_FILES["every type"](spark), "every type")
     assert used == [{}, {}]
 

@@ -1,9 +1,9 @@
 """Runs ``df.toArrow()`` and ``df.toPandas()`` over memory shared by tasks and the driver's Python.
 
-Spark's own function runs, but with another method of the JVM's DataFrame and another reader of the
-socket. Tasks write their batches into memory files that this process has opened (DriverCollect in
-Java), and the socket tells where the batches are. The files have no names: the kernel frees them
-once this process has closed them, or is killed.
+Spark's own function runs, but with another method of the JVM and another reader of the socket.
+Tasks write their batches into memory files that this process has opened (DriverCollect in Java),
+and the socket tells where the batches are. The files have no names: the kernel frees them once this
+process has closed them, or is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark.sql.pandas.conversion as conversion
@@ -27,8 +27,8 @@ import pyspark.sql.pandas.conversion as conversion
 from shmring.spark import sparks_code
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
-_OURS = b"S"  # first byte of our stream; an Arrow stream begins with ff
-_count, _head = struct.Struct(">i"), struct.Struct(">qiiqqiii")
+_head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
+_DONE = b"\1"  # comes after the results of all tasks
 
 # CHANGE: edit this for a new version of Spark
 # Digests of the versions of Spark's code that this module was compared with; True if Spark's reader
@@ -40,7 +40,6 @@ _KNOWN = {
 }
 
 _MOST_FILES = 8  # most memory files; tasks that write to the same file wait for each other
-_MOST_PLACE = (1 << 63) - 1
 _COPIED = 256 * 1024  # most bytes of a part that costs less to copy than to map
 _PROT_READ, _MAP_PRIVATE = 1, 2
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # flags of fallocate
@@ -58,90 +57,102 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_
 
 
 class _Mapping:
-    """A mapped part of a memory file; a buffer keeps it alive, even after the file is closed."""
+    """A mapped part of a file; a buffer keeps it alive, even after the file is closed."""
 
     _munmap = _libc.munmap  # kept here because globals may be gone while Python ends
 
-    def __init__(
-        self, number: int, place: int, length: int, ended: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, number: int, place: int, length: int) -> None:
         self._length = 0
         self.address = _libc.mmap(None, length, _PROT_READ, _MAP_PRIVATE, number, place)
         if self.address in (None, ctypes.c_void_p(-1).value):
             raise MemoryError(f"{length} bytes of a result cannot be mapped")
         self._length = length
-        self._ended = ended
-        self._process = os.getpid()
 
     def __del__(self) -> None:
         if self._length:
             self._munmap(self.address, self._length)
-            if self._ended is not None and self._process == os.getpid():
-                self._ended()
 
 
 class _Files:
-    """The files of one result while it is collected: memory files, and one file on Spark's disk."""
+    """The files of one result while it is collected: one on Spark's disk, the others in memory.
 
-    def __init__(self, folder: str | None) -> None:
+    Takes the place of Spark's reader of the socket, too.
+    """
+
+    def __init__(self, folder: str, *, is_copied: bool) -> None:
+        self._is_copied = is_copied  # whether Spark copies each batch before it reads the next one
         # Offsets and lengths of the parts that were read, by file.
         self._used: dict[int, list[tuple[int, int]]] = {}
-        self._memory: list[int] = []
-        self._disk: list[int] = []
+        self._open: list[int] = []
         name = f"shmring-result-{secrets.token_hex(16)}"  # a name that no other file has
         with suppress(OSError):  # too many open files; tasks then keep their batches
-            for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
-                flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-                self._memory.append(os.memfd_create(name, flags))
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-                self._disk.append(os.dup(file.fileno()))
+                self._open.append(os.dup(file.fileno()))
+            for _ in range(min(_MOST_FILES, os.cpu_count() or 1)):
+                self._open.append(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
 
-    def __str__(self) -> str:
-        """Return the files as a text that DriverFiles.of reads in Java."""
-        links = f"/proc/{os.getpid()}/fd"
-        files = [
-            [f"{number} {os.readlink(f'{links}/{number}')}" for number in some] or ["-1 "]
-            for some in (self._disk, self._memory)
-        ]
-        return "\0".join([links, str(_free_memory()), *files[0], *files[1]])
+    def links(self) -> str:
+        """Return the files' links, as DriverCollect.serve takes them in Java."""
+        paths = [f"/proc/{os.getpid()}/fd/{number}" for number in self._open]
+        return "\0".join([f"{path} {os.readlink(path)}" for path in paths])
 
-    def read(self, number: int, place: int, length: int, *, is_freed: bool) -> Any:
-        """Return a part of a file as a buffer.
+    def load_stream(self, stream: Any) -> Iterator[Any]:
+        count = 0
+        for batch in self._batches(stream):
+            yield batch
+            count += 1
+        if _KNOWN[digest()]:
+            yield [*range(count)]
 
-        Parameters
-        ----------
-        is_freed : whether the part's memory is freed with the buffer, or only with the whole file
-        """
+    def _batches(self, stream: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema_bytes = stream.read(int.from_bytes(stream.read(4), "big"))
+        schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
+        results: list[tuple[Any, ...]] = []
+        while len(head := stream.read(_head.size)) == _head.size:
+            _, _, *part, before, after = _head.unpack(head)
+            results.append((*part, stream.read(before), stream.read(after)))
+        if head != _DONE:  # the job has failed; who keeps its error shall keep no batch
+            results.clear()
+        for _, number, place, length, before, after in sorted(results):
+            part = self._read(number, place, length) if length else b""
+            for messages in (before, part, after):
+                for message in pa.ipc.MessageReader.open_stream(messages):
+                    yield pa.ipc.read_record_batch(message, schema)
+        self.finish()
+
+    def _read(self, number: int, place: int, length: int) -> Any:
+        """Return a part of a file as a buffer."""
         import pyarrow as pa
 
         self._used.setdefault(number, []).append((place, length))
-        if length <= _COPIED:
-            copied = os.pread(number, length, place)
-            self._free(number, place, length)
-            return pa.py_buffer(copied)
-        ended = functools.partial(self._free, number, place, length) if is_freed else None
-        mapping = _Mapping(number, place, length, ended)
-        return pa.foreign_buffer(mapping.address, length, mapping)
+        if length > _COPIED and not self._is_copied:
+            mapping = _Mapping(number, place, length)
+            return pa.foreign_buffer(mapping.address, length, mapping)
+        with open(number, "rb", closefd=False) as file:
+            file.seek(place)
+            copied = file.read(length)
+        self._free(number, place, length)
+        return pa.py_buffer(copied)
 
     def _free(self, number: int, place: int, length: int) -> None:
-        if number in self._memory:
-            _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, place, length)
+        _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, place, length)
 
     def finish(self) -> None:
-        """Free the memory that failed attempts have written, and let running attempts fail."""
-        for number in self._memory:
+        """Free what failed attempts have written, and let running attempts fail."""
+        for number in self._open:
             end = 0
             for place, length in sorted(self._used.get(number, [])):
                 self._free(number, end, place - end)
                 end = place + length
-            self._free(number, end, _MOST_PLACE - end)
-            fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+            self._free(number, end, os.fstat(number).st_size - end)
+            with suppress(OSError):  # a file on disk has no seals
+                fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
 
     def close(self) -> None:
-        numbers = (*self._memory, *self._disk)
-        self._memory.clear()
-        for number in numbers:
-            os.close(number)
+        while self._open:
+            os.close(self._open.pop())
 
 
 def _free_memory() -> int:
@@ -161,98 +172,42 @@ def _words(file: str | Path) -> dict[str, str]:
     return dict(line.split()[:2] for line in Path(file).read_text().splitlines())
 
 
-class _Reader:
-    """Replaces Spark's reader of a result; also reads batches from files."""
-
-    def __init__(self, files: _Files, *, is_copied: bool, gives_order: bool) -> None:
-        self._files = files
-        self._is_copied = is_copied  # whether Spark copies each batch before it reads the next one
-        self._gives_order = gives_order
-
-    def load_stream(self, stream: Any) -> Iterator[Any]:
-        if stream.peek(1)[:1] != _OURS:
-            yield from _spark.ArrowCollectSerializer().load_stream(stream)
-            return
-        stream.read(1)
-        count = 0
-        for batch in self._batches(stream):
-            yield batch
-            count += 1
-        if self._gives_order:
-            yield [*range(count)]
-
-    def _batches(self, stream: Any) -> Iterator[Any]:
-        import pyarrow as pa
-
-        held = dict(enumerate(pa.ipc.open_stream(stream)))
-        (count,) = _count.unpack(stream.read(_count.size))
-        for *_, file, place, length, before, first, end in [
-            *_head.iter_unpack(stream.read(count * _head.size))
-        ]:
-            for number in range(first, first + before):
-                yield held.pop(number)
-            if length:
-                part = self._files.read(file, place, length, is_freed=self._is_copied)
-                yield from pa.ipc.open_stream(part)
-                del part
-            for number in range(first + before, end):
-                yield held.pop(number)
-        self._files.finish()
-
-
-class _JavaFrame:
-    """The JVM's DataFrame, with `collect` in place of its method collectAsArrowToPython()."""
-
-    def __init__(self, frame: Any, collect: Callable[[], Any]) -> None:
-        self._frame = frame
-        self.collectAsArrowToPython = collect
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._frame, name)
-
-
 @functools.lru_cache(maxsize=1)  # looking the class up takes as long as a call
-def _server(jvm: Any) -> Any:
-    """Return DriverCollect.serve; None if the JVM has no jar of shmring."""
+def _collects(jvm: Any) -> Callable[[Any], Any]:
+    """Return DriverCollect.of; a function that gives None if the JVM has no jar of shmring."""
     with suppress(_protocol.Py4JError):
-        return _gateway.JavaClass(_CLASS, jvm._gateway_client).serve
-    return None
-
-
-def _collecting(sparks: FunctionType, *, gives_order: bool) -> Callable[..., list[Any]]:
-    """Return Spark's `_collect_as_arrow`, changed to use serve() of the JVM and our reader."""
-
-    def _collect_as_arrow(
-        original: Any, split_batches: bool = False, *arguments: Any, **named: Any
-    ) -> list[Any]:
-        serve = _server(original._sc._jvm)
-        if serve is None:
-            return sparks(original, split_batches, *arguments, **named)
-        files = _Files(getattr(original._sc, "_temp_dir", None))
-        try:
-            # Not copy.copy(), which does not know the arguments of Spark's class.
-            frame: Any = object.__new__(original.__class__)
-            collect = functools.partial(serve, original._jdf, str(files))
-            frame.__dict__.update(vars(original), _jdf=_JavaFrame(original._jdf, collect))
-            reader = functools.partial(
-                _Reader, files, is_copied=split_batches, gives_order=gives_order
-            )
-            run = sparks_code.copied(sparks, {"ArrowCollectSerializer": reader})
-            return run(frame, split_batches, *arguments, **named)
-        finally:
-            files.close()
-
-    return _collect_as_arrow
+        return _gateway.JavaClass(_CLASS, jvm._gateway_client).of
+    return lambda frame: None
 
 
 _own: Any = _spark.PandasConversionMixin._collect_as_arrow
 
 
+def _collect_as_arrow(
+    original: Any, split_batches: bool = False, *arguments: Any, **named: Any
+) -> list[Any]:
+    """Run Spark's function of this name with DriverCollect, unless the result is left to Spark."""
+    java = original._jdf
+    collect = _collects(original._sc._jvm)(java)
+    if collect is None:
+        return _own(original, split_batches, *arguments, **named)
+    files = _Files(original._sc._temp_dir, is_copied=split_batches)
+    try:
+        serve = functools.partial(collect.serve, _free_memory(), files.links())
+        called = SimpleNamespace(collectAsArrowToPython=serve, schema=java.schema)
+        # Not copy.copy(), which does not know the arguments of Spark's class.
+        frame: Any = object.__new__(original.__class__)
+        frame.__dict__.update(vars(original), _jdf=called)
+        run = sparks_code.copied(_own, {"ArrowCollectSerializer": lambda: files})
+        return run(frame, split_batches, *arguments, **named)
+    finally:
+        files.close()
+
+
 def equip() -> None:
     """Let this process collect results over shared memory, if Spark's own code is known."""
-    gives_order = _KNOWN.get(digest())
-    if gives_order is not None:
-        _spark.PandasConversionMixin._collect_as_arrow = _collecting(_own, gives_order=gives_order)
+    if digest() in _KNOWN:
+        _spark.PandasConversionMixin._collect_as_arrow = _collect_as_arrow
 
 
 @functools.cache

@@ -114,11 +114,16 @@ public final class EncodedBatch implements AutoCloseable {
     }
   }
 
+  /** Writes the batch as an IPC message, without the schema. */
+  public void write(WritableByteChannel into) throws IOException {
+    MessageSerializer.serialize(new WriteChannel(into), batch);
+  }
+
   private void write(Claim claim, long place, long first) {
     Into into = new Into(claim, place, first);
     into.write(ByteBuffer.wrap(schema));
     try {
-      MessageSerializer.serialize(new WriteChannel(into), batch);
+      write(into);
     } catch (IOException error) {
       throw new IllegalStateException(error); // cannot happen: a claim does no input or output
     }

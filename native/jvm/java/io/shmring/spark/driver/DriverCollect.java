@@ -1,25 +1,19 @@
 package io.shmring.spark.driver;
 
+import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
-import io.shmring.spark.job.DriverFiles;
 import io.shmring.spark.request.CollectTask;
 import io.shmring.spark.request.CollectTask.Source;
 import io.shmring.spark.sidecar.RowsToArrowExec;
-import java.io.ByteArrayOutputStream;
-import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.io.Serializable;
 import java.nio.ByteBuffer;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
-import java.util.TreeMap;
+import java.util.stream.Stream;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkException;
-import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.PythonRDD$;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.rdd.RDD;
@@ -33,7 +27,6 @@ import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import org.apache.spark.sql.execution.arrow.ArrowBatchStreamWriter;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructField;
@@ -42,10 +35,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.Utils;
 import scala.Function0;
-import scala.Function2;
 import scala.Option;
-import scala.collection.Iterator;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 import scala.runtime.BoxedUnit;
 
@@ -54,9 +44,8 @@ import scala.runtime.BoxedUnit;
  * but by tasks that write their batches into the driver's files. The end in Python is
  * shmring/spark/driver.py.
  *
- * <p>Python reads from the socket: the byte {@link #OURS}; Spark's own stream with the schema and
- * the batches that came in tasks' results, in the order of their arrival; the number of parts; and
- * the parts, in the order of the rows.
+ * <p>Python reads from the socket: length and bytes of the schema, then the tasks' results in the
+ * order of their arrival, and {@link #DONE} if the job succeeds.
  */
 public final class DriverCollect {
   private static final String SWITCH = "spark.shmring.driver";
@@ -70,8 +59,13 @@ public final class DriverCollect {
   private static final String NO_LIMIT =
       "the free memory; set " + MOST_BYTES + " to a size, and files in spark.local.dir take so much";
 
-  // First byte of the answer; an Arrow stream from Spark begins with ff instead.
-  private static final int OURS = 'S';
+  // Size up to which a result never fails for lack of memory.
+  private static final long LEAST_BYTES = 64 << 20;
+
+  // Most cells of a result that comes sooner by Spark's own way.
+  private static final long FEW_CELLS = 10_000;
+
+  private static final byte DONE = 1;
 
   // Most bytes of batches in one task's result: more bytes come faster by a file.
   private static final long MOST_INLINE = 256 * 1024;
@@ -88,71 +82,88 @@ public final class DriverCollect {
   private final StructType schema;
   private final SQLConf settings;
   private final SparkContext context;
-  private final String limit; // name of the setting that limits the result, for errors
-  private final DriverFiles files;
+  private String limit; // name of the setting that limits the result, for errors
+  private long mostBytes;
+  private List<String> files;
 
   // The fields below are written by one thread, which reports the results of tasks to this object.
-  private final Map<Integer, byte[]> parts = new TreeMap<>(); // each task's head, by partition
-  private int batches; // number of batches in the stream
+  private int results; // number of tasks that have reported
   private long bytes;
   private Optional<String> refusal = Optional.empty();
 
-  private DriverCollect(Dataset<?> frame, String files) {
+  private DriverCollect(Dataset<?> frame) {
     this.query = frame.queryExecution();
     this.schema = frame.schema();
     this.settings = query.sparkSession().sessionState().conf();
     this.context = query.sparkSession().sparkContext();
-    String sparks = context.conf().get(SPARKS_MOST_BYTES, "1g");
-    long most = JavaUtils.byteStringAsBytes(settings.getConfString(MOST_BYTES, sparks));
-    String name = settings.contains(MOST_BYTES) ? MOST_BYTES : SPARKS_MOST_BYTES;
-    this.limit = most > 0 ? name : NO_LIMIT;
-    this.files = DriverFiles.of(files, most);
+  }
+
+  /** Returns a collection of the frame; null if Spark is to collect it. */
+  public static DriverCollect of(Dataset<?> frame) {
+    DriverCollect collect = new DriverCollect(frame);
+    return collect.isTaken() && !collect.isSmall() ? collect : null;
+  }
+
+  private boolean isTaken() {
+    return settings.getConfString(SWITCH, "on").equals("on")
+        && settings.getConfString(COMPRESSION, "none").equals("none")
+        && !schema.isEmpty()
+        && Stream.of(schema.fields()).allMatch(DriverCollect::isSupported);
+  }
+
+  /** Looks at one column at a time, because a result may have two columns of one name. */
+  private static boolean isSupported(StructField column) {
+    return SparkTypes.unsupported(new StructType().add(column)).isEmpty();
+  }
+
+  /** Whether the plan tells that the result has few rows, for example by a LIMIT. */
+  private boolean isSmall() {
+    try {
+      Option<Object> rows = query.optimizedPlan().maxRows();
+      return rows.isDefined() && (Long) rows.get() <= FEW_CELLS / schema.size();
+    } catch (Exception error) {
+      return true; // the plan cannot be made: Spark's own way tells why
+    }
   }
 
   /**
-   * Begins to collect a frame, or lets Spark collect it.
+   * Begins to collect the frame, by files in memory if there is room for the largest result, else
+   * by the file on disk.
    *
-   * @param files words about the driver's files, for {@link DriverFiles#of}
+   * @param room bytes of memory for the result
+   * @param links the driver's files, as {@link CollectTask} takes them, with zero characters
+   *     between: a file on disk, then files in memory; empty if there are none
    * @return three values of Spark: port, secret and server of the socket from which Python reads
    *     the result
    */
-  public static Object[] serve(Dataset<?> frame, String files) {
-    if (!isTaken(frame)) {
-      return frame.collectAsArrowToPython();
-    }
-    DriverCollect collect = new DriverCollect(frame, files);
+  public Object[] serve(long room, String links) {
+    boolean isSet = settings.contains(MOST_BYTES);
+    String sparks = context.conf().get(SPARKS_MOST_BYTES, "1g");
+    long most = JavaUtils.byteStringAsBytes(settings.getConfString(MOST_BYTES, sparks));
+    limit = most <= 0 ? NO_LIMIT : isSet ? MOST_BYTES : SPARKS_MOST_BYTES;
+    mostBytes = most > 0 ? most : Math.max(room, LEAST_BYTES);
+    List<String> all = links.isEmpty() ? List.of() : List.of(links.split("\0"));
+    int memory = Math.min(1, all.size());
+    files = List.copyOf(most > room ? all.subList(0, memory) : all.subList(memory, all.size()));
     return PythonRDD$.MODULE$.serveToStream(
         "serve-Arrow",
         out -> {
-          collect.act(out);
+          act(out);
           return BoxedUnit.UNIT;
         });
-  }
-
-  private static boolean isTaken(Dataset<?> frame) {
-    SQLConf settings = frame.queryExecution().sparkSession().sessionState().conf();
-    // Numbers as names, because a result may have two columns of one name.
-    StructType numbered = new StructType();
-    for (StructField field : frame.schema().fields()) {
-      numbered = numbered.add(Integer.toString(numbered.size()), field.dataType());
-    }
-    return settings.getConfString(SWITCH, "on").equals("on")
-        && settings.getConfString(COMPRESSION, "none").equals("none")
-        && numbered.size() > 0
-        && SparkTypes.unsupported(numbered).isEmpty();
   }
 
   /** Runs the collection as an action of the query, like Spark's Dataset.withAction. */
   private void act(OutputStream out) {
     Function0<BoxedUnit> action =
         () -> {
-          query.executedPlan().resetMetrics();
-          try {
-            write(new DataOutputStream(out));
-          } catch (IOException error) {
-            Platform.throwException(error);
-          }
-          return BoxedUnit.UNIT;
+          byte[] message = EncodedBatch.schemaBytes(SparkTypes.of(settings).schema(schema));
+          write(out, ByteBuffer.allocate(Integer.BYTES).putInt(message.length).array(), message);
+          SparkPlan plan = query.executedPlan();
+          plan.resetMetrics();
+          return plan instanceof AdaptiveSparkPlanExec adaptive
+              ? adaptive.withFinalPlanUpdate(last -> run(last, out))
+              : run(plan, out);
         };
     SQLExecution.withNewExecutionId(
         query,
@@ -165,42 +176,11 @@ public final class DriverCollect {
         });
   }
 
-  private void write(DataOutputStream out) throws IOException {
-    out.write(OURS);
-    ArrowBatchStreamWriter stream = streamTo(out);
-    boolean done = false;
-    try {
-      SparkPlan plan = query.executedPlan();
-      if (plan instanceof AdaptiveSparkPlanExec adaptive) {
-        adaptive.withFinalPlanUpdate(last -> run(last, stream));
-      } else {
-        run(plan, stream);
-      }
-      done = true;
-    } finally { // written after a failure too: Python reads to the end, then asks for the error
-      stream.end();
-      out.writeInt(done ? parts.size() : 0);
-      for (byte[] part : done ? parts.values() : List.<byte[]>of()) {
-        out.write(part);
-      }
-    }
-  }
-
-  /** Returns Spark's writer of a stream, after it has written the schema. */
-  private ArrowBatchStreamWriter streamTo(OutputStream out) {
-    return new ArrowBatchStreamWriter(
-        schema,
-        out,
-        settings.sessionLocalTimeZone(),
-        settings.pandasStructHandlingMode().equals("legacy"),
-        settings.arrowUseLargeVarTypes());
-  }
-
   /**
    * Runs the plan, without its last nodes if the tasks do the work of these nodes. The metrics of
    * the nodes left out still count.
    */
-  private BoxedUnit run(SparkPlan plan, ArrowBatchStreamWriter stream) {
+  private BoxedUnit run(SparkPlan plan, OutputStream out) {
     Optional<WholeStageCodegenExec> stage =
         plan instanceof WholeStageCodegenExec last ? Optional.of(last) : Optional.empty();
     SparkPlan top = stage.map(WholeStageCodegenExec::child).orElse(plan);
@@ -212,13 +192,11 @@ public final class DriverCollect {
     if (columns.supportsColumnar() && BatchSizes.areKnown(columns.schema())) {
       Source<ColumnarBatch> source =
           Source.ofColumns(metric(rows, "numInputBatches"), metric(rows, "numOutputRows"));
-      run(columns.executeColumnar(), source, time, stream);
-    } else if (stage.isPresent() && RowsToArrowExec.takes(top)) {
-      run(generated(stage.get()).execute(), Source.ofStage(), time, stream);
-    } else {
-      run(plan.execute(), Source.ofStage(), List.of(), stream);
+      return run(columns.executeColumnar(), source, time, out);
     }
-    return BoxedUnit.UNIT;
+    return stage.isPresent() && RowsToArrowExec.takes(top)
+        ? run(generated(stage.get()).execute(), Source.ofStage(), time, out)
+        : run(plan.execute(), Source.ofStage(), List.of(), out);
   }
 
   private static List<SQLMetric> metric(Optional<? extends SparkPlan> node, String name) {
@@ -244,20 +222,17 @@ public final class DriverCollect {
     }
   }
 
-  private <T> void run(
-      RDD<T> rdd, Source<T> source, List<SQLMetric> time, ArrowBatchStreamWriter stream) {
-    ByteArrayOutputStream head = new ByteArrayOutputStream();
-    streamTo(head);
+  private <T> BoxedUnit run(
+      RDD<T> rdd, Source<T> source, List<SQLMetric> time, OutputStream out) {
     long inline = Math.min(MOST_INLINE, MOST_INLINE_OF_ALL / Math.max(1, rdd.getNumPartitions()));
-    byte[] message = head.toByteArray();
+    SparkTypes types = SparkTypes.of(settings);
     int batchRows = settings.arrowMaxRecordsPerBatch();
-    CollectTask<T> task = new CollectTask<>(source, schema, message, batchRows, files, inline);
     try {
       context.runJob(
           rdd,
-          function(task, time),
+          new CollectTask<>(source, schema, types, batchRows, inline, files, mostBytes, time),
           (partition, result) -> {
-            take((Integer) partition, result, stream);
+            take(result, out);
             return BoxedUnit.UNIT;
           },
           ClassTag$.MODULE$.apply(byte[][].class));
@@ -266,51 +241,42 @@ public final class DriverCollect {
         Platform.throwException(new SparkException(refusal.get()));
       }
     }
+    write(out, new byte[] {DONE});
+    return BoxedUnit.UNIT;
   }
 
-  private static <T> Function2<TaskContext, Iterator<T>, byte[][]> function(
-      CollectTask<T> task, List<SQLMetric> time) {
-    return (Function2<TaskContext, Iterator<T>, byte[][]> & Serializable)
-        (context, child) -> {
-          long begin = System.nanoTime();
-          try {
-            return task.collect(context, child);
-          } catch (IOException error) {
-            Platform.throwException(error);
-            throw new AssertionError(error); // unreachable: the line above throws
-          } finally {
-            time.forEach(each -> each.add((System.nanoTime() - begin) / 1_000_000));
-          }
-        };
+  private static void write(OutputStream out, byte[]... arrays) {
+    try {
+      for (byte[] each : arrays) {
+        out.write(each);
+      }
+    } catch (IOException error) {
+      Platform.throwException(error);
+    }
   }
 
   /**
    * Takes the result of a task. If a task has several attempts, Spark gives the result of the first
    * one that succeeds.
    */
-  private void take(int partition, byte[][] result, ArrowBatchStreamWriter stream) {
+  private void take(byte[][] result, OutputStream out) {
     ByteBuffer head = ByteBuffer.wrap(result[0]);
     bytes += head.getLong();
-    int stage = head.getInt();
-    head.position(head.limit() - CollectTask.DRIVERS_BYTES);
-    head.putInt(batches).putInt(batches + result.length - 1);
-    parts.put(partition, result[0]);
-    if (refusal.isEmpty() && bytes > files.mostBytes()) {
+    results++;
+    if (refusal.isEmpty() && bytes > mostBytes) {
       refusal =
           Optional.of(
               String.format(
                   "Job aborted due to stage failure: Total size of serialized results of %d tasks"
                       + " (%s) is bigger than %s (%s)",
-                  parts.size(),
+                  results,
                   Utils.bytesToString(bytes),
                   limit,
-                  Utils.bytesToString(files.mostBytes())));
-      context.cancelStage(stage, refusal.get());
+                  Utils.bytesToString(mostBytes)));
+      context.cancelStage(head.getInt(), refusal.get());
     }
     if (refusal.isEmpty()) {
-      batches += result.length - 1;
-      stream.writeBatches(
-          CollectionConverters.asScala(Arrays.asList(result).subList(1, result.length).iterator()));
+      write(out, result);
     }
   }
 }

@@ -1,10 +1,12 @@
 package io.shmring.spark.request;
 
+import static java.nio.file.StandardOpenOption.READ;
+import static java.nio.file.StandardOpenOption.WRITE;
+
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.RootWriter;
-import io.shmring.spark.job.DriverFiles;
+import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.OfRows;
-import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.Serializable;
@@ -12,48 +14,61 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.ipc.ReadChannel;
-import org.apache.arrow.vector.ipc.WriteChannel;
-import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
-import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.Platform;
+import scala.Function2;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Collects a task's rows for the driver's Python, as the batches that Spark's own task would send.
  * The first batches stay in the task's result, as in Spark. Once they are too large together,
- * further ones are written into one of the driver's files, as an Arrow stream. If a write fails,
- * later batches are in the result again.
+ * further ones are written into one of the driver's files. If a write fails, later batches are in
+ * the result again.
+ *
+ * <p>The files have no names, and the driver's Python has them open. Processes of the same user on
+ * the same host open them under /proc. The kernel frees a file when neither the driver's Python nor
+ * a mapping of the file is left.
  *
  * @param <T> rows, or batches of columns
  * @param columns names and types of the rows' columns
- * @param schema schema of the batches, as an IPC message
  * @param batchRows rows of a batch; 0 or less for all rows
  * @param inlineBytes most bytes of the first batches in the task's result
+ * @param files path and target of each file's link under /proc, such as "/proc/5/fd/7 /memfd:a
+ *     (deleted)"; no other file's link has this target
+ * @param mostBytes largest allowed size of the result
+ * @param time metrics that count the milliseconds of the task
  */
 public record CollectTask<T>(
     Source<T> source,
     StructType columns,
-    byte[] schema,
+    SparkTypes types,
     int batchRows,
-    DriverFiles files,
-    long inlineBytes)
-    implements Serializable {
-  /** Bytes of two ints at the end of a head, which the driver fills in. */
-  public static final int DRIVERS_BYTES = 2 * Integer.BYTES;
+    long inlineBytes,
+    List<String> files,
+    long mostBytes,
+    List<SQLMetric> time)
+    implements Function2<TaskContext, Iterator<T>, byte[][]>, Serializable {
+  private static final byte[] NO_SCHEMA = {};
 
-  private static final int HEAD_BYTES = 3 * Long.BYTES + 3 * Integer.BYTES + DRIVERS_BYTES;
+  /** Alignment of the parts of a file: the largest page of a supported machine. */
+  private static final long PAGE = 64 * 1024;
+
+  /** Upper bound of the attempts of a task within one attempt of its stage. */
+  private static final long ATTEMPTS = 256;
 
   /** Turns the child's iterator into an input of batches. */
   @FunctionalInterface
@@ -66,8 +81,7 @@ public record CollectTask<T>(
      */
     static Source<InternalRow> ofStage() {
       return (child, columns) ->
-          Input.ofStage(
-              CollectionConverters.asJava(child), () -> OfRows.unsafe(columns));
+          Input.ofStage(CollectionConverters.asJava(child), () -> OfRows.unsafe(columns));
     }
 
     /**
@@ -89,21 +103,32 @@ public record CollectTask<T>(
     }
   }
 
+  @Override
+  public byte[][] apply(TaskContext context, Iterator<T> child) {
+    long begun = System.nanoTime();
+    try {
+      return collect(context, child);
+    } catch (IOException error) {
+      Platform.throwException(error);
+      throw new AssertionError(error); // unreachable: the line above throws
+    } finally {
+      time.forEach(each -> each.add((System.nanoTime() - begun) / 1_000_000));
+    }
+  }
+
   /**
    * Returns arrays of bytes, because every serializer that Spark may use for results takes them.
    * The first array is a head, the others are the batches in the result. The head has, big-endian:
-   * the bytes of all batches (long); the stage to cancel if these bytes are too many (int); the
-   * number of the file (int); offset and length of the task's part of the file, 0 if there is none
-   * (longs); the number of batches in the result that come before the part (int); and two ints that
-   * the driver fills in.
+   * the bytes of all batches (long); the stage to cancel if these bytes are too many, the
+   * partition, and the number of the file (ints); offset and length of the task's part of the file,
+   * 0 if there is none; and the bytes of the batches in the result that come before the part, and
+   * after it (longs).
    */
-  public byte[][] collect(TaskContext context, Iterator<T> child) throws IOException {
-    ReadChannel message = new ReadChannel(Channels.newChannel(new ByteArrayInputStream(schema)));
+  private byte[][] collect(TaskContext context, Iterator<T> child) throws IOException {
     int most = batchRows > 0 ? Math.min(batchRows, RootWriter.MOST_ROWS) : RootWriter.MOST_ROWS;
     try (BufferAllocator allocator =
             ArrowUtils.rootAllocator().newChildAllocator("shmring collect", 0, Long.MAX_VALUE);
-        VectorPool pool =
-            new VectorPool(MessageSerializer.deserializeSchema(message), schema, allocator);
+        VectorPool pool = new VectorPool(types.schema(columns), NO_SCHEMA, allocator);
         Part part = new Part(context)) {
       // Vectors that generated code has begun to fill before the task takes them.
       ArrayDeque<Vectors> ahead = new ArrayDeque<>();
@@ -114,13 +139,13 @@ public record CollectTask<T>(
             return ahead.getLast().writer();
           },
           most);
-      while (part.bytes <= files.mostBytes() && input.hasNext()) { // above it the job fails
+      while (part.bytes <= mostBytes && input.hasNext()) { // above it the job fails
         context.killTaskIfInterrupted();
         Vectors vectors = ahead.isEmpty() ? pool.take(VectorPool.UNLIMITED) : ahead.remove();
         input.fill(vectors.writer(), most);
         input.cut();
         vectors.finish();
-        try (ArrowRecordBatch batch = EncodedBatch.batchOf(vectors.root())) {
+        try (EncodedBatch batch = vectors.request()) {
           part.add(batch);
         }
         vectors.leave();
@@ -129,62 +154,79 @@ public record CollectTask<T>(
     }
   }
 
-  private interface Step {
-    void writeTo(WriteChannel channel) throws IOException;
-  }
-
   /** The batches of one attempt. */
   private final class Part implements AutoCloseable {
     private final TaskContext context;
     private final List<byte[]> inResult = new ArrayList<>();
+    private int number; // number of the file in the driver's Python
     private Optional<FileChannel> file = Optional.empty(); // the file, while it is written to
     private boolean tried; // whether the task has tried to open the file
-    private int before; // number of batches in the result that come before those in the file
     private long bytes; // bytes of all batches
-    private long begin; // offset of the stream in the file
+    private long before; // bytes of the batches in the result that come before those in the file
+    private long begin; // offset of the first batch in the file
     private long end; // end of the last whole batch in the file
 
     Part(TaskContext context) {
       this.context = context;
     }
 
-    void add(ArrowRecordBatch batch) throws IOException {
-      long more = batch.computeBodyLength();
-      if (bytes + more > files.mostBytes()) {
-        bytes += more; // counted, not written: the part is past its limit
+    void add(EncodedBatch batch) throws IOException {
+      if (!tried && bytes + batch.length() > inlineBytes) {
+        tried = true;
+        before = bytes;
+        open();
+      }
+      bytes += batch.length();
+      // Batches past the limit are only counted: the file has no room for them.
+      if (bytes <= mostBytes && !isInFile(batch)) {
+        ByteArrayOutputStream message = new ByteArrayOutputStream((int) batch.length());
+        batch.write(Channels.newChannel(message));
+        inResult.add(message.toByteArray());
+      }
+    }
+
+    /**
+     * Opens one of the files, at a part to which no other attempt writes. There is no file, for
+     * example, on another host or for another user, or if the file cannot be so long.
+     */
+    private void open() throws IOException {
+      long window = (mostBytes / PAGE + 1) * PAGE; // bytes from one part to the next
+      long attempt = context.stageAttemptNumber() * ATTEMPTS + context.attemptNumber();
+      long part = attempt * context.numPartitions() + context.partitionId();
+      if (files.isEmpty() || part >= Long.MAX_VALUE / window) {
         return;
       }
-      if (bytes + more > inlineBytes && !tried) {
-        begin();
-      }
-      Step step = channel -> MessageSerializer.serialize(channel, batch);
-      if (!isWritten(step)) {
-        ByteArrayOutputStream message = new ByteArrayOutputStream();
-        step.writeTo(new WriteChannel(Channels.newChannel(message)));
-        inResult.add(message.toByteArray());
-        bytes += message.size();
-      }
-    }
-
-    /** Begins a stream in the file. */
-    private void begin() throws IOException {
-      tried = true;
-      before = inResult.size();
-      file = files.open(context, schema.length);
-      if (file.isPresent()) {
-        begin = file.get().position();
-        end = begin;
-        isWritten(channel -> channel.write(schema));
+      // Tasks that write to different files do not wait for each other.
+      String[] link = files.get(context.partitionId() % files.size()).split(" ", 2);
+      Path path = Path.of(link[0]);
+      try {
+        if (isLinkTo(path, link[1])) {
+          file = Optional.of(FileChannel.open(path, READ, WRITE));
+          begin = part * window;
+          end = begin;
+          file.get().position(begin);
+          number = Integer.parseInt(path.getFileName().toString());
+        }
+        // Check the link again: the driver may close the file at any time, and its number may then
+        // belong to another file.
+        if (!isLinkTo(path, link[1])) {
+          close();
+        }
+      } catch (FileSystemException refused) {
+        close();
       }
     }
 
-    private boolean isWritten(Step step) throws IOException {
+    private static boolean isLinkTo(Path path, String target) throws IOException {
+      return Files.readSymbolicLink(path).toString().equals(target);
+    }
+
+    private boolean isInFile(EncodedBatch batch) throws IOException {
       if (file.isEmpty()) {
         return false;
       }
       try {
-        step.writeTo(new WriteChannel(file.get()));
-        bytes += file.get().position() - end;
+        batch.write(file.get());
         end = file.get().position();
         return true;
       } catch (ClosedByInterruptException killed) {
@@ -196,9 +238,11 @@ public record CollectTask<T>(
     }
 
     byte[][] result() {
-      ByteBuffer head = ByteBuffer.allocate(HEAD_BYTES).putLong(bytes).putInt(context.stageId());
-      head.putInt(files.number(context)).putLong(begin).putLong(end - begin).putInt(before);
-      inResult.add(0, head.array());
+      long kept = inResult.stream().mapToLong(message -> message.length).sum();
+      ByteBuffer head = ByteBuffer.allocate(5 * Long.BYTES + 3 * Integer.BYTES).putLong(bytes);
+      head.putInt(context.stageId()).putInt(context.partitionId()).putInt(number);
+      head.putLong(begin).putLong(end - begin);
+      inResult.add(0, head.putLong(before).putLong(kept - before).array());
       return inResult.toArray(byte[][]::new);
     }
 
