@@ -108,11 +108,6 @@ def numbers(spark: Any, rows: int, partitions: int = 2) -> DataFrame:
     )
 
 
-def unbounded(frame: DataFrame) -> DataFrame:
-    """The same frame, with a plan that does not tell how many rows it has at most."""
-    return frame.selectExpr("*", "explode(array(0)) more").drop("more")
-
-
 Case = Callable[[Any], DataFrame]
 IN_FILES: dict[str, Case] = {
     "every type": lambda spark: typed(spark, 2400),
@@ -138,23 +133,21 @@ IN_FILES: dict[str, Case] = {
     ).selectExpr(*(f"id + {i} c{i}" for i in range(130))),
 }
 IN_RESULTS: dict[str, Case] = {
-    "ten rows": lambda spark: unbounded(typed(spark, 10)),
-    "all nulls": lambda spark: unbounded(typed(spark, 10, "all")),
-    "no rows": lambda spark: unbounded(typed(spark, 0)),
-    "filtered": lambda spark: unbounded(typed(spark, 50)).where("big < 0"),
-    "one row in many partitions": lambda spark: unbounded(spark.range(1)).repartition(20),
+    "ten rows": lambda spark: typed(spark, 10),
+    "all nulls": lambda spark: typed(spark, 10, "all"),
+    "no rows": lambda spark: typed(spark, 0),
+    "filtered": lambda spark: typed(spark, 50).where("big < 0"),
+    "one row in many partitions": lambda spark: spark.range(1).repartition(20),
     "no partitions": lambda spark: spark.createDataFrame([], "a int, b string"),
     "a command": lambda spark: spark.sql("show databases"),
     "a local relation": lambda spark: spark.createDataFrame(
         [(1, "x"), (2, None)], "a int, b string"
     ),
-    "an error in a task": lambda spark: unbounded(spark.range(9)).selectExpr(
+    "an error in a task": lambda spark: spark.range(9).selectExpr(
         "if(id = 7, raise_error('seven'), id) x"
     ),
 }
 SPARKS: dict[str, Case] = {
-    "few rows": lambda spark: numbers(spark, 2000),
-    "a small limit": lambda spark: unbounded(numbers(spark, 20_000)).limit(2000),
     "no columns": lambda spark: spark.range(5).select(),
     "an error of the plan": lambda spark: spark.range(9).selectExpr("assert_true(id < 5)", "id"),
     "null": lambda spark: spark.sql("select null n, 1 one"),
@@ -257,8 +250,7 @@ def test_random_frames_are_the_same(spark, set_option, compare, tmp_path, seed):
     kinds = dict(rng.sample([*TYPES.items()], rng.randint(1, 6)))
     columns = columns_of(kinds, rng.choice(["none", "some", "all"]))
     count = rng.choice([0, 1, 3, 700, 9000]) if rng.random() < 0.7 else 20_000
-    rows = spark.range(count, numPartitions=rng.choice([1, 2, 5]))
-    frame = unbounded(rows).selectExpr("id", *columns)
+    frame = spark.range(count, numPartitions=rng.choice([1, 2, 5])).selectExpr("id", *columns)
     if rng.random() < 0.4:
         frame.write.parquet(str(tmp_path / "file"))
         frame = spark.read.parquet(str(tmp_path / "file"))

@@ -62,9 +62,6 @@ public final class DriverCollect {
   // Size up to which a result never fails for lack of memory.
   private static final long LEAST_BYTES = 64 << 20;
 
-  // Most cells of a result that comes sooner by Spark's own way.
-  private static final long FEW_CELLS = 10_000;
-
   private static final byte DONE = 1;
 
   // Most bytes of batches in one task's result: more bytes come faster by a file.
@@ -101,7 +98,7 @@ public final class DriverCollect {
   /** Returns a collection of the frame; null if Spark is to collect it. */
   public static DriverCollect of(Dataset<?> frame) {
     DriverCollect collect = new DriverCollect(frame);
-    return collect.isTaken() && !collect.isSmall() ? collect : null;
+    return collect.isTaken() ? collect : null;
   }
 
   private boolean isTaken() {
@@ -114,16 +111,6 @@ public final class DriverCollect {
   /** Looks at one column at a time, because a result may have two columns of one name. */
   private static boolean isSupported(StructField column) {
     return SparkTypes.unsupported(new StructType().add(column)).isEmpty();
-  }
-
-  /** Whether the plan tells that the result has few rows, for example by a LIMIT. */
-  private boolean isSmall() {
-    try {
-      Option<Object> rows = query.optimizedPlan().maxRows();
-      return rows.isDefined() && (Long) rows.get() <= FEW_CELLS / schema.size();
-    } catch (Exception error) {
-      return true; // the plan cannot be made: Spark's own way tells why
-    }
   }
 
   /**
