@@ -28,7 +28,7 @@ from shmring.spark import sparks_code
 
 _CLASS = "io.shmring.spark.driver.DriverCollect"
 _head = struct.Struct(">qiiiqqqq")  # CollectTask.java says what each number is
-_DONE = b"\1"  # comes after the results of all tasks
+_DONE = b"\1"  # end of the stream if the job has succeeded
 
 # CHANGE: edit this for a new version of Spark
 # Digests of the versions of Spark's code that this module was compared with; True if Spark's reader
@@ -113,7 +113,7 @@ class _Files:
         while len(head := stream.read(_head.size)) == _head.size:
             _, _, *part, before, after = _head.unpack(head)
             results.append((*part, stream.read(before), stream.read(after)))
-        if head != _DONE:  # the job has failed; who keeps its error shall keep no batch
+        if head != _DONE:  # a failed job: its error, if kept, would keep the batches, too
             results.clear()
         for _, number, place, length, before, after in sorted(results):
             part = self._read(number, place, length) if length else b""
