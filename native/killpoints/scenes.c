@@ -119,7 +119,7 @@ void enter_consumer(struct victim *v)
 	v->m = consumer_of(v->r, "b");
 }
 
-/* Returns the operation's messages that the queue table shows. */
+/* Returns a mask of the messages below 64 that shmring_table_row() shows. */
 uint64_t visible_in_table(const shmring *r)
 {
 	struct shmring_row row;

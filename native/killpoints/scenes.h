@@ -1,10 +1,11 @@
-/* Makes rings before the child acts, and inspects them afterwards. */
+/* Makes the rings of the operations before the child acts, and inspects the rings after its death. */
 #ifndef KILLPOINTS_SCENES_H
 #define KILLPOINTS_SCENES_H
 
 #include "operation.h"
 
-/* Designated initializers of operations on the six messages. */
+/* Initialize a struct operation: its ring has six messages (build_six), and the child, a producer or a consumer of
+ * branch "b", calls `function`. */
 #define PRODUCER(function) .build = build_six, .enter = enter_producer, .act = function
 #define CONSUMER(function) .build = build_six, .enter = enter_consumer, .act = function
 
@@ -21,6 +22,6 @@ void build_dead_beside_an_orphan(shmring *r);
 void build_dead(shmring *r);
 void enter_producer(struct victim *v);
 void enter_consumer(struct victim *v);
-uint64_t visible_in_table(const shmring *r); /* returns a mask of message numbers */
+uint64_t visible_in_table(const shmring *r); /* mask of message numbers below 64 */
 
 #endif

@@ -1,4 +1,4 @@
-/* CRC32C (Castagnoli), in hardware where the processor has it. */
+/* CRC32C (Castagnoli), with the CPU's CRC instruction if the CPU has it. */
 #include <string.h>
 
 #include "shmring.h"
@@ -52,8 +52,8 @@ static bool have_hardware(void)
 #endif
 
 #ifdef IN_HARDWARE
-/* Least length in bytes for which it pays to compute three thirds side by side: the CRC
- * instruction takes three cycles, but a new one can begin in each cycle. */
+/* Least length in bytes for which it pays to compute the CRCs of three thirds at the same time: a CRC
+ * instruction takes three cycles, but the CPU can begin one in each cycle. */
 #define THIRDS_FROM (16 << 10)
 
 /* Multiplies two polynomials modulo POLYNOMIAL; the highest bit stands for x^0. */
@@ -68,10 +68,10 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* Returns the factor by which a CRC is multiplied when `bytes` bytes follow. */
+/* Returns x^(8 * bytes): a CRC is multiplied by this factor when `bytes` bytes follow. */
 static uint32_t shift_by(size_t bytes)
 {
-	uint32_t power = UINT32_C(1) << 31, square = UINT32_C(1) << 23; /* x^0, x^8 */
+	uint32_t power = UINT32_C(1) << 31, square = UINT32_C(1) << 23; /* the polynomials x^0 and x^8 */
 
 	for (; bytes; bytes >>= 1, square = multiply(square, square))
 		if (bytes & 1)

@@ -1,9 +1,8 @@
-/* The state of takes: the ranges of a seat, what is recorded and held, and the owner
- * of a pending take.
+/* The state of takes: the ranges that a seat records, the hold of a consumer, and a branch's `taken`.
  *
- * `taken` names its last taker. A consumer that moves it on first marks that taker's
- * take as done (confirm). So it is always known whether the pending take of a dead
- * consumer succeeded: it did exactly if it was marked, or if `taken` still names it.
+ * `taken` names the consumer that moved it last. The next consumer first marks that take as done
+ * (confirm), and then moves `taken`. So it is always known whether the last take of a dead consumer
+ * succeeded: it did if the take is marked as done, or if `taken` still names the dead consumer.
  * docs/protocol.md, P5.
  */
 #include "cells.h"
@@ -11,9 +10,9 @@
 
 /* --- the ranges of one seat ------------------------------------------------- */
 
-/* A seat records its ranges for recovery after its owner's death. The owner keeps `known`
- * and never reads the seat again, and a recoverer reads the seat once: so `known` stays
- * the same even if stray writes change the seat.
+/* A seat records its ranges for recovery after its owner's death. The owner keeps a copy, `known`, and
+ * never reads the seat again; a process that recovers the seat copies it once. So stray writes into the
+ * seat do not change `known`.
  *
  * `used` bounds the entries that may be in use, so that the common case (one
  * lease at a time) reads one of them. Entries beyond it are not in use. */
@@ -27,7 +26,7 @@ uint64_t ranges_lowest(const struct range *known, uint32_t used)
 	return low;
 }
 
-/* Returns a free entry, and raises *used if necessary; -1: all are in use. */
+/* Returns the number of a free entry, and raises *used if necessary. Returns -1 if all entries are in use. */
 int ranges_free_entry(const struct range *known, uint32_t *used)
 {
 	for (uint32_t k = 0; k < *used; k++)
@@ -114,8 +113,9 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi), whose messages were delivered `before` times before: grows the range that ends at lo, or takes
- * a free entry. A consumer never gets a message that it holds already, so its ranges never overlap. */
+/* Records [lo, hi), whose messages were delivered `before` times before: grows a range that ends at lo and was
+ * delivered as often, or takes a free entry. A consumer never gets a message that it holds already, so its ranges
+ * never overlap. */
 int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct seat *s = consumer->seat;
@@ -177,7 +177,9 @@ uint64_t consumer_end_of_count(const shmring_consumer *consumer, uint64_t lo, ui
 }
 
 /* Marks [lo, hi) for the next takes of this consumer, which deliver it again; the range stays recorded in this
- * seat. The caller has reserved room for it. */
+ * seat. The caller has reserved room for it (deferred_reserve).
+ * Also raises ranges_used to 2, which keeps shmring_release() from its fast path: only its slow path,
+ * release_any(), refuses to release messages that were handed back. */
 void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 {
 	deferred_join(&consumer->returned, &lo, &hi);
@@ -189,7 +191,7 @@ void consumer_gives_again(shmring_consumer *consumer, uint64_t lo, uint64_t hi)
 	store_relaxed(&consumer->gives_again, true);
 }
 
-/* Splits range `k` at `at`. Returns false if no entry is free. */
+/* Splits range `k` into two ranges that meet at sequence `at`. Returns false if no entry is free. */
 static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 {
 	struct range *known = consumer->range;
@@ -228,9 +230,9 @@ void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t h
 
 /* --- messages to be taken ----------------------------------------------------------- */
 
-/* Finds the end of up to max_messages readable messages from `at` on. *messages counts
- * messages that are neither aborted nor an end marker. An end marker is never in one range with
- * messages; *marker tells that the range ends with one. */
+/* Finds the end of up to max_messages readable messages from `at` on. *messages is their number, without
+ * aborted runs and end markers. An end marker is never in one range with messages; *marker is true if
+ * the range ends with an end marker. */
 int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker)
 {
@@ -305,8 +307,9 @@ void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t)
 	uint64_t done = TAKE_WORD(t, consumer->branch_index);
 	uint64_t pending = done | TAKE_PENDING;
 
-	/* Relaxed: the CAS of `taken` that follows releases this store. The value read here was released by the
-	 * CAS that ended the take at `t`, which the caller has acquired. */
+	/* The load is relaxed, because the last taker stored take_end before it moved `taken` to `t` (a release),
+	 * and the caller has acquired that `taken`. The CAS is relaxed, because the caller then moves `taken` (a
+	 * release). */
 	if (load_relaxed(take_end) == pending)
 		(void)cas_relaxed(take_end, &pending, done);
 }
@@ -345,8 +348,9 @@ int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end)
 		    (unsigned long long)(end - 1));
 }
 
-/* Returns true if a recorded range begins or ends at `at`, or something was published there.
- * Entries inside a message carry an older number, or none. */
+/* Returns true if sequence `at` lies between messages: a recorded range begins or ends at `at`, or a published
+ * message begins there. Only a message's first control entry shows its own sequence; the entries of its other
+ * slots show the sequence of an earlier lap, or 0. */
 static bool is_boundary(const shmring_consumer *consumer, uint64_t at)
 {
 	for (uint32_t k = 0; k < consumer->ranges_used; k++)
@@ -364,7 +368,7 @@ static bool is_held(const shmring_consumer *consumer, uint64_t first, uint64_t e
 	while (at < end && k < consumer->ranges_used) {
 		if (consumer->range[k].lo <= at && RANGE_END(consumer->range[k].hi) > at) {
 			at = RANGE_END(consumer->range[k].hi);
-			k = 0; /* neighbours may be recorded in any order */
+			k = 0; /* search all ranges again: the next one may have any number */
 		} else {
 			k++;
 		}
@@ -377,7 +381,7 @@ static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t
 	const shmring *r = consumer->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
 
-	if (published && (published > at || (published - 1 - at) & r->mask)) /* not the entry of an earlier lap */
+	if (published && (published > at || (published - 1 - at) & r->mask)) /* an earlier lap's entry is sound */
 		return fail(SHMRING_E_DAMAGED,
 			    "ring \"%s\": the control entry of message %llu is damaged (published as %llu)",
 			    r->name, (unsigned long long)at, (unsigned long long)(published - 1));
@@ -459,8 +463,9 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	/* `taken` is loaded before take_end, because the next consumer marks this seat's take as done before it
-	 * moves `taken`. */
+	/* Load `taken` first. The next consumer clears TAKE_PENDING in this seat's take_end (confirm), and then
+	 * moves `taken`. If take_end were loaded first, both could happen between the loads: a take that succeeded
+	 * would look like one that failed, and its messages would be lost. */
 	uint64_t taken = load_acquire(&b->taken.v);
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);

@@ -12,7 +12,8 @@
 	JNIEXPORT type JNICALL Java_io_shmring_Native_##name(JNIEnv *env UNUSED, jclass class UNUSED, __VA_ARGS__)
 #define UNUSED __attribute__((unused))
 
-/* Converts a handle, which Java sees as a number. The handle is never 0 here, because Ring.java checks it. */
+/* Returns the pointer that Java keeps as a number: a handle or an address. A handle is still open here, because
+ * handle() of the Java classes throws after close. */
 static inline void *from_handle(jlong handle)
 {
 	return (void *)(intptr_t)handle; // NOLINT
@@ -23,7 +24,7 @@ static inline jlong to_handle(const void *pointer)
 	return (jlong)(intptr_t)pointer;
 }
 
-/* Returns the offset of an address from the first slot, which has sequence 0 in every order of slots. */
+/* Returns an address's offset in bytes from the ring's first slot, the slot of sequence 0. */
 static inline uint64_t offset_of(const shmring *ring, const void *address)
 {
 	return (uint64_t)((const char *)address - (const char *)shmring_slot(ring, 0));

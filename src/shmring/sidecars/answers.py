@@ -90,7 +90,7 @@ class ServedClient:
         return encoder
 
     def push_within(self, most: int, answer: pa.RecordBatch, head: bytes) -> bool:
-        """Publish an answer of at most `most` bytes if there is room; return if it was sent."""
+        """Publish the answer; return False if it has over `most` bytes, or the ring has no room."""
         most = min(most, self.most)
         push = self.encoder_for(answer).push_within
         try:
@@ -196,7 +196,9 @@ class ServedRequest:
 
     def sign(self) -> None:
         """Send a sign of life to a client that has no piece of its answer yet."""
-        if self.answering or self.client.is_behind:  # unread messages show that the worker lives
+        # After the answer has begun, Answers._pushes() sends the signs. A client that is behind
+        # needs no sign, because its unread messages show that the worker lives.
+        if self.answering or self.client.is_behind:
             return
         with suppress(ShmringError):
             self.push(self.head.answer(self.signs, 0), None)()
@@ -206,8 +208,8 @@ class ServedRequest:
 class Heartbeat:
     """Sends signs of life while the worker works, and ends work that no client waits for.
 
-    Clients of the `waiting` requests get signs of life. The work ends when the clients of all
-    `wanted` requests are gone.
+    The work ends when the clients of all `wanted` requests are gone. The `waiting` requests have no
+    piece of an answer yet, and later work may answer them: their clients get signs of life.
     """
 
     def __init__(
@@ -257,7 +259,7 @@ class Answers:
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: ServedClient) -> pa.RecordBatch:
-        """Return the batch of a client's request, in the ring's memory; raise Damaged if none."""
+        """Return a request's batch, in the ring's memory; raise Damaged if it has no batch."""
         known = client.known
         batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
         if batch is None:
@@ -292,7 +294,7 @@ class Answers:
         self.publish(request, self.pieces(request, batches), spent)
 
     def fail(self, request: ServedRequest, text: str) -> None:
-        """Tell the client that the function raised; `text` is the traceback from told()."""
+        """Tell the client that the function raised an error; `text` is its traceback."""
         request.answer(push for push in [request.failure(text)])
 
     def publish(
@@ -327,7 +329,8 @@ class Answers:
                         continue
                 elif time.monotonic() - said <= INTERVAL:
                     continue
-                under_way, held = held, piece  # if none was held: an empty one, as a sign of life
+                # Publish the held piece; if no piece is held, an empty one, as a sign of life.
+                under_way, held = held, piece
                 worked += (spent := time.perf_counter_ns() - begun)
                 yield push(head.answer(number, 0, spent), under_way)
                 under_way = None
@@ -343,7 +346,7 @@ class Answers:
             raise
         except BaseException as error:  # includes sys.exit() in the user's function
             failed = request.failure(told(error))
-        if failed is not None:  # after the handler, because a yield in it keeps the error alive
+        if failed is not None:  # a yield inside the handler would keep the error alive
             if held is not None and under_way is None:  # publish the last result before the error
                 with suppress(ShmringError):
                     yield push(head.answer(number, 0), held)

@@ -1,7 +1,7 @@
 """Bytecode for the modules of Spark's archives, taken from an installed copy of the same source.
 
 Spark puts the archives of pyspark and py4j first on the path of its Python processes. They hold no
-bytecode, so each process compiles the modules, twice: 0.9 s of CPU. Mostly the same files are also
+bytecode, so each process compiles each module twice: 0.9 s of CPU. Usually the same files are also
 installed, for example by pip, with their bytecode beside them.
 """
 
@@ -19,33 +19,34 @@ from zipimport import zipimporter
 
 
 class _Installed(SourceLoader):
-    """Loads the bytecode of an installed file as that of a file in an archive."""
+    """Loads a module of an archive from the bytecode of an installed file with the same source."""
 
     def __init__(self, archived: str, installed: Path) -> None:
         self._archived, self._installed = archived, installed
 
     def get_filename(self, fullname: str) -> str:
-        """Return the path that tracebacks show."""
+        """Return the path in the archive: tracebacks show this path."""
         del fullname
         return self._archived
 
     def path_stats(self, path: str) -> dict[str, float]:
-        """Return the installed file's time and size, which valid bytecode has recorded."""
+        """Return the installed file's time and size: valid bytecode has recorded the same two."""
         del path
         stat = self._installed.stat()
         return {"mtime": stat.st_mtime, "size": stat.st_size}
 
     def get_data(self, path: str) -> bytes:
-        """Read the source, or its bytecode."""
+        """Read the source if `path` is in the archive, otherwise the installed bytecode."""
         if path == self._archived:
             return self._installed.read_bytes()
         return Path(cache_from_source(self._installed)).read_bytes()
 
 
 class _Archive(zipimporter):
-    """An archive that uses installed bytecode.
+    """Imports an archive's modules from installed bytecode.
 
-    The methods of the base class compile a module even to return its file name.
+    Both methods are replaced, because the base class compiles a module even to return its file
+    name.
     """
 
     def get_filename(self, fullname: str) -> str:
@@ -59,7 +60,7 @@ class _Archive(zipimporter):
 
 @cache
 def _installed(archive: _Archive, fullname: str) -> _Installed | None:
-    """Return a loader of a file on the path with the same name and source as in the archive."""
+    """Return a loader for an installed file with the archived module's name and source, or None."""
     name = archive.prefix + fullname.rpartition(".")[2]
     inside = f"{name}/__init__.py" if archive.is_package(fullname) else f"{name}.py"
     archived = f"{archive.archive}/{inside}"
@@ -72,7 +73,7 @@ def _installed(archive: _Archive, fullname: str) -> _Installed | None:
 
 @contextmanager
 def installed_bytecode() -> Generator[None]:
-    """Import modules of archives without compiling them, if they are installed, too."""
+    """Let imports inside the `with` block use installed bytecode for modules of archives."""
     sys.path_hooks.insert(0, _Archive)
     _forget_archives()
     try:

@@ -1,13 +1,15 @@
-"""Imports in the workers' daemon, before the fork: workers start with pandas, pyarrow and numpy.
+"""Makes the workers' daemon import pandas, pyarrow and numpy once, before it forks the workers.
 
 Spark's own daemon leaves these imports to its workers, because libraries start threads when they
 are imported, and a fork copies no thread. Each worker then spends half a second of CPU and tens of
-megabytes. With OMP_NUM_THREADS=1, which Spark sets for a task of one core, numpy starts no thread,
-and pyarrow starts one that its environment can forbid. If there is a thread all the same, or
-anything else that a worker of Spark's would not have, the daemon starts again without the imports.
+megabytes. With OMP_NUM_THREADS=1, which Spark sets for a task of one core, numpy starts no thread.
+pyarrow starts one thread, jemalloc's, which an environment variable forbids. If a thread runs all
+the same, if jemalloc is pyarrow's memory pool, or if an import fails, the daemon starts again
+without the imports.
 
-A worker that finds other modules on its path (``addPyFile``, archives) starts again, too: as the
-same process, which the task waits for, and with the data that it had read.
+A worker starts again, too, if its path leads to other modules than the daemon's (``addPyFile``,
+archives). It calls exec(), because the task waits for this process, and passes the data that it
+has already read from its socket to the program that starts.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SWITCH = "SHMRING_WARM_WORKERS"  # "off": PythonRun.java sets it for spark.shmring.warmWorkers
-_RECEIVED = "SHMRING_RECEIVED"  # descriptors of a worker's socket and data, for its next process
+# Environment variable: "off" leaves the imports to the workers. PythonRun.java sets the variable
+# for spark.shmring.warmWorkers=off, and _start_again() sets it for the program that starts.
+SWITCH = "SHMRING_WARM_WORKERS"
+# Environment variable of a worker that starts again: the file descriptors of its socket and of the
+# data that it has read.
+_RECEIVED = "SHMRING_RECEIVED"
 _JEMALLOC = "JE_ARROW_MALLOC_CONF"
 
 _PACKAGES = ("numpy", "pandas", "pyarrow")
@@ -49,14 +55,18 @@ class Imports:
     written: Mapping[str, int]  # modification time of each package's file, in ns
 
     def are_those_of(self, path: list[str]) -> bool:
-        """Whether a process with this path would import the same modules."""
+        """Return True if imports along this path would find the modules that the daemon has."""
         others = [entry for entry in path if entry not in self.path]
         found = (PathFinder.find_spec(name, others) for name in self.names)
         return self.written == _written() and not any(spec and spec.loader for spec in found)
 
 
 class Received(io.RawIOBase):
-    """A worker's socket, which keeps the data read: another process can be given the data."""
+    """A worker's socket, with a copy of all data read from the socket.
+
+    A worker that starts again passes the copy on (`hand_over`), because the socket yields no data
+    twice.
+    """
 
     def __init__(self, source: io.FileIO, received: bytes = b"") -> None:
         self._source, self._again = source, received
@@ -71,7 +81,7 @@ class Received(io.RawIOBase):
         return self._source.fileno()
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read the data that the replaced process had received, and then the socket's data."""
+        """Read first what the worker had received before it started again, then from the socket."""
         if self._again:
             size = min(len(buffer), len(self._again))
             buffer[:size], self._again = self._again[:size], self._again[size:]
@@ -82,11 +92,11 @@ class Received(io.RawIOBase):
         return size
 
     def keep_no_more(self) -> None:
-        """Forget the data read: this process goes on, and no other will need the data."""
+        """Drop the copy of the data: this worker does not start again any more."""
         self._kept = None
 
     def hand_over(self) -> NoReturn:
-        """Start this process again without imports, with the socket and all of its data."""
+        """Start this worker again without the daemon's imports; pass on the socket and its data."""
         data = os.memfd_create("received")
         with open(data, "wb", closefd=False) as file:
             file.writelines(self._kept or ())
@@ -97,7 +107,7 @@ class Received(io.RawIOBase):
 
 
 def received() -> tuple[int, bytes] | None:
-    """Return the socket and data of the worker that this process replaces; None if none."""
+    """Return socket and data of the worker that started again; None in any other process."""
     if _RECEIVED not in os.environ:
         return None
     socket, data = map(int, os.environ.pop(_RECEIVED).split())
@@ -109,16 +119,17 @@ def received() -> tuple[int, bytes] | None:
 
 
 def import_early() -> Imports | None:
-    """Import what workers need before the fork; None if workers are to import it themselves.
+    """Import the workers' modules before the fork; return None if the switch is off.
 
     Does not return if a fork would differ from a process that imports the modules itself: the
-    daemon starts again, without them.
+    daemon then starts again, without the imports.
     """
     if os.environ.pop(SWITCH, "on") == "off":
         return None
     before = _outermost()
     path = list(sys.path)
-    # The task's files may lie in the working directory: nothing of the user's is imported here.
+    # Do not import from the working directory: the task's files may lie there, and one of them may
+    # have the name of a module.
     sys.path[:] = [entry for entry in path if entry not in ("", os.getcwd())]
     searched = frozenset(sys.path)
     gc.disable()  # a collection would leave gaps in pages, which workers would write into
@@ -141,7 +152,7 @@ def _outermost() -> set[str]:
 
 
 def _import_without_threads() -> str | None:
-    """Import the modules; return what a fork of this process would lack, or None."""
+    """Import the modules; return why forks of this process could not use them, or None."""
     of_user = os.environ.get(_JEMALLOC)
     os.environ[_JEMALLOC] = ",".join(filter(None, (of_user, "background_thread:false")))
     try:
