@@ -64,7 +64,8 @@ def _with_code(body: list[str]) -> Iterator[str]:
             inside = True
         elif line.strip() and not line.startswith(" "):
             inside = False
-        yield line
+        # The directive would be the literal block of the two colons, and the code a quotation.
+        yield line.removesuffix(":") if line.endswith("::") else line
         empty = not line.strip()
 
 
