@@ -145,7 +145,7 @@ public record CollectTask<T>(
         input.fill(vectors.writer(), most);
         input.cut();
         vectors.finish();
-        try (EncodedBatch batch = vectors.request()) {
+        try (EncodedBatch batch = vectors.encoded()) {
           part.add(batch);
         }
         vectors.leave();
