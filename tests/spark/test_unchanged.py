@@ -401,14 +401,35 @@ def _reasons(frame) -> list[str]:
     return re.findall(r" \[Spark's own way: (.*?)\]", plan_of(frame))
 
 
-def test_batches_of_a_columnar_source_are_left_to_spark(spark, frame, set_option, tmp_path):
-    lengths = arrays_iterator(
-        "long", lambda batches: (pa.array([len(b)] * len(b)) for b in batches)
-    )
+def test_udfs_get_the_batches_of_columns_that_spark_gives_them(spark, frame, set_option, tmp_path):
+    lengths = arrays("long", lambda x: pa.array([len(x)] * len(x)))
+    of_all = arrays_iterator("long", lambda batches: (pa.array([len(b)] * len(b)) for b in batches))
     frame.write.parquet(str(tmp_path / "rows"))
-    set_option("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", "true")
-    rows = spark.read.parquet(str(tmp_path / "rows")).select(lengths("id"))
-    assert _reasons(rows) == ["UDFs get batches as long as those of their source"]
+    set_option("spark.sql.parquet.columnarReaderBatchSize", 700)
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    nested = rows.withColumn("both", functions.struct("id", "text"))
+
+    def lengths_seen(query, way: str) -> list[str]:
+        return sorted(outcome(query, over_rings=way == "on"))
+
+    def outcomes(way: str) -> list[list[str]]:
+        set_option(FUNCTIONS, way)
+        queries = [
+            rows.select("text", lengths("id"), lengths("half")),
+            rows.select("id", lengths(functions.expr("id + half"))),
+            rows.select("id", of_all("text")),
+            rows.withColumn("n", lengths("id")).select("id", "n", lengths("n")),
+            rows.where("id % 3 > 0").select("id", lengths("id")),
+            nested.select("both", lengths("id")),
+        ]
+        return [lengths_seen(query, way) for query in queries]
+
+    on, off = outcomes("on"), outcomes("off")
+    assert on == off
+    assert ("=700" in on[0][0]) == (spark.version >= "4.3"), on[0][0]
+    set_option("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled", "false")
+    set_option(FUNCTIONS, "on")
+    assert all("=700" not in row for row in lengths_seen(rows.select(lengths("id")), "on"))
 
 
 def test_explain_says_why_a_function_is_left_to_spark(frame, set_option):

@@ -176,6 +176,19 @@ def test_settings_that_change_together_after_the_plan(spark, differences):
     assert differences(changed) == []
 
 
+@pytest.mark.parametrize("switch", ["on", "off"])
+def test_both_limits_of_results_are_refused(make, set_option, switch):
+    set_option(FUNCTIONS, switch)
+    for name in MOST_OUT:
+        set_option(name, VALUES[name])
+    queries = make()
+    for query in (queries[0], queries[3], queries[8]):
+        (text,) = outcome(query, over_rings=switch == "on")
+        assert "Both max records and max bytes of an Arrow output batch cannot" in text
+    table = queries[-2]  # Spark's tasks of UDTFs do not look
+    assert len(outcome(table, over_rings=switch == "on")) == 40
+
+
 @pytest.mark.spark_version(since="4.3")
 @pytest.mark.parametrize("switch", ["on", "off"])
 def test_variables_in_tracebacks_that_are_wanted_after_the_plan(make, set_option, switch):

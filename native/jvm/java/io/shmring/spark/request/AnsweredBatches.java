@@ -127,6 +127,9 @@ public final class AnsweredBatches implements AutoCloseable {
   private void advance() throws InterruptedException {
     if (batches == null) {
       if (call instanceof PythonCall python) {
+        if (python.udtf().isEmpty()) {
+          refuseBothLimits();
+        }
         prepared = new PythonRun(python, context, 0, true, task.metrics()).prepare();
       }
       batches =
@@ -179,6 +182,15 @@ public final class AnsweredBatches implements AutoCloseable {
       columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(handler::columns);
     } else if (answering.underWay() < underWay) {
       refuse(handler.ended());
+    }
+  }
+
+  /** Refuses two limits of a function's batches together, as Spark's own tasks do. */
+  private void refuseBothLimits() {
+    if (settings.arrowMaxRecordsPerOutputBatch() > 0
+        && settings.arrowMaxBytesPerOutputBatch() > 0) {
+      throw new IllegalArgumentException(
+          "Both max records and max bytes of an Arrow output batch cannot be set at the same time.");
     }
   }
 

@@ -55,7 +55,7 @@ final class Batches implements AutoCloseable {
   private final VectorMemory memory;
   private final int mostRows;
   private final VectorPool.Form form;
-  private final BatchFiller batches;
+  private BatchFiller batches;
   private final GroupFiller groups;
   private Input input;
   private final List<VectorPool> pools = new ArrayList<>(); // all that were made
@@ -85,14 +85,18 @@ final class Batches implements AutoCloseable {
     this.types = owner.signature.types().in(settings);
     this.ofRows = owner.signature.ofRows();
     this.form =
-        new VectorPool.Form(call.wholeBytes(settings), call.isStruct(), input.isOfLists());
+        new VectorPool.Form(
+            input.endsBatches() ? Long.MAX_VALUE : call.wholeBytes(settings),
+            call.isStruct(),
+            input.isOfLists());
     List<Signature.Side> all = owner.signature.sides();
     this.sides = IntStream.range(0, all.size()).mapToObj(i -> pool(i, all.get(i))).toList();
     this.generated = sides.get(0);
     this.memory = new VectorMemory(owner.memory);
     int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: as many as the ring takes
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
-    this.batches = new BatchFiller(mostRows, call.cutRows());
+    this.batches =
+        new BatchFiller(input.endsBatches() ? call.mostRows() : mostRows, call.cutRows());
     this.groups = new GroupFiller(call.joinsGroups(), mostRows);
     // The stage gives rows, not vectors, so rows wait in Spark's queue from the start.
     if (!ofRows.isEmpty() && input instanceof RowInput) {
@@ -244,8 +248,10 @@ final class Batches implements AutoCloseable {
    * have.
    */
   private boolean isCutShort(Vectors vectors) {
+    boolean isShort =
+        input.endsBatches() ? input.goesOn() : vectors.inputRows() < mostRows;
     return client.isEmpty()
-        && vectors.inputRows() < mostRows
+        && isShort
         && !vectors.writer().isWhole()
         && input.hasNext();
   }
@@ -257,6 +263,7 @@ final class Batches implements AutoCloseable {
     pieceBytes = FEW_BYTES;
     mostBytes = client.isEmpty() ? VectorPool.UNLIMITED : mostBytes;
     input = new RowInput(new WrittenRows(written, input), handler.keepRows().orElseThrow());
+    batches = new BatchFiller(mostRows, call.cutRows());
     beginRows();
   }
 

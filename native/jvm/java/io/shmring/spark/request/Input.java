@@ -48,6 +48,17 @@ public abstract class Input {
     return ofColumns(children.get(0));
   }
 
+  /** Returns an input over columns whose batches stay batches. */
+  public static Input ofBatches(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
+    return new SourceBatches(children.get(0), batch -> ofColumns(List.of(batch).iterator()));
+  }
+
+  /** Returns an input over rows of columns, whose batches stay batches. */
+  public static Input ofBatchRows(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
+    return new SourceBatches(
+        children.get(0), batch -> new RowInput(batch.rowIterator(), (OfRows) handler));
+  }
+
   /** Returns an input over batches of columns that are sent without getting answers. */
   static Input ofColumns(Iterator<ColumnarBatch> batches) {
     return new ColumnInput(batches);
@@ -78,8 +89,16 @@ public abstract class Input {
     return 0;
   }
 
-  /** Whether more rows of the same frame follow the rows that the last call of fill() wrote. */
+  /**
+   * Whether more rows of the same frame, or of the same batch if the input ends batches, follow the
+   * rows that the last call of fill() wrote.
+   */
   boolean goesOn() {
+    return false;
+  }
+
+  /** Whether the input says where batches end, whatever the settings say. */
+  boolean endsBatches() {
     return false;
   }
 

@@ -18,6 +18,7 @@ import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.ChainedPythonFunctions;
+import org.apache.spark.internal.config.ConfigEntry;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
@@ -25,6 +26,7 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.PythonUDTF;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
@@ -45,7 +47,7 @@ final class PythonCalls {
   // The uuids of the sessions of which the log says that functions go over rings.
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
-  // Setting of Spark, since 4.3.
+  // Setting of Spark, since 4.3: Arrow's UDFs get the batches of a child that gives columns.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
@@ -126,11 +128,10 @@ final class PythonCalls {
     return Optional.empty();
   }
 
-  /** Returns why no UDF of this session can go over rings; empty if UDFs can. */
-  static Optional<String> objectionToUdfs() {
-    return SQLConf.get().getConfString(COLUMNAR_INPUT, "false").equals("true")
-        ? Optional.of("UDFs get batches as long as those of their source")
-        : Optional.empty();
+  /** Whether UDFs get the batches of a child that gives columns, with as many rows as they have. */
+  static boolean keepBatches() {
+    ConfigEntry<?> entry = SQLConf$.MODULE$.getConfigEntry(COLUMNAR_INPUT);
+    return entry != null && SQLConf.get().getConf(entry).equals(true);
   }
 
   /** Returns the uuid of the Spark Connect artifacts of the query that is being planned. */

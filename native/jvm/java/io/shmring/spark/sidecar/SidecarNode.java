@@ -207,7 +207,7 @@ public abstract sealed class SidecarNode extends SparkPlan
     } else if (columns instanceof SidecarNode sidecar) {
       columns = sidecar.givingColumns().orElse(columns);
     }
-    if (takesColumns(columns)) {
+    if (takesColumns(columns) || keepsBatches(columns)) {
       return columns == child() ? this : over(columns);
     }
     return RowsToArrowExec.takes(child())
@@ -239,6 +239,11 @@ public abstract sealed class SidecarNode extends SparkPlan
     return takesColumns(child());
   }
 
+  /** Whether a child's batches stay batches. Results over rings are cut into other batches. */
+  private boolean keepsBatches(SparkPlan columns) {
+    return work.keepsBatches() && columns.supportsColumnar() && !(columns instanceof SidecarNode);
+  }
+
   @Override
   public boolean supportsColumnar() {
     return givesColumns;
@@ -264,8 +269,13 @@ public abstract sealed class SidecarNode extends SparkPlan
       return same.execute(output);
     }
     Signature signature = work.signature(this);
-    if (takesColumns()) {
-      return mapped(child().executeColumnar(), task(signature, Input::ofColumns, output));
+    boolean keepsBatches = keepsBatches(child());
+    if (takesColumns() || keepsBatches) {
+      Input.Maker<ColumnarBatch> input =
+          !keepsBatches
+              ? Input::ofColumns
+              : work.canGiveColumns(this) ? Input::ofBatches : Input::ofBatchRows;
+      return mapped(child().executeColumnar(), task(signature, input, output));
     }
     SidecarTask<InternalRow, R> task = task(signature, signature.input(), output);
     return isOverOne()

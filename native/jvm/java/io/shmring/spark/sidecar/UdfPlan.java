@@ -89,12 +89,13 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
 
   @Override
   public Optional<String> objection() {
-    return PythonCalls.objectionToUdfs().or(() -> PythonCalls.objection(functions()));
+    return PythonCalls.objection(functions());
   }
 
   @Override
   public Work ofPython(Option<String> artifacts) {
-    return new PythonUdfs(plan.udfs(), plan.resultAttrs(), artifacts);
+    return new PythonUdfs(
+        plan.udfs(), plan.resultAttrs(), artifacts, PythonCalls.keepBatches());
   }
 
   /** Work of UDFs: the output is the child's columns with the results beside them. */
@@ -243,8 +244,13 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     }
   }
 
-  /** Work of UDFs in Spark's own workers. */
-  record PythonUdfs(Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts)
+  /**
+   * Work of UDFs in Spark's own workers.
+   *
+   * @param keepsBatches whether batches of a child that gives columns stay batches
+   */
+  record PythonUdfs(
+      Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts, boolean keepsBatches)
       implements UdfWork {
     @Override
     public String name() {
@@ -290,6 +296,11 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
     @Override
     public List<Expression> sent() {
       return PythonCalls.arguments(CollectionConverters.asJava(udfs));
+    }
+
+    @Override
+    public List<Object> shown() {
+      return List.of(udfs, results);
     }
   }
 }

@@ -36,6 +36,11 @@ interface Work extends Serializable {
     return SidecarNode.seq(List.of());
   }
 
+  /** Whether the functions get the batches of Spark's nodes that give columns. */
+  default boolean keepsBatches() {
+    return false;
+  }
+
   /** Whether only columns of the child are sent, so that they need not become rows. */
   default boolean sendsColumns(SidecarNode node) {
     return false;
