@@ -22,7 +22,8 @@ static unsigned loaded(int thread, int i)
 	return (unsigned)world.ghost.loaded[thread][i];
 }
 
-/* Message passing. */
+/* Message passing: a thread writes X, then Y, and another thread reads Y, then X. Unless the two synchronize, the
+ * reader may see the new Y and the old X. */
 
 static void mp_write_relaxed(int me)
 {
@@ -46,7 +47,7 @@ static void mp_write_fence(int me)
 	store_relaxed(Y, 1);
 }
 
-/* The relaxed store continues the thread's own release sequence. */
+/* The last store is relaxed; it continues the release sequence that the thread's own release store began. */
 static void mp_write_sequence(int me)
 {
 	(void)me;
@@ -139,14 +140,16 @@ static unsigned sb_outcome(void)
 	return loaded(0, 0) * 2 + loaded(1, 0);
 }
 
-/* Load buffering. */
+/* Load buffering: each thread loads one word, then stores to the other word. C11 allows both loads to see these
+ * stores; the explorer never shows that outcome, and the test says so. */
 static void lb(int me)
 {
 	found(me, 0, load_relaxed(me ? Y : X));
 	store_relaxed(me ? X : Y, 1);
 }
 
-/* Independent reads of independent writes. */
+/* Independent reads of independent writes: two threads write one word each, and two readers may disagree which
+ * write came first. */
 
 static void write_x(int me)
 {
@@ -208,7 +211,7 @@ static unsigned crossed_outcome(void)
 	return (unsigned)((*X - 1) * 2 + *Y - 1);
 }
 
-/* Message passing over three threads. */
+/* Message passing over three threads: the last thread synchronizes with the first one through the middle one. */
 
 static void isa2_middle(int me)
 {

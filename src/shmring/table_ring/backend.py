@@ -263,7 +263,7 @@ class Backend(ABC):
         """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
 
     def pop_many(self, limit: int, timeout: float) -> list[bytes]:
-        """Take messages as :meth:`pop_rows` does, and leave out their numbers and times."""
+        """Take messages as :meth:`pop_rows` does, and return only their data."""
         return [data for _, _, data in self.pop_rows(limit, timeout)]
 
     @abstractmethod
@@ -309,7 +309,7 @@ class Backend(ABC):
         """
         time.sleep(seconds)
 
-    # -- the ring itself -------------------------------------------------------------------------
+    # -- the ring and its subscribers ------------------------------------------------------------
 
     def rows(self, query: sa.Select[*tuple[Any, ...]]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
         """Read tables of the ring outside of any transaction."""
@@ -373,7 +373,7 @@ class Backend(ABC):
         """Block pushes until the transaction ends; return the number of the next push."""
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
-        """Make the cursor that gives a new subscriber its numbers."""
+        """Make a new subscriber's cursor at `position`, unless cursors are columns of a table."""
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
         """Wait until a subscriber's calls and leases have ended, and remove its cursor."""
@@ -419,7 +419,7 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
-        """Turn errors that a user can act on into shmring's; replace a lost connection."""
+        """Turn errors that a user can act on into errors of shmring; replace a lost connection."""
         try:
             yield
         except exc.DBAPIError as error:
@@ -464,7 +464,7 @@ class Backend(ABC):
                 return None
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:  # noqa: B027
-        """Raise if an error outside of any transaction says that the ring, or a part, is gone."""
+        """Raise a clearer error if the ring, or a part of it, is gone or was replaced."""
 
     def dropped(self) -> RingNotFound:
         """Return the error of a handle whose ring is gone, or was replaced by another one."""
@@ -475,7 +475,7 @@ class Backend(ABC):
 
     @abstractmethod
     def code(self, error: exc.StatementError) -> str | int | None:
-        """Return the database's code of an error, a possible key of `meanings`."""
+        """Return the database's code of an error; `meanings` maps some of the codes."""
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         """Return whether the database has undone a transaction that another attempt may finish."""

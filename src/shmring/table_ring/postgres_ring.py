@@ -185,7 +185,8 @@ class PostgresRing(Backend):
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
             row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # Keep the site's setting: with stand-by servers it may be stricter than "on".
+            # Keep the configured level, unless it is "off": with stand-by servers, the level may be
+            # stricter than "on".
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
@@ -381,10 +382,11 @@ class PostgresRing(Backend):
         # meanwhile, because the sequence exists.
         leases = f"{self._named('_leases')} WHERE subscriber = {holder}"
         self._run(f"SELECT FROM {leases} FOR UPDATE")
-        # Drop the sequence before any other lock is taken. This waits for all pops, leases and
-        # looks, which use the sequence before they take any lock: none of them can wait for this.
+        # Drop the sequence before this session blocks pushes: the DROP waits for all pops, leases
+        # and looks that use the sequence, so they must not wait for this session. Later calls wait
+        # for the DROP and hold no lock, because each uses the sequence before it takes any lock.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
-        # Wait for the leases that have begun meanwhile; without the sequence no other can begin.
+        # Wait for the leases that have begun meanwhile; without the sequence, no lease can begin.
         self._run(f"DELETE FROM {leases}")
 
     def _tell(self, connection: sa.Connection) -> None:
@@ -392,17 +394,20 @@ class PostgresRing(Backend):
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
         code = self.code(error)
-        # The error if a function was replaced after the statement was read, or while it ran. The
-        # text can be compared because PostgreSQL does not translate messages of an XX000.
+        # PostgreSQL raises this error if a function was replaced after the statement was parsed, or
+        # while the function ran. The text can be compared because PostgreSQL does not translate
+        # messages of code XX000.
         lost = code == "XX000" and said(error).startswith("cache lookup failed for function")
         if code in ("40P01", "40001", "42883") or lost:
             return True
-        # While this session opens the ring, another session may drop it.
+        # While this session opens the ring, another session may drop it. A table is then missing
+        # (42P01), and the next attempt finds no ring.
         return not self._in_use and code == "42P01" and not self.exist(self.connection)
 
     def is_gone(self, error: exc.DBAPIError) -> bool:
         """Return whether the error says that a part of the ring does not exist."""
-        # Codes of a missing table or sequence (by name), function, schema, sequence (by its oid).
+        # In this order: a missing table, or a missing sequence that the statement names; a missing
+        # function; a missing schema; a missing sequence that the statement gives by its oid.
         return self.code(error) in ("42P01", "42883", "3F000", "XX000")
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
@@ -411,6 +416,8 @@ class PostgresRing(Backend):
             self._last = max(self._last, UNKNOWN)
         if not self.is_gone(error) or self._asking or not self._in_use:
             return
+        # The queries below need a session outside of a transaction: after an error, a transaction
+        # takes no more queries.
         if self._driver.closed or self._driver.info.transaction_status:
             return
         self._asking = True

@@ -51,7 +51,8 @@ class PostgresBackend(PostgresRing):
     first_wait = IDLE / 1000
 
     _waiters = 0
-    # Kind of call ("push" or "pop") that gave up the last number.
+    # Kind ("push" or "pop") of the last call that could take a number. If the call gave its number
+    # up (`_last` is GIVEN_UP), only a look of this kind takes the number back.
     _given_up: Which = "pop"
 
     def use(self, layout: Layout) -> None:
@@ -72,8 +73,8 @@ class PostgresBackend(PostgresRing):
             return False
         cursor = self._there(cursors[subscriber, holder], holder)
         named, called, mark = self._named, self._called, self._mark
-        # Name the sequence by its oid: a removed subscriber's sequence is gone, even if another
-        # subscriber gets its bit, and so a sequence of the same name.
+        # Name the sequence by its oid, so that no call uses the sequence of another subscriber: if
+        # this subscriber is removed, another can get its bit, and a sequence of the same name.
         pops = f"{cursor}::oid::regclass"
         me = f"{holder}, {pops}"
         self._me = subscriber, holder, cursor
@@ -133,8 +134,8 @@ class PostgresBackend(PostgresRing):
         return sorted(self._move(attempt) or [])
 
     def begin_lease(self, limit: int) -> list[Message]:
-        # Use _try(), which does not sync: a lease pops nothing until its end, whose commit waits
-        # for the disk.
+        # Use _try(), which does not wait for the disk: the messages are popped only when the lease
+        # ends, and the commit at its end waits for the disk.
         while self._try(lambda: self._call(self._lease, (limit,))[0][0]):
             if found := self.again(lambda: self._open_lease(limit)):
                 lease, last = found[0][0], found[-1][1]
@@ -184,8 +185,8 @@ class PostgresBackend(PostgresRing):
             peek = Peek(*self._look(self._look_push, (ahead,))[0])
         else:
             peek = self._peek_pop(*self._me, whole)
-        # Only a look of the same kind takes the number back: another thread may look for a push
-        # before the thread whose pop gave the number up.
+        # Only a look of the same kind takes the number back: if a pop gave the number up, another
+        # thread may look for a push before the pop's own thread looks.
         if self._last == GIVEN_UP and which == self._given_up:
             self._last = DONE
         return peek
@@ -232,7 +233,8 @@ class PostgresBackend(PostgresRing):
         return self._told
 
     def sleep(self, seconds: float, told: int = 0) -> None:
-        # A notification may have come with the answer of the look: poll() would not see it.
+        # Compare the counts first: if a notification came together with the answer to the look, the
+        # driver has read both, and poll() finds nothing more to read.
         if self._told != told:
             return
         # Poll also returns when another thread's answer arrives: the caller then looks once more.
@@ -265,7 +267,7 @@ class PostgresBackend(PostgresRing):
 
     def _is_removed(self, error: exc.DBAPIError, cursor: int) -> bool:
         """Return whether the error comes from the removal of the subscriber with this sequence."""
-        # `cursor` is the sequence's oid; only pops name a sequence by its oid alone.
+        # Look for the sequence's oid: a later subscriber may have a sequence of the same name.
         query = "SELECT 1 FROM pg_class WHERE oid = %s::oid"
         return self.is_gone(error) and not self._call(query, (cursor,))
 
@@ -273,10 +275,11 @@ class PostgresBackend(PostgresRing):
         return self._call(self._look_push, (0,))[0][0]
 
     def _cursors(self) -> dict[tuple[str, int], int | None]:
-        """Return the number of each subscriber's sequence, by the subscriber's name and bit.
+        """Return the oid of each subscriber's sequence, by the subscriber's name and bit.
 
-        One statement reads subscribers and sequences at one moment: once a subscriber is removed,
-        the next one with its bit has a sequence of the same name.
+        The oid is None if the sequence is missing. One statement reads subscribers and sequences at
+        one moment: after a subscriber is removed, the next subscriber with its bit has a sequence
+        of the same name.
         """
         rows = self._call(
             f"SELECT u.name, u.holder, c.oid::bigint FROM {self._called('_subscribers')} u"
@@ -304,14 +307,14 @@ class PostgresBackend(PostgresRing):
     def _try(self, attempt: Callable[[], R | None], which: Which = "pop") -> R | None:
         """Run a statement that takes numbers; None if it took no number.
 
-        The next call takes the number back first, if an error left the number without its slot, or
-        prevented the look that has to follow a number that was given up.
+        Before the statement, two looks take the last call's number back, if an error left the
+        number without its slot, or if the call gave the number up and no look has followed.
         """
 
         def tidy_attempt() -> R | None:
             if self._last:
-                # Search the whole table if an error undid the number: other sessions may have
-                # passed over it.
+                # Search the whole table if an error has undone the last call: the sequence keeps
+                # the call's number, and other sessions may have taken many later numbers since.
                 whole = self._last == UNDONE
                 self._last = max(self._last, UNKNOWN)  # stays UNKNOWN or UNDONE if a look fails
                 self.peek("push")
@@ -328,7 +331,8 @@ class PostgresBackend(PostgresRing):
             if not full and not self._is_removed(error, self._me[2]):
                 raise
             self._last = GIVEN_UP
-            return None  # the next look finds a free slot, or that the subscriber is gone
+            # A look follows: it shows whether slots are free, or that the subscriber was removed.
+            return None
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
         """Run a statement that reads the state of the ring."""

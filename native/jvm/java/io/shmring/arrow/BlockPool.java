@@ -13,15 +13,15 @@ import org.apache.arrow.memory.ReferenceManager;
 import org.apache.arrow.memory.util.MemoryUtil;
 
 /**
- * Memory for blocks. The memory is used again after the garbage collector has given it back,
+ * Memory for blocks. The pool keeps memory that no block uses any more and hands it out again,
  * because fresh pages cost more than the copy into them.
  */
 final class BlockPool {
   private static final int LEAST = 64 * 1024;
 
   /**
-   * Bytes of memory beyond which the pool asks for a garbage collection, as the JDK does for its
-   * direct buffers.
+   * If blocks use at least this many bytes, the pool asks for a garbage collection before it
+   * allocates more, as the JDK does for its direct buffers.
    */
   private static final long MUCH = 256L << 20;
 
@@ -49,7 +49,8 @@ final class BlockPool {
   }
 
   /**
-   * Returns a block over memory of this pool. The memory comes back when no buffer uses the block.
+   * Returns a block over memory of this pool. The pool gets the memory back when no buffer uses the
+   * block.
    */
   Block block(ByteBuffer memory, long size) {
     return new Block(
@@ -64,8 +65,9 @@ final class BlockPool {
   }
 
   /**
-   * Returns `memory`, or the next free memory, that has `size` bytes; null if there is none. Memory
-   * that is too small is dropped, because batches of a ring mostly have one size.
+   * Returns `memory` if it has at least `size` bytes, or else the first free memory that has; null
+   * if there is none. The pool drops the smaller memory that it meets: batches of a ring mostly
+   * have one size, so later batches will not fit there either.
    */
   private ByteBuffer fitting(ByteBuffer memory, int size) {
     if (memory == null || memory.capacity() >= size) {
@@ -86,10 +88,11 @@ final class BlockPool {
   }
 
   /**
-   * The memory of one batch. The memory is freed when all vectors over it are closed, as Spark does
-   * after it has made rows of them, or when the garbage collector finds no buffer over it, because
-   * columnar Python functions keep vectors longer than their batch and do not say when they drop
-   * them. So the memory can neither leak nor be used after it was freed.
+   * The memory of one batch: memory of the pool, or the mapped message itself. The block gives it
+   * back when all vectors over it are closed; Spark closes vectors after it has made rows of them.
+   * Columnar Python functions keep vectors longer than their batch, and do not say when they drop
+   * them. For such vectors, the block gives the memory back when the garbage collector finds no
+   * buffer over it. So the memory can neither leak nor be used after it was given back.
    */
   static final class Block implements ReferenceManager {
     private static final Cleaner CLEANER = Cleaner.create();
@@ -101,7 +104,7 @@ final class BlockPool {
 
     /**
      * @param whenUnused an action that runs once, when no buffer is left; must not refer to the
-     *     block
+     *     block, because the garbage collector would then never find the block unused
      */
     Block(long address, long size, Runnable whenUnused) {
       this.address = address;
@@ -109,7 +112,7 @@ final class BlockPool {
       this.cleanable = CLEANER.register(this, whenUnused);
     }
 
-    /** Returns a buffer that has no references yet. */
+    /** Returns a buffer that counts as a user of the block once a batch or vector retains it. */
     ArrowBuf buffer(long offset, long length) {
       ArrowBuf buffer = new ArrowBuf(this, null, length, address + offset);
       buffer.writerIndex(length);
