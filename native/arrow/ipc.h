@@ -68,7 +68,7 @@ struct ipc_layout {
 	uint32_t buffer_count; /* number of buffers in a message */
 };
 
-/* ipc_fields.c */
+/* Functions of ipc_fields.c, which describes the layout of a schema's batches. */
 bool ipc_layout_of(struct ipc_layout *layout, const struct ArrowSchema *schema);
 void ipc_layout_free(struct ipc_layout *layout);
 
@@ -91,7 +91,7 @@ struct ipc_extent {
 	int64_t length;
 };
 
-/* --- in arrays ---------------------------------------------------------------------------- */
+/* --- buffers of arrays --------------------------------------------------------------------- */
 
 #define IPC_ALIGNMENT 8 /* alignment in bytes of buffers in the body: pyarrow's own */
 
@@ -122,18 +122,18 @@ enum ipc_answer {
 
 /* --- writing ------------------------------------------------------------------------------ */
 
-/* One planned message: its size, and the source of each part. It refers to the arrays
- * and the layout. */
+/* One planned message: its size, and the source of each part. The plan points into the arrays, which must live
+ * until the message is written. */
 struct ipc_message {
 	uint64_t metadata_bytes; /* bytes of metadata, including the 8 before it: continuation and size */
 	uint64_t body_bytes;
-	const void *head; /* bytes before the IPC message */
+	const void *head; /* the caller's bytes, which ipc_write() writes in front of the IPC message */
 	size_t head_bytes;
 	uint32_t part_count;
 	struct ipc_part *parts;
 	struct ipc_metadata *metadata;
 	const char *damage; /* reason why an array cannot be written */
-	const char *column; /* name of the damaged array's column */
+	const char *column; /* name of the damaged array's column, in the schema's memory */
 };
 
 enum ipc_answer ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,

@@ -9,8 +9,9 @@ the reason of each ordering that no case notices.
 Usage: PYTHONPATH=native python -m explore.orderings EXPLORER [--known] [FILE ...]
        PYTHONPATH=native python -m explore.orderings --page
 
---known runs only the cases that the page names, and fails if one of them no longer notices.
---page runs nothing: it compares the page with the core's text.
+--known runs only the cases that docs/orderings.md names, writes nothing, and fails if one of these
+cases no longer notices.
+--page runs nothing: it compares docs/orderings.md with the core's text.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TOLD = "<!-- what follows is written by `make orderings` -->"
 WALKS, STATES = 3000, 50_000  # random walks, and most states searched, of each case
 MORE_WALKS = 10  # times as many walks for the case that noticed the last time
 SECONDS = 120
-NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define the orderings
+NO_ORDERINGS = {"atomics.h", "atomics.c"}  # files that define the orderings
 OPEN = "**open**"
 
 # CHANGE: edit this for a new memory ordering
@@ -42,30 +43,30 @@ FUNCTION = re.compile(r"^(?!#)\w[^;\n]*?\b(?!__attribute__)(\w+)\((?!\()", re.MU
 
 
 class Ordering(NamedTuple):
-    """An access of the core that orders others."""
+    """A call in the core that orders memory accesses: an acquire, release, fence or barrier."""
 
     file: str
     line: int
     function: str
     access: str
     operand: str
-    turn: int  # 1 for the first equal access in the function, 2 for the second
+    turn: int  # number of the access among equal ones in the function, from 1
 
     @property
     def place(self) -> str:
-        """The access as the explorer names it."""
+        """Name of the ordering in the explorer's options and output, with the file's line."""
         return f"{self.file}:{self.line}:{self.access}:{self.operand}"
 
     @property
     def row(self) -> tuple[str, str, str]:
-        """The access as the page names it, so that it stays the same when lines move."""
+        """Name of the ordering in docs/orderings.md, without a line number: lines move."""
         operand = f"({self.operand})" if self.operand else ""
         turn = f", no. {self.turn}" if self.turn > 1 else ""
         return self.file, self.function, f"`{self.access}{operand}`{turn}"
 
 
 def _operand(text: str, start: int) -> str:
-    """Return the first argument of the call whose arguments begin here."""
+    """Return the first argument of a call; `start` is the offset of the arguments."""
     depth, at = 0, start
     while depth or text[at] not in ",)":
         depth += (text[at] in "([") - (text[at] in ")]")
@@ -94,7 +95,7 @@ def orderings(file: Path) -> list[Ordering]:
 
 
 def all_orderings() -> list[Ordering]:
-    """Lists the orderings of the whole core."""
+    """Return the orderings of the whole core."""
     files = sorted(f for f in (CORE / "src").glob("*.[ch]") if f.name not in NO_ORDERINGS)
     return [ordering for file in files for ordering in orderings(file)]
 
@@ -103,7 +104,7 @@ def all_orderings() -> list[Ordering]:
 
 
 def read_page() -> dict[tuple[str, str, str], str]:
-    """Return what the page says of each ordering."""
+    """Return the verdict of docs/orderings.md on each ordering: a case, a reason, or OPEN."""
     rows: dict[tuple[str, str, str], str] = {}
     file = ""
     for line in PAGE.read_text().partition(TOLD)[2].splitlines():
@@ -116,12 +117,12 @@ def read_page() -> dict[tuple[str, str, str], str]:
 
 
 def noticing_case(verdict: str) -> str:
-    """Return the case that a row of the page names; empty if it names none."""
+    """Return the case that a verdict names; empty if the verdict is a reason, or OPEN."""
     return verdict[1:-1] if verdict.startswith("“") else ""
 
 
 def write_page(verdicts: dict[tuple[str, str, str], str]) -> None:
-    """Write the table, and the totals above it."""
+    """Write the verdicts and their totals into docs/orderings.md, below the text."""
     head = PAGE.read_text().partition(TOLD)[0]
     rows = [(ordering.row, verdicts.get(ordering.row, OPEN)) for ordering in all_orderings()]
     noticed = sum(bool(noticing_case(verdict)) for _, verdict in rows)
@@ -158,7 +159,7 @@ class Explorer:
         ).stdout.splitlines()
 
     def learn(self, pool: ThreadPoolExecutor, fences: bool) -> None:
-        """Find out which orderings the cases execute."""
+        """Run each case for a short while, and note the orderings that the case executes."""
         flags = ["--fences"] if fences else []
         flags += ["--accesses", "--walks", "1000", "--states", "2000"]
         said = pool.map(lambda case: self._lines("--weak", *flags, case), self.cases)
@@ -179,14 +180,14 @@ class Explorer:
 
 
 class Judge:
-    """Finds the case that notices if an ordering is gone."""
+    """Finds a case that notices if an ordering is gone."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
         self.lucky: list[str] = []  # cases that noticed something, the last one first
 
     def case_for(self, ordering: Ordering, known: str) -> str:
-        """Return the case that notices if the ordering is gone; empty if none does."""
+        """Return a case that notices if the ordering is gone, `known` first; empty if none does."""
         explorer = self.explorer
         if known in explorer.cases and explorer.notices(
             ordering, known, MORE_WALKS * WALKS, STATES

@@ -1,4 +1,5 @@
-/* Functions that read held messages, one by one or as adjacent rows, and that tell how far a consumer can read. */
+/* Functions that read messages on lease, one by one or as one array of rows, and functions that tell how far a
+ * consumer can read. */
 #include "cells.h"
 #include "takes.h"
 
@@ -11,7 +12,8 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 	const struct control *c = control_at(r, at);
 	struct entry e;
 
-	/* The common case: there is a message, and it has no checksum. */
+	/* A published message without a checksum, the common case, is read here. read_any() skips aborted runs,
+	 * compares checksums, and reports damage and the end of the range. */
 	if (__builtin_expect(at >= end || !shows(c, at) || !entry_is_plain(r, c, at, &e) || e.next > end ||
 				 e.flags & FLAG_CHECKSUM,
 			     0))
@@ -63,8 +65,8 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 	return slot_at(r, first);
 }
 
-/* Returns the sequence after the one-slot messages that are next to be taken. For a branch with drop_oldest,
- * returns the branch's position, because the branch holds only messages that its consumers have taken. */
+/* Returns the end of the one-slot messages that begin at the branch's position, before any of them is taken. For a
+ * branch with drop_oldest, returns the position itself: producers may overwrite messages that are not on lease. */
 uint64_t shmring_consumer_available(shmring_consumer *consumer)
 {
 	const shmring *r = consumer->ring;
@@ -75,7 +77,7 @@ uint64_t shmring_consumer_available(shmring_consumer *consumer)
 
 	if (load_relaxed(&consumer->branch->d.options) & BRANCH_DROP_OLDEST)
 		return from;
-	if (limit > from + r->capacity) /* the ring has no more slots */
+	if (limit > from + r->capacity) /* a range has at most as many slots as the ring */
 		limit = from + r->capacity;
 	while (at < limit && is_published(r, at)) {
 		struct entry e;

@@ -82,7 +82,7 @@ class Line:
             self.spans.append(Span(run, 0, count))
 
     def hand_over(self, count: int, taken: list[Span]) -> None:
-        """Move items of the first span to the end of a session's spans."""
+        """Move `count` items of the first span to the end of `taken`, the spans of a session."""
         first = self.spans[0]
         begin = first.begin
         last = taken[-1] if taken else None
@@ -90,7 +90,8 @@ class Line:
             last.end += count
         else:
             span = Span(first.run, begin, begin + count)
-            # A signal's handler may raise after any call: make no call between these changes.
+            # A signal's handler may raise after any call. Make no call between the changes here, so
+            # that no error leaves the spans and their counts half changed.
             taken += [span]
             self.taken |= {span}
         first.begin += count
@@ -103,7 +104,8 @@ class Line:
         for span in spans:
             if span in self.taken:
                 at, count = bisect_right(self.spans, span.number, key=by_number), len(span)
-                self.taken -= {span}  # no call between the changes (see hand_over)
+                # Make no call between the changes: a signal's handler may raise after any call.
+                self.taken -= {span}
                 self.spans[at:at] = [span]
                 self.count += count
 

@@ -39,7 +39,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     }
   }
 
-  /** Returns the schema of a ring that must have a schema. */
+  /** Returns the schema of a ring; throws RingException if the ring has none. */
   static RingSchema required(Ring ring) {
     return of(ring)
         .orElseThrow(

@@ -4,7 +4,8 @@ import io.shmring.spark.columns.RootWriter;
 
 /** Writes rows into vectors: a batch, or several that go as one request. */
 final class BatchFiller {
-  // Bytes of a request above which the fixed cost of a request hardly counts.
+  // Most bytes of a request that several batches share. In a request of this size, the fixed cost
+  // of a request hardly counts.
   private static final long MOST_TOGETHER = 1 << 20;
 
   // Time, from the start of filling a request, after which no further batch joins the request. The
@@ -17,12 +18,13 @@ final class BatchFiller {
 
   private final int mostRows;
   private final int cutRows;
-  private int alone; // number of next requests that carry only one batch each
-  private int cut; // rows since the last end of an interval
+  private int alone; // number of further requests that carry only one batch each
+  private int cut; // rows since the last multiple of cutRows in the child's rows
 
   /**
    * @param mostRows most rows of a batch
-   * @param cutRows interval, in rows of the child, at which every batch ends; 0 for none
+   * @param cutRows a batch ends when the number of rows taken from the child reaches a multiple of
+   *     cutRows; 0: no batch ends for this reason
    */
   BatchFiller(int mostRows, int cutRows) {
     this.mostRows = mostRows;
@@ -30,10 +32,10 @@ final class BatchFiller {
   }
 
   /**
-   * Fills a batch, or several, as far as the writer has room.
+   * Fills the vectors with one batch, or with several that go as one request.
    *
-   * @param most limit of the batches in the vectors, if batches may be joined at all
-   * @param mostBytes most bytes of a batch
+   * @param most most batches of the request; only one batch is filled while `alone` is above 0
+   * @param mostBytes most bytes of a batch; batches are joined only up to half of this size
    */
   void fill(Input input, Vectors vectors, int most, long mostBytes) {
     RootWriter writer = vectors.writer();
@@ -51,7 +53,7 @@ final class BatchFiller {
       cut = cutRows > 0 ? (cut + more) % cutRows : 0;
       filled += more;
       bytes += moreBytes;
-      batches += more > 0 ? 1 : 0; // fill() returns 0 if the rows have gone to another writer
+      batches += more > 0 ? 1 : 0; // fill() returns 0 if an earlier batch has filled the vectors
     } while (batches < joined
         && more == mostRows // only the last batch of a request may have fewer rows
         && bytes + moreBytes <= Math.min(MOST_TOGETHER, mostBytes / 2)

@@ -169,7 +169,7 @@ final class Batches implements AutoCloseable {
    * Returns vectors filled with the next batches, as many as the child gives without delay;
    * {@link #hasNext} must have returned true.
    *
-   * @param most limit of the batches in the vectors, if batches may be joined at all
+   * @param most most batches in the vectors, if batches may be joined at all
    */
   Vectors next(int most) {
     if (written.isEmpty()) {
