@@ -54,12 +54,12 @@ def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
 def test_page_of_metrics_has_every_metric_and_counter() -> None:
     metrics = in_java(r'"(ring[A-Z]\w+)"', JAVA / "read/RingReader.java")
     metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/RingWrite.java")
-    metrics |= in_java(r'all\.put\("(\w+)"', JAVA / "request/SidecarTask.java")
+    metrics |= in_java(r'all\.put\("(\w+)"', JAVA / "request/FunctionTask.java")
     assert first_column("metrics.md", "metric") == metrics
     assert first_column("metrics.md", "counter") == set(Counters.__annotations__)
     lists = in_java(r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "Attendant.java")
     gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
-    totals = in_java(r"TOTALS =\s+List\.of\(([^)]*)\)", JAVA / "request/SidecarTask.java")
+    totals = in_java(r"TOTALS =\s+List\.of\(([^)]*)\)", JAVA / "request/FunctionTask.java")
     gauges |= {name for found in totals for name in re.findall(r'"(\w+)"', found)}
     gauges |= in_java(r'"functions\.(\w+)"', JAVA / "request/WorkerMetrics.java")
     page = first_column("metrics.md", "gauge")

@@ -59,7 +59,7 @@ _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
 
 # Reasons why Spark's own code converts batches of a kind that has a conversion of shmring's.
-# SidecarTask.java has the words of the reasons.
+# FunctionTask.java has the words of the reasons.
 CODE, PANDAS, KIND, VALUE = 1, 2, 3, 4
 
 # Seconds of one wait; between waits the worker checks that the task still runs.

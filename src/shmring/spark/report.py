@@ -21,7 +21,7 @@ _OTHERS = {
     "warm_workers": ("spark.shmring.warmWorkers", "on"),
     "driver": ("spark.shmring.driver", "off"),
 }
-_REASONS, _LINKS = "io.shmring.spark.sidecar.LeftToSpark", "io.shmring.spark.LinkCheck"
+_REASONS, _LINKS = "io.shmring.spark.functions.LeftToSpark", "io.shmring.spark.LinkCheck"
 _PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
 _OVER_RINGS = " over rings"
 _NODES = re.compile(r"Python|InPandas|InArrow")  # nodes of Python functions, by their names

@@ -176,7 +176,7 @@ def said(spark):
     make = log4j.core.appender.WriterAppender.createAppender
     appender = make(None, None, writer, "of a test", False, True)
     appender.start()
-    name = "io.shmring.spark.sidecar.PythonCalls"
+    name = "io.shmring.spark.functions.PythonCalls"
     log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
     log4j.LogManager.getLogger(name).addAppender(appender)
     yield writer.toString

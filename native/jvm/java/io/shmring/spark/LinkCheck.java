@@ -26,7 +26,7 @@ public final class LinkCheck {
   private static final String SPARK = "org/apache/spark/";
   private static final String OURS = "io/shmring/spark/";
   private static final Set<String> PACKAGES =
-      Set.of(OURS + "sidecar/", OURS + "request/", OURS + "columns/");
+      Set.of(OURS + "functions/", OURS + "request/", OURS + "columns/");
 
   private static final List<String> NODES =
       List.of(
@@ -150,7 +150,7 @@ public final class LinkCheck {
   private static Optional<String> unimplemented(ClassLoader loader) {
     for (String name : NODES) {
       try {
-        Class<?> node = Class.forName("io.shmring.spark.sidecar." + name, false, loader);
+        Class<?> node = Class.forName("io.shmring.spark.functions." + name, false, loader);
         for (Method each : node.getMethods()) {
           if (Modifier.isAbstract(each.getModifiers())) {
             return Optional.of("a " + name + " that implements " + each);

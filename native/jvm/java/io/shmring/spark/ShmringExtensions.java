@@ -2,10 +2,10 @@ package io.shmring.spark;
 
 import io.shmring.spark.ShmringSource.ShmringTable.ShmringScan;
 import io.shmring.spark.ShmringSource.ShmringTable;
+import io.shmring.spark.functions.FunctionColumns;
+import io.shmring.spark.functions.FunctionStrategy;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.RingReads;
-import io.shmring.spark.sidecar.SidecarColumns;
-import io.shmring.spark.sidecar.FunctionStrategy;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -56,7 +56,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   private static final class Functions {
     static void addTo(SparkSessionExtensions extensions) {
       extensions.injectPlannerStrategy(session -> new FunctionStrategy());
-      extensions.injectColumnar(session -> new SidecarColumns());
+      extensions.injectColumnar(session -> new FunctionColumns());
     }
   }
 

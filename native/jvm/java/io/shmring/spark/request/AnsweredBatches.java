@@ -1,12 +1,12 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.Client.Answer;
-import io.shmring.sidecar.Client;
-import io.shmring.sidecar.SidecarClient;
-import io.shmring.sidecar.SidecarException;
-import io.shmring.sidecar.Client.Work;
-import io.shmring.sidecar.WorkerClient;
-import io.shmring.sidecar.WorkerRings;
+import io.shmring.exchange.Client.Answer;
+import io.shmring.exchange.Client.Work;
+import io.shmring.exchange.Client;
+import io.shmring.exchange.FunctionException;
+import io.shmring.exchange.SidecarClient;
+import io.shmring.exchange.WorkerClient;
+import io.shmring.exchange.WorkerRings;
 import io.shmring.spark.columns.RowColumns;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Call.PythonCall;
@@ -46,7 +46,7 @@ public final class AnsweredBatches implements AutoCloseable {
   // Spark's name, in each thread, of the file that is read.
   private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
 
-  private final SidecarTask<?, ?> task;
+  private final FunctionTask<?, ?> task;
   private final Call call;
   private final SQLConf settings; // the settings that Spark's own functions would see
   private final TaskContext context;
@@ -70,7 +70,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private boolean released;
 
   <T> AnsweredBatches(
-      SidecarTask<T, ?> task, List<Iterator<T>> children, TaskContext context) {
+      FunctionTask<T, ?> task, List<Iterator<T>> children, TaskContext context) {
     this.task = task;
     this.context = context;
     this.settings = SQLConf.get();
@@ -203,7 +203,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private void refuse(Optional<String> objection) {
     objection.ifPresent(
         why -> {
-          throw new SidecarException("%s answered %s", client.orElseThrow().function(), why);
+          throw new FunctionException("%s answered %s", client.orElseThrow().function(), why);
         });
   }
 

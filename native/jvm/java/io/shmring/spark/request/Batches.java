@@ -1,6 +1,6 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.SidecarClient;
+import io.shmring.exchange.SidecarClient;
 import io.shmring.spark.columns.FlatColumn;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.Signature.AnswerHandler;
@@ -42,7 +42,7 @@ final class Batches implements AutoCloseable {
   record Owner(
       Call call,
       Signature signature,
-      SidecarTask.Metrics metrics,
+      FunctionTask.Metrics metrics,
       SQLConf settings,
       TaskMemoryManager memory,
       BufferAllocator allocator) {}

@@ -5,7 +5,7 @@ import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.json.JsonMapper;
-import io.shmring.sidecar.Client.Timeouts;
+import io.shmring.exchange.Client.Timeouts;
 import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.IOException;

@@ -1,8 +1,8 @@
 package io.shmring.spark.request;
 
 import io.shmring.RingException;
-import io.shmring.sidecar.SidecarClient;
-import io.shmring.sidecar.WorkerRings;
+import io.shmring.exchange.SidecarClient;
+import io.shmring.exchange.WorkerRings;
 import io.shmring.spark.request.Call.SidecarCall;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
@@ -10,11 +10,11 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.Predicate;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Predicate;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.python.PythonWorker;
 import org.slf4j.Logger;

@@ -1,6 +1,6 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.SidecarClient;
+import io.shmring.exchange.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import java.util.List;
 

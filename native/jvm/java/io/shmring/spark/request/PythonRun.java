@@ -1,7 +1,7 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.WorkerClient;
-import io.shmring.sidecar.WorkerRings;
+import io.shmring.exchange.WorkerClient;
+import io.shmring.exchange.WorkerRings;
 import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -40,8 +40,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.Iterator;
-import scala.collection.immutable.Map;
 import scala.collection.immutable.Map$;
+import scala.collection.immutable.Map;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -81,7 +81,7 @@ final class PythonRun implements WorkerClient.Control {
   private final TaskContext context;
   private final long bytes;
   private final boolean wantsRings;
-  private final SidecarTask.Metrics metrics;
+  private final FunctionTask.Metrics metrics;
   private boolean usesRings; // whether batches go over rings if some can be made
   private final long stream = STREAMS.incrementAndGet();
   private Optional<WorkerRings> rings = Optional.empty();
@@ -106,7 +106,7 @@ final class PythonRun implements WorkerClient.Control {
       TaskContext context,
       long bytes,
       boolean wantsRings,
-      SidecarTask.Metrics metrics) {
+      FunctionTask.Metrics metrics) {
     this.call = call;
     this.context = context;
     this.bytes = bytes;

@@ -2,7 +2,7 @@ package io.shmring.spark.request;
 
 import io.shmring.arrow.BatchCheck;
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.Client;
+import io.shmring.exchange.Client;
 import io.shmring.spark.request.Call.PythonCall;
 import io.shmring.spark.request.FunctionKind.Trait;
 import java.io.ByteArrayInputStream;

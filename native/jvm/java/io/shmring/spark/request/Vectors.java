@@ -1,7 +1,7 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.sidecar.Client;
+import io.shmring.exchange.Client;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,7 +1,7 @@
 package io.shmring.spark.request;
 
 import com.codahale.metrics.Gauge;
-import io.shmring.spark.request.SidecarTask.Metrics;
+import io.shmring.spark.request.FunctionTask.Metrics;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -1,0 +1,136 @@
+package io.shmring.exchange;
+
+import io.shmring.arrow.EncodedBatch;
+import java.util.Optional;
+import org.apache.arrow.vector.VectorSchemaRoot;
+
+/**
+ * Sends a task's batches to the process that answers them. One thread at a time may use a client.
+ */
+public interface Client extends AutoCloseable {
+  /**
+   * Sends rows. All answers that were returned before must be closed. A client of a sidecar waits
+   * for room; any other client sends the rows as soon as there is room.
+   */
+  void send(Rows rows) throws InterruptedException;
+
+  default void endInput() {}
+
+  /** Returns the number of batches that were sent and are still needed. */
+  int underWay();
+
+  /**
+   * Returns whether a further batch should be sent before the oldest one is answered.
+   *
+   * @param most the most batches under way, unless the batches are small
+   */
+  default boolean wantsMore(int most) {
+    return underWay() < most;
+  }
+
+  /** Returns whether {@link #next} would return without a wait. */
+  boolean isAnswered() throws InterruptedException;
+
+  /**
+   * Returns the next piece of an answer. Returns empty if the oldest batch is no longer needed, or
+   * if all work is {@linkplain #isOver over}. Close each piece before the next call.
+   */
+  Optional<Answer> next() throws InterruptedException;
+
+  /** Returns whether no further answer can come. Ask after the last batch was sent. */
+  boolean isOver();
+
+  /** Returns the number of batches that the answering process wants sent as one request. */
+  default int batchesWanted() {
+    return 1;
+  }
+
+  /** Returns the names of the functions that answer, for the text of an error. */
+  default String function() {
+    return "a Python worker";
+  }
+
+  @Override
+  void close();
+
+  /**
+   * Rows on their way to a task's functions.
+   *
+   * @param batch the rows; the client closes the batch when nobody needs it any longer
+   * @param atATime number of rows that the function gets as one batch; 0 for all rows
+   * @param side the side of a cogroup: 0 or 1
+   * @param groups number of rows of each group in the batch, for a Python worker; empty if the rows
+   *     are not grouped
+   * @param goesOn whether more rows of the batch's last group follow in the next batch
+   * @param answered an action that runs after the batch was closed
+   */
+  public record Rows(
+      EncodedBatch batch,
+      int atATime,
+      int side,
+      int[] groups,
+      boolean goesOn,
+      Runnable answered) {
+    /** Closes the batch, which nobody needs any longer. */
+    public void close() {
+      batch.close();
+      answered.run();
+    }
+  }
+
+  /**
+   * A batch of an answer. The batch lies in the ring of answers, so close it before you ask for the
+   * next batch.
+   */
+  public interface Answer extends AutoCloseable {
+    /** Returns the batch's columns, which stay valid until the answer is closed. */
+    VectorSchemaRoot batch();
+
+    /**
+     * Returns the row counts of the function's own batches, which were joined to this one batch.
+     */
+    default int[] rows() {
+      return new int[] {batch().getRowCount()};
+    }
+
+    @Override
+    void close();
+  }
+
+  /**
+   * Counts a client's work for its task: "requests", "requestBytes", "answers", "answerBytes",
+   * "passedOnBytes" (columns that answers leave out), "retries" (requests sent again because a
+   * worker had died or the sidecar was restarted), and "convertedBySpark" with the number of a
+   * reason (batches for which a Python worker has no conversion of shmring's); in nanoseconds, waits
+   * for answers, "answerTime", waits for room for a sidecar's requests or for a Python worker's
+   * answers, "roomTime", the work of the function's process, "workedTime", and a Python worker's
+   * waits for input, "inputTime".
+   */
+  public interface Counters {
+    void add(String name, long more);
+  }
+
+  /**
+   * The timeouts of a client, in seconds as the user gave them.
+   *
+   * @param timeout the longest wait for any answer of a living sidecar, also while its workers
+   *     still load or while it has no room for another client
+   * @param connectTimeout the longest wait for a sidecar that does not run yet, or no longer runs
+   */
+  public record Timeouts(double timeout, double connectTimeout) {
+    static long nanos(double seconds) {
+      return (long) Math.min(seconds * 1e9, Long.MAX_VALUE / 4);
+    }
+
+    static String text(double seconds) {
+      return seconds == Math.rint(seconds)
+          ? Long.toString((long) seconds)
+          : Double.toString(seconds);
+    }
+  }
+
+  /** Identifies the task that sends a request. Each request carries it. */
+  public record Work(String application, int stage, int partition, long attempt) {
+    static final Work NOBODYS = new Work("", 0, 0, 0);
+  }
+}

@@ -1,0 +1,526 @@
+package io.shmring.exchange;
+
+import io.shmring.Kind;
+import io.shmring.Lease;
+import io.shmring.Message;
+import io.shmring.RingException;
+import io.shmring.Status;
+import io.shmring.arrow.AnswerDecoder;
+import io.shmring.arrow.EncodedBatch;
+import io.shmring.exchange.Client.Answer;
+import io.shmring.exchange.Client.Counters;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Consumer;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/**
+ * Sends batches to one of Spark's Python workers and takes its answers. Only the function knows
+ * which answer belongs to which batch. docs/spark-design.md draws which side waits for which;
+ * spark/exchange.py is the worker's end.
+ */
+public final class WorkerClient implements Client {
+  /** The worker's socket. The worker sends everything on it except its batches. */
+  public interface Control {
+    /** Returns whether the worker has sent bytes or closed the socket. Does not wait. */
+    boolean isHeard();
+
+    /** Reads the rest of the socket after the worker's end, and raises its error. Call it once. */
+    void end();
+
+    /**
+     * Takes notice that the worker has sent no message for a while. Called repeatedly meanwhile.
+     *
+     * @param nanos nanoseconds since the worker's last message, or since the wait for it began
+     */
+    void isSilent(long nanos);
+  }
+
+  // Longest single wait for the worker; between two waits the client checks the socket and the
+  // task.
+  private static final Duration SLICE = Duration.ofMillis(20);
+  // Longest single wait while a request waits for room: the worker does not wake the client when it
+  // makes room.
+  private static final Duration SHORT = Duration.ofMillis(1);
+
+  // Most requests under way while they have less than SMALL_BYTES together: Spark's own writer
+  // fills buffers of 64 KB.
+  private static final int MOST_SMALL = 64;
+  private static final int FEW = 2; // most large requests under way: one at work, one behind it
+  private static final long SMALL_BYTES = 1 << 16;
+
+  private static final int HEAD_BYTES = 64;
+  // Names of the counters of the times in an answer's head, in the head's order.
+  private static final List<String> TIMES = List.of("workedTime", "inputTime", "roomTime");
+  private static final int MOST_BYTES = Integer.MAX_VALUE - 8; // most bytes of a Java array
+  private static final byte[] NONE = {};
+  private static final int[] NO_GROUPS = {};
+  // The flags of a message's head.
+  private static final int END = 1; // the last message: no more requests, or answers, follow
+  private static final int BATCH = 2; // the message has a batch
+  // The answer refers to columns of the request that the function works on.
+  private static final int REFERS = 4;
+  private static final int PART = 8; // the message has a part of a batch, whose other parts follow
+  // The last group of the batch continues in the next request.
+  private static final int GOES_ON = 16;
+  private static final int RIGHT = 32; // the batch belongs to the second side of a cogroup
+
+  /**
+   * The first fields of a message, before the row counts and the batch. {@link #report} reads the
+   * last fields of an answer's head; they are 0 in a request.
+   *
+   * @param stream number of the client: tells its messages from messages of earlier tasks, which
+   *     stay in the rings if they were not read
+   * @param number in a request, its number; in an answer, the number of requests that the worker no
+   *     longer needs
+   * @param total size in bytes of a batch that is sent in parts
+   * @param together number of groups in a request, or of the function's batches in an answer; their
+   *     row counts follow the head
+   */
+  private record WorkerHead(long stream, long number, long total, int flags, int together) {
+    /** Returns the bytes of the head, followed by the row count of each group or batch. */
+    byte[] pack(int[] rows) {
+      ByteBuffer bytes = ByteBuffer.allocate(bytes()).order(ByteOrder.LITTLE_ENDIAN);
+      bytes.putLong(stream).putLong(number).putLong(total).putInt(flags).putInt(together);
+      bytes.position(HEAD_BYTES).slice().order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().put(rows);
+      return bytes.array();
+    }
+
+    /**
+     * Reads the first fields of an answer's head, and leaves the worker's report in `bytes`.
+     *
+     * @param length bytes of the whole message
+     */
+    static WorkerHead of(ByteBuffer bytes, long length) {
+      WorkerHead head =
+          new WorkerHead(
+              bytes.getLong(), bytes.getLong(), bytes.getLong(), bytes.getInt(), bytes.getInt());
+      if (head.together < 0 || head.together > (length - HEAD_BYTES) / Integer.BYTES) {
+        throw damaged(head.together + " batches in " + length + " bytes");
+      }
+      return head;
+    }
+
+    /** Returns the offset of the batch in the message, a multiple of 8. */
+    int bytes() {
+      return HEAD_BYTES + (together + 1) / 2 * 2 * Integer.BYTES;
+    }
+
+    int[] rows(Message message) {
+      int[] rows = new int[together];
+      ByteBuffer bytes =
+          ByteBuffer.allocate(together * Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      message.copyTo(HEAD_BYTES, bytes);
+      bytes.flip().asIntBuffer().get(rows);
+      return rows;
+    }
+
+    boolean has(int flag) {
+      return (flags & flag) != 0;
+    }
+  }
+
+  /** A batch that was sent, or will be, and that the worker's answers may still refer to. */
+  private record WorkerRequest(long number, int flags, Rows rows) {
+    EncodedBatch batch() {
+      return rows.batch();
+    }
+  }
+
+  /** A batch of an answer: a lease of its message, or the bytes collected from its parts. */
+  private record Piece(WorkerHead head, Optional<Lease> lease, byte[] parts) {
+    void release() {
+      lease.ifPresent(Lease::close);
+    }
+  }
+
+  private record Decoded(VectorSchemaRoot batch, int[] rows, Piece piece) implements Answer {
+    @Override
+    public void close() {
+      batch.close();
+      piece.release();
+    }
+  }
+
+  private final WorkerRings rings;
+  private final long stream;
+  private final Control control;
+  private final Runnable taskCheck;
+  private final Counters counters;
+  private final AnswerDecoder decoder;
+  // Requests that the worker still needs, oldest first.
+  private final ArrayDeque<WorkerRequest> waiting = new ArrayDeque<>();
+  // The last requests of `waiting`, which are not sent completely.
+  private final ArrayDeque<WorkerRequest> unsent = new ArrayDeque<>();
+  private long sent; // bytes sent of the first unsent request, which may go in parts
+  private long bytesUnderWay;
+  private long number;
+  private long unneeded; // number of requests that the worker no longer needs
+  private final long[] reported = new long[TIMES.size() + 1]; // the worker's last report
+  // The oldest batch that was received and not given out.
+  private Optional<Piece> piece = Optional.empty();
+  private Optional<ByteBuffer> parts = Optional.empty(); // a batch whose last part has not come
+  private boolean inputEnds;
+  private boolean inputEnded; // whether the worker was told that the input has ended
+  private boolean ended; // whether the worker has sent its last message
+  private boolean over; // whether the worker has ended and its socket was read
+  private boolean interrupted; // whether the thread was interrupted while it waited
+
+  /**
+   * @param stream a number that no other client of these rings has
+   * @param taskCheck a check that throws if the caller may not wait any longer
+   * @param check a check called with each answer's schema that differs from the one before
+   */
+  public WorkerClient(
+      WorkerRings rings,
+      long stream,
+      Control control,
+      Runnable taskCheck,
+      Counters counters,
+      BufferAllocator allocator,
+      Consumer<Schema> check) {
+    this.rings = rings;
+    this.stream = stream;
+    this.control = control;
+    this.taskCheck = taskCheck;
+    this.counters = counters;
+    this.decoder =
+        new AnswerDecoder(allocator, check, bytes -> counters.add("passedOnBytes", bytes));
+  }
+
+  /**
+   * {@inheritDoc} The call does not wait for room, because the worker may be waiting for room for
+   * its answers.
+   */
+  @Override
+  public void send(Rows rows) {
+    int flags = BATCH | (rows.goesOn() ? GOES_ON : 0) | (rows.side() == 1 ? RIGHT : 0);
+    WorkerRequest request = new WorkerRequest(number++, flags, rows);
+    waiting.add(request);
+    unsent.add(request);
+    bytesUnderWay += rows.batch().length();
+    counters.add("requests", 1);
+    counters.add("requestBytes", HEAD_BYTES + rows.batch().length());
+    push();
+  }
+
+  @Override
+  public void endInput() {
+    inputEnds = true;
+  }
+
+  @Override
+  public int underWay() {
+    return waiting.size();
+  }
+
+  @Override
+  public boolean wantsMore(int most) {
+    int count = waiting.size();
+    return bytesUnderWay < SMALL_BYTES && count < MOST_SMALL
+        || count < (bytesUnderWay < 2 * rings.mostBytes() ? most : Math.min(most, FEW));
+  }
+
+  @Override
+  public boolean isOver() {
+    return over && waiting.isEmpty();
+  }
+
+  @Override
+  public boolean isAnswered() {
+    return take(Duration.ZERO) && (piece.isPresent() || ended) || isUnneeded();
+  }
+
+  @Override
+  public Optional<Answer> next() {
+    try {
+      return waited();
+    } finally {
+      if (interrupted) {
+        interrupted = false;
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
+  /**
+   * Waits for the next piece. An interrupt does not end the wait: Spark's monitor ends the worker
+   * of a killed task if the function does not end by itself, and the monitor does so only while the
+   * task waits.
+   */
+  private Optional<Answer> waited() {
+    long begun = System.nanoTime();
+    long silent = begun;
+    while (true) {
+      if (isUnneeded()) {
+        WorkerRequest oldest = waiting.remove();
+        bytesUnderWay -= oldest.batch().length();
+        oldest.rows.close();
+        return Optional.empty();
+      }
+      if (piece.isPresent()) {
+        Piece given = piece.get();
+        piece = Optional.empty();
+        return Optional.of(decoded(given));
+      }
+      if (ended && !over) {
+        over = true;
+        control.end();
+      }
+      if (over) {
+        unsent.clear();
+        unneeded = number;
+        if (waiting.isEmpty()) {
+          return Optional.empty();
+        }
+        continue;
+      }
+      if (take(push() ? SLICE : SHORT)) {
+        silent = System.nanoTime();
+      } else {
+        look();
+        control.isSilent(System.nanoTime() - silent);
+      }
+      counters.add("answerTime", System.nanoTime() - begun);
+      begun = System.nanoTime();
+    }
+  }
+
+  /** Returns whether neither the worker nor a received batch needs the oldest request. */
+  private boolean isUnneeded() {
+    return !waiting.isEmpty() && waiting.element().number < unneeded;
+  }
+
+  private Decoded decoded(Piece given) {
+    boolean refers = given.head.has(REFERS);
+    if (refers && (waiting.isEmpty() || waiting.element().number != given.head.number)) {
+      given.release();
+      throw damaged("an answer refers to a request that is not under way");
+    }
+    try {
+      VectorSchemaRoot sent = refers ? waiting.element().batch().columns() : VectorSchemaRoot.of();
+      VectorSchemaRoot batch =
+          given.lease.isPresent()
+              ? decoder.map(given.lease.get().message(), given.head.bytes(), sent)
+              : decoder.read(given.parts, sent);
+      return new Decoded(batch, rows(given, batch.getRowCount()), given);
+    } catch (RuntimeException error) {
+      given.release();
+      throw error;
+    }
+  }
+
+  private static int[] rows(Piece given, int all) {
+    if (given.head.together == 0) {
+      return new int[] {all};
+    }
+    int[] rows = given.head.rows(given.lease.orElseThrow().message());
+    if (Arrays.stream(rows).anyMatch(each -> each < 0)
+        || Arrays.stream(rows).asLongStream().sum() != all) {
+      throw damaged("its batches do not have " + all + " rows together");
+    }
+    return rows;
+  }
+
+  // --- rings ----------------------------------------------------------------------------------
+
+  /** Sends the unsent requests that the ring has room for. Returns whether all were sent. */
+  private boolean push() {
+    while (!ended && !unsent.isEmpty()) {
+      if (!push(unsent.element())) {
+        return false;
+      }
+      unsent.remove();
+    }
+    if (inputEnds && !inputEnded && !ended) {
+      inputEnded = push(new WorkerHead(stream, number, 0, END, 0).pack(NO_GROUPS));
+      return inputEnded;
+    }
+    return true;
+  }
+
+  private boolean push(WorkerRequest request) {
+    EncodedBatch batch = request.batch();
+    int[] rows = request.rows.groups();
+    while (sent < batch.length()) {
+      int flags = request.flags;
+      WorkerHead last = new WorkerHead(stream, request.number, batch.length(), flags, rows.length);
+      long count = Math.min(batch.length() - sent, rings.mostBytes() - last.bytes());
+      WorkerHead part =
+          new WorkerHead(stream, request.number, batch.length(), flags | PART, rows.length);
+      byte[] head = (sent + count < batch.length() ? part : last).pack(rows);
+      try {
+        if (batch.push(rings.producer, head, sent, count, Kind.USER, Duration.ZERO).isEmpty()) {
+          return false;
+        }
+      } catch (InterruptedException error) {
+        interrupted = true;
+        return false;
+      }
+      sent += count;
+    }
+    sent = 0;
+    return true;
+  }
+
+  private boolean push(byte[] message) {
+    try {
+      return rings.producer.push(message, Duration.ZERO).isPresent();
+    } catch (InterruptedException error) {
+      interrupted = true;
+      return false;
+    }
+  }
+
+  /**
+   * Takes a message, unless a received batch or the end is still to be given out. Returns false
+   * only if a message was looked for and none came in time.
+   */
+  private boolean take(Duration wait) {
+    if (piece.isPresent() || ended) {
+      return true;
+    }
+    Optional<Lease> taken = Optional.empty();
+    try {
+      taken = rings.consumer.poll(wait);
+    } catch (InterruptedException error) {
+      interrupted = true;
+    }
+    if (taken.isEmpty()) {
+      return false;
+    }
+    Lease lease = taken.get();
+    try {
+      if (!accept(lease)) {
+        lease.close();
+      }
+    } catch (RuntimeException error) {
+      lease.close();
+      throw error;
+    }
+    return true;
+  }
+
+  /**
+   * Handles a message of the worker. Returns whether its lease must stay open until the batch was
+   * read.
+   */
+  private boolean accept(Lease lease) {
+    Message message = lease.message();
+    if (message.length() < HEAD_BYTES) {
+      throw damaged("a message of " + message.length() + " bytes is no answer");
+    }
+    ByteBuffer bytes = ByteBuffer.allocate(HEAD_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    message.copyTo(0, bytes);
+    WorkerHead head = WorkerHead.of(bytes.flip(), message.length());
+    if (head.stream != stream) { // a message for an earlier task that gave up
+      return false;
+    }
+    if (head.number > number) {
+      throw damaged(
+          String.format("%d of %d requests are no longer needed", head.number, number));
+    }
+    // Take the maximum: when a function has several threads, one thread may report a smaller number
+    // after another thread has read on.
+    unneeded = Math.max(unneeded, head.number);
+    report(bytes);
+    ended |= head.has(END);
+    if (!head.has(BATCH)) {
+      return false;
+    }
+    counters.add("answers", 1);
+    counters.add("answerBytes", message.length());
+    if (!head.has(PART) && parts.isEmpty()) {
+      piece = Optional.of(new Piece(head, Optional.of(lease), NONE));
+      return true;
+    }
+    ByteBuffer whole = collect(head, message);
+    if (!head.has(PART)) {
+      parts = Optional.empty();
+      if (whole.hasRemaining()) {
+        throw damaged("an answer in parts lacks " + whole.remaining() + " bytes");
+      }
+      piece = Optional.of(new Piece(head, Optional.empty(), whole.array()));
+    }
+    return false;
+  }
+
+  /**
+   * Counts the worker's times, and the batches that Spark's own code has converted, since its last
+   * report.
+   */
+  private void report(ByteBuffer bytes) {
+    for (int i = 0; i < TIMES.size(); i++) {
+      counters.add(TIMES.get(i), gained(i, bytes.getLong()));
+    }
+    long converted = gained(TIMES.size(), bytes.getInt());
+    int reason = bytes.getInt();
+    if (converted > 0) {
+      counters.add("convertedBySpark" + reason, converted);
+    }
+  }
+
+  /** Returns by how much a number of the report has grown; threads may report out of order. */
+  private long gained(int place, long now) {
+    long before = reported[place];
+    reported[place] = Math.max(before, now);
+    return reported[place] - before;
+  }
+
+  /** Copies a part of a batch behind its earlier parts. */
+  private ByteBuffer collect(WorkerHead head, Message message) {
+    long bytes = message.length() - HEAD_BYTES;
+    if (parts.isEmpty()) {
+      if (head.total < bytes || head.total > MOST_BYTES) {
+        throw new RingException(
+            Status.TOO_LARGE, "a row of an answer has %d bytes: Spark takes 2 GB at most",
+            head.total);
+      }
+      parts = Optional.of(ByteBuffer.allocate((int) head.total));
+    }
+    ByteBuffer whole = parts.get();
+    if (bytes > whole.remaining()) {
+      throw damaged("an answer in parts has more bytes than it began with");
+    }
+    int end = (int) (whole.position() + bytes);
+    message.copyTo(HEAD_BYTES, whole.duplicate().limit(end));
+    return whole.position(end);
+  }
+
+  // --- is the worker alive? ----------------------------------------------------------------------
+
+  /** Checks, after a wait without a message, whether the task or the worker has ended. */
+  private void look() {
+    taskCheck.run();
+    // Take the worker's last messages from the ring before the socket says why it ended.
+    if (control.isHeard() && !take(Duration.ZERO)) {
+      over = true;
+      control.end();
+      throw damaged("it has ended without a last one");
+    }
+  }
+
+  private static RingException damaged(String what) {
+    return new RingException(
+        Status.DAMAGED,
+        "the answers of a Python worker: " + what + "; do driver and executors run the same shmring?");
+  }
+
+  /** Drops all requests and answers after the end of the task, and leaves the rings. */
+  @Override
+  public void close() {
+    piece.ifPresent(Piece::release);
+    piece = Optional.empty();
+    waiting.forEach(request -> request.rows.close());
+    waiting.clear();
+    unsent.clear();
+    rings.leave();
+  }
+}

@@ -1,0 +1,153 @@
+package io.shmring.spark.functions;
+
+import io.shmring.spark.functions.PythonCalls.Settings;
+import io.shmring.spark.request.Call;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupedSide;
+import io.shmring.spark.request.Signature.Types;
+import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfAnswers;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonFuncExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDAF;
+import org.apache.spark.sql.catalyst.expressions.SessionWindow;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.planning.PhysicalAggregation;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.ArrowAggregatePythonExec;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Tuple4;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Aggregates of groups, if all of them are Python's. */
+record AggregatePlan(Aggregate plan) implements FunctionPlan {
+  /** Returns the keys, aggregates, results computed from both, and child. */
+  private Tuple4<
+          Seq<NamedExpression>, Seq<AggregateExpression>, Seq<NamedExpression>, LogicalPlan>
+      parts() {
+    return PhysicalAggregation.unapply(plan).get();
+  }
+
+  @Override
+  public List<PythonFuncExpression> functions() {
+    return PythonAggregates.functions(parts()._2());
+  }
+
+  /**
+   * Whether Spark executes aggregates that are not Python's, or refuses a mixture of Python's and
+   * other aggregates.
+   */
+  @Override
+  public boolean isSparks() {
+    if (plan.isStreaming()) {
+      return true;
+    }
+    List<AggregateExpression> aggregates = CollectionConverters.asJava(parts()._2());
+    return aggregates.isEmpty()
+        || aggregates.stream().anyMatch(each -> !(each.aggregateFunction() instanceof PythonUDAF));
+  }
+
+  @Override
+  public Optional<String> objection() {
+    boolean isOfSessions =
+        CollectionConverters.asJava(parts()._1()).stream()
+            .anyMatch(key -> key.metadata().contains(SessionWindow.marker()));
+    return isOfSessions
+        ? Optional.of("it is of session windows")
+        : PythonCalls.objection(functions());
+  }
+
+  @Override
+  public Work ofPython(Option<String> artifacts) {
+    return new PythonAggregates(parts()._1(), parts()._2(), artifacts);
+  }
+
+  /** Computes the results above the node, from its keys and aggregates. */
+  @Override
+  public SparkPlan overRings(Option<String> artifacts, Function<LogicalPlan, SparkPlan> later) {
+    return new ProjectExec(
+        parts()._3(), FunctionNode.of(ofPython(artifacts), List.of(later.apply(parts()._4()))));
+  }
+
+  /**
+   * Work of aggregates over groups: the output is the keys with the results beside them.
+   *
+   * @param aggregates aggregates of Python functions only
+   */
+  record PythonAggregates(
+      Seq<NamedExpression> keys, Seq<AggregateExpression> aggregates, Option<String> artifacts)
+      implements Work {
+    static List<PythonFuncExpression> functions(Seq<AggregateExpression> aggregates) {
+      return CollectionConverters.asJava(aggregates).stream()
+          .map(each -> (PythonFuncExpression) each.aggregateFunction())
+          .toList();
+    }
+
+    @Override
+    public String name() {
+      return "ArrowAggregatePython over rings";
+    }
+
+    @Override
+    public Call call(FunctionNode node) {
+      return PythonCalls.ofUdfs(functions(aggregates), artifacts, Settings.of(node.conf()));
+    }
+
+    @Override
+    public Signature signature(FunctionNode node) {
+      Seq<Expression> arguments =
+          GroupedSide.expressions(PythonCalls.arguments(functions(aggregates)));
+      Seq<Expression> by = GroupedSide.expressions(CollectionConverters.asJava(keys));
+      GroupedSide side =
+          new GroupedSide(by, node.child().output(), arguments, UdfAnswers.types(arguments));
+      StructType waiting = UdfAnswers.types(by);
+      StructType results = UdfAnswers.types(FunctionNode.seq(answered()));
+      return Signature.of(
+          side.sent(),
+          Types.of(node.conf()),
+          partition -> new UdfAnswers.OfWaiting(waiting, results),
+          (rows, handler) ->
+              new GroupInput(
+                  rows,
+                  List.of(side),
+                  (key, group) -> {
+                    ((UdfAnswers.OfWaiting) handler).add(key);
+                    return group;
+                  },
+                  false));
+    }
+
+    private List<Attribute> answered() {
+      return CollectionConverters.asJava(aggregates).stream()
+          .map(AggregateExpression::resultAttribute)
+          .toList();
+    }
+
+    @Override
+    public Seq<Attribute> results() {
+      Seq<Attribute> by = FunctionNode.attributes(keys);
+      return FunctionNode.joined(by, FunctionNode.seq(answered()));
+    }
+
+    @Override
+    public Optional<SparkPlan> sparks(FunctionNode node) {
+      return Optional.of(
+          new ArrowAggregatePythonExec(
+              keys,
+              aggregates,
+              FunctionNode.seq(List.<NamedExpression>of()),
+              node.child(),
+              functions(aggregates).get(0).evalType()));
+    }
+  }
+}

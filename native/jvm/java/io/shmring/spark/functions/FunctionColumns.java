@@ -1,0 +1,78 @@
+package io.shmring.spark.functions;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.CodegenSupport;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.types.BinaryType;
+import scala.PartialFunction$;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Lets nodes over rings take and give columns, after Spark has put its transitions between columns
+ * and rows into the plan. Only nodes over rings and ColumnarToRow take columns from such a node:
+ * both are done with a batch when they ask for the next one, and a batch is valid only until then.
+ */
+public final class FunctionColumns extends ColumnarRule {
+  @Override
+  public Rule<SparkPlan> postColumnarTransitions() {
+    return new OverColumns();
+  }
+
+  private static final class OverColumns extends Rule<SparkPlan> {
+    @Override
+    public SparkPlan apply(SparkPlan plan) {
+      SparkPlan taking =
+          plan.transformUp(
+              PartialFunction$.MODULE$.fromFunction(
+                  node ->
+                      overGenerated(
+                          node instanceof FunctionNode ours ? ours.overColumns() : node)));
+      return generated(taking, false).orElse(taking);
+    }
+  }
+
+  /** Returns the node over children that give columns if generated code can make rows of them. */
+  static SparkPlan overGenerated(SparkPlan node) {
+    boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();
+    List<SparkPlan> children = new ArrayList<>();
+    boolean changed = false;
+    for (SparkPlan child : CollectionConverters.asJava(node.children())) {
+      Optional<SparkPlan> better = generated(child, fused);
+      children.add(better.orElse(child));
+      changed |= better.isPresent();
+    }
+    return changed
+        ? node.withNewChildren(CollectionConverters.asScala(children).toList())
+        : node;
+  }
+
+  /**
+   * Returns a node over rings that gives columns, below a node whose generated code makes rows of
+   * them; empty if that does not pay.
+   *
+   * @param fused whether the node above is in the same generated code, which then reads only the
+   *     values that the node needs
+   */
+  private static Optional<SparkPlan> generated(SparkPlan node, boolean fused) {
+    if (!(node instanceof FunctionNode sidecar)
+        || sidecar.givesColumns
+        || !node.conf().wholeStageEnabled()
+        || WholeStageCodegenExec.isTooManyFields(node.conf(), node.schema())
+        || !fused && hasBinary(node)) {
+      return Optional.empty();
+    }
+    return sidecar.givingColumns().map(AnswersToRowsExec::new);
+  }
+
+  /** Whether a node has binaries: Spark's code copies a binary before it writes the row. */
+  private static boolean hasBinary(SparkPlan node) {
+    return Arrays.stream(node.schema().fields())
+        .anyMatch(field -> field.dataType() instanceof BinaryType);
+  }
+}

@@ -1,0 +1,306 @@
+package io.shmring.spark.functions;
+
+import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.functions.PythonCalls.Settings;
+import io.shmring.spark.request.Call.SidecarCall;
+import io.shmring.spark.request.Call;
+import io.shmring.spark.request.ColumnsThenRows;
+import io.shmring.spark.request.FunctionKind.Trait;
+import io.shmring.spark.request.FunctionKind;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.Signature.Side;
+import io.shmring.spark.request.Signature.Types;
+import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfAnswers;
+import java.io.Serializable;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.Function;
+import java.util.function.IntFunction;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** UDFs, whose results stand beside the child's columns. A sidecar may execute them. */
+record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
+  @Override
+  public List<PythonUDF> functions() {
+    return CollectionConverters.asJava(plan.udfs());
+  }
+
+  /** Plans UDFs of sidecars, together with the UDFs of sidecars directly below them. */
+  @Override
+  public Optional<SparkPlan> ofSidecar(Function<LogicalPlan, SparkPlan> later) {
+    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // from the lowest to the highest
+    LogicalPlan below = plan;
+    while (source(below) instanceof ArrowEvalPython each && isOurs(each)) {
+      evals.push(each);
+      below = each.child();
+    }
+    if (evals.isEmpty()) {
+      return Optional.empty();
+    }
+    UdfSteps steps = new UdfSteps();
+    for (ArrowEvalPython each : evals) {
+      for (int i = 0; i < each.udfs().size(); i++) {
+        steps.add(each.udfs().apply(i), each.resultAttrs().apply(i));
+      }
+    }
+    List<Attribute> wanted = CollectionConverters.asJava(plan.output());
+    SparkPlan planned = steps.over(later.apply(below), wanted);
+    return Optional.of(
+        CollectionConverters.asJava(planned.output()).equals(wanted)
+            ? planned
+            : new ProjectExec(FunctionNode.seq(List.<NamedExpression>copyOf(wanted)), planned));
+  }
+
+  /**
+   * Returns the plan below a projection of mere columns, which Spark puts between two UDFs to drop
+   * the columns that only the lower UDF takes.
+   */
+  private static LogicalPlan source(LogicalPlan plan) {
+    return plan instanceof Project project
+            && CollectionConverters.asJava(project.projectList()).stream()
+                .allMatch(Attribute.class::isInstance)
+        ? project.child()
+        : plan;
+  }
+
+  private static boolean isOurs(ArrowEvalPython eval) {
+    return FunctionPlan.mayBeSidecars(eval.evalType())
+        && CollectionConverters.asJava(eval.udfs()).stream().allMatch(UdfSteps::isOurs);
+  }
+
+  @Override
+  public Optional<String> objection() {
+    return PythonCalls.objection(functions());
+  }
+
+  @Override
+  public Work ofPython(Option<String> artifacts) {
+    return new PythonUdfs(
+        plan.udfs(), plan.resultAttrs(), artifacts, PythonCalls.keepBatches());
+  }
+
+  /** Work of UDFs: the output is the child's columns with the results beside them. */
+  interface UdfWork extends Work {
+    /** Returns the distinct arguments of all UDFs. */
+    List<Expression> sent();
+
+    @Override
+    default Seq<Attribute> beside(FunctionNode node) {
+      return node.child().output();
+    }
+
+    @Override
+    default boolean keepsOrder() {
+      return true;
+    }
+
+    @Override
+    default boolean sendsColumns(FunctionNode node) {
+      return writesColumns(node) && arguments().isEmpty();
+    }
+
+    /** Whether all columns of the child can wait in vectors for the results. */
+    default boolean writesColumns(FunctionNode node) {
+      return SparkTypes.unsupported(UdfAnswers.types(node.child().output())).isEmpty();
+    }
+
+    /**
+     * Returns the arguments if a stage's code may compute them. They must be deterministic, because
+     * Spark seeds random numbers differently: in an argument by the task, in a stage by the
+     * partition.
+     */
+    @Override
+    default Optional<Seq<Expression>> computed(FunctionNode node) {
+      return writesColumns(node)
+              && arguments().stream().allMatch(Expression::deterministic)
+              && BatchSizes.areKnown(UdfAnswers.types(FunctionNode.seq(arguments())))
+          ? Optional.of(FunctionNode.seq(arguments()))
+          : Optional.empty();
+    }
+
+    /** Returns the sent expressions that are not columns of the child. */
+    private List<Expression> arguments() {
+      return sent().stream().filter(each -> !(each instanceof Attribute)).toList();
+    }
+
+    /**
+     * Returns the places of the sent expressions in the vectors, which have the child's columns
+     * first, then the computed arguments.
+     */
+    private List<Integer> places(FunctionNode node) {
+      List<ExprId> columns =
+          CollectionConverters.asJava(node.child().output()).stream()
+              .map(Attribute::exprId)
+              .toList();
+      return sent().stream()
+          .map(
+              each ->
+                  each instanceof Attribute column
+                      ? columns.indexOf(column.exprId())
+                      : columns.size() + arguments().indexOf(each))
+          .toList();
+    }
+
+    /**
+     * @param metadata metadata of a sidecar's requests; empty if a Python worker answers
+     * @param lags whether results may come only after all requests
+     */
+    default Signature signature(
+        FunctionNode node, Types types, Map<String, String> metadata, boolean lags) {
+      boolean isOfSidecar = !metadata.isEmpty();
+      Seq<Expression> arguments = FunctionNode.seq(sent());
+      Seq<Attribute> input = node.child().output();
+      StructType rows = node.child().schema();
+      StructType sent = UdfAnswers.types(arguments);
+      StructType results = UdfAnswers.types(results());
+      List<Side> ofRows = List.of(Side.of(sent, metadata));
+      IntFunction<UdfAnswers.OverRows> overRows =
+          (IntFunction<UdfAnswers.OverRows> & Serializable)
+              partition ->
+                  new UdfAnswers.OverRows(
+                      rows, arguments, input, results, isOfSidecar, lags, partition);
+      if (!canGiveColumns(node)) {
+        return Signature.of(ofRows, types, overRows::apply, Input::ofRows);
+      }
+      List<Expression> written = new ArrayList<>(CollectionConverters.asJava(input));
+      written.addAll(arguments());
+      return new Signature(
+          List.of(
+              new Side(UdfAnswers.types(FunctionNode.seq(written)), places(node), sent, metadata)),
+          ofRows,
+          types,
+          partition ->
+              new ColumnsThenRows(rows, results, isOfSidecar, () -> overRows.apply(partition)),
+          Input::ofStage);
+    }
+
+    /** Returns false if the input is rows: they wait for their results and stay rows. */
+    @Override
+    default boolean canGiveColumns(FunctionNode node) {
+      return node.takesColumns() || node.isOverStage();
+    }
+  }
+
+  /** Work of a sidecar's UDFs. */
+  record SidecarUdfs(
+      SidecarCall call,
+      List<UdfSteps.Use> uses,
+      Seq<Expression> arguments,
+      Seq<Attribute> results)
+      implements UdfWork {
+    @Override
+    public String name() {
+      return call.nodeName();
+    }
+
+    @Override
+    public Call call(FunctionNode node) {
+      return call;
+    }
+
+    @Override
+    public Signature signature(FunctionNode node) {
+      StructType answer = UdfAnswers.types(results);
+      return signature(node, SparkTypes::of, UdfSteps.metadata(uses, answer, node.conf()), false);
+    }
+
+    @Override
+    public List<Expression> sent() {
+      return CollectionConverters.asJava(arguments);
+    }
+
+    /** Returns for each UDF its result, and the function's arguments with their names. */
+    @Override
+    public List<Object> shown() {
+      List<String> shown = new ArrayList<>();
+      for (int i = 0; i < uses.size(); i++) {
+        UdfSteps.Use use = uses.get(i);
+        List<String> given = new ArrayList<>();
+        for (int k = 0; k < use.names().size(); k++) {
+          given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));
+        }
+        shown.add(String.format("%s: (%s)", results.apply(i), String.join(", ", given)));
+      }
+      return List.of("udf", call, CollectionConverters.asScala(shown).toSeq());
+    }
+  }
+
+  /**
+   * Work of UDFs in Spark's own workers.
+   *
+   * @param keepsBatches whether batches of a child that gives columns stay batches
+   */
+  record PythonUdfs(
+      Seq<PythonUDF> udfs, Seq<Attribute> results, Option<String> artifacts, boolean keepsBatches)
+      implements UdfWork {
+    @Override
+    public String name() {
+      return "ArrowEvalPython over rings";
+    }
+
+    @Override
+    public Call call(FunctionNode node) {
+      return PythonCalls.ofUdfs(
+          CollectionConverters.asJava(udfs), artifacts, Settings.of(node.conf()));
+    }
+
+    @Override
+    public Signature signature(FunctionNode node) {
+      return signature(node, SparkTypes::of, Map.of(), isIterator());
+    }
+
+    private boolean isIterator() {
+      return FunctionKind.of(udfs.head().evalType())
+          .filter(kind -> kind.has(Trait.ITERATOR))
+          .isPresent();
+    }
+
+    /**
+     * Returns false for iterators, which may take all input before they give a result: only rows
+     * can wait in a file.
+     */
+    @Override
+    public boolean writesColumns(FunctionNode node) {
+      return !isIterator() && UdfWork.super.writesColumns(node);
+    }
+
+    @Override
+    public boolean keepsOrder() {
+      return false;
+    }
+
+    @Override
+    public boolean keepsPartitioning() {
+      return false;
+    }
+
+    @Override
+    public List<Expression> sent() {
+      return PythonCalls.arguments(CollectionConverters.asJava(udfs));
+    }
+
+    @Override
+    public List<Object> shown() {
+      return List.of(udfs, results);
+    }
+  }
+}

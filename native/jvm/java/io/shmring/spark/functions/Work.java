@@ -1,0 +1,101 @@
+package io.shmring.spark.functions;
+
+import io.shmring.spark.request.Call;
+import io.shmring.spark.request.Signature;
+import java.io.Serializable;
+import java.util.List;
+import java.util.Optional;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.SparkPlan;
+import scala.Option;
+import scala.collection.immutable.Seq;
+
+/**
+ * Describes what a node does. Each work is a record, and its components are the node's elements:
+ * Spark finds the expressions in them, and replaces them. A work is serializable because generated
+ * code may bring the plan to a task. The works of a kind of functions are in the file of its {@link
+ * FunctionPlan}.
+ */
+interface Work extends Serializable {
+  /** Returns the node's name in plans. */
+  String name();
+
+  /** Returns the call that the node's tasks make. */
+  Call call(FunctionNode node);
+
+  /** Returns the form of requests, and the handlers of answers. */
+  Signature signature(FunctionNode node);
+
+  /** Returns the output columns that the functions compute. */
+  Seq<Attribute> results();
+
+  /** Returns the child's columns that stand before the results in the output. */
+  default Seq<Attribute> beside(FunctionNode node) {
+    return FunctionNode.seq(List.of());
+  }
+
+  /** Whether the functions get the batches of Spark's nodes that give columns. */
+  default boolean keepsBatches() {
+    return false;
+  }
+
+  /** Whether only columns of the child are sent, so that they need not become rows. */
+  default boolean sendsColumns(FunctionNode node) {
+    return false;
+  }
+
+  /**
+   * Returns the expressions that are sent beside a child's columns if a stage's generated code
+   * may write them into batches; empty if it may not.
+   */
+  default Optional<Seq<Expression>> computed(FunctionNode node) {
+    return Optional.empty();
+  }
+
+  /** Whether the node can also give batches of columns instead of rows. */
+  default boolean canGiveColumns(FunctionNode node) {
+    return false;
+  }
+
+  /** Returns the profile of the tasks' executors; empty for the application's executors. */
+  default Option<ResourceProfile> profile() {
+    return Option.empty();
+  }
+
+  /** Whether all tasks must run at one time. */
+  default boolean isBarrier() {
+    return false;
+  }
+
+  /**
+   * Whether the plan is told that rows keep their order; Spark's node of UDFs does not say so.
+   */
+  default boolean keepsOrder() {
+    return false;
+  }
+
+  /**
+   * Whether the plan is told that rows keep their partition; Spark's node of UDFs does not say
+   * so.
+   */
+  default boolean keepsPartitioning() {
+    return true;
+  }
+
+  /**
+   * Returns Spark's own node, which knows how children have to be partitioned and sorted; empty
+   * if that does not matter. The classes for it differ between versions of Spark.
+   */
+  default Optional<SparkPlan> sparks(FunctionNode node) {
+    return Optional.empty();
+  }
+
+  /** Returns the components that plans show: all but the name and the uuid of artifacts. */
+  default List<Object> shown() {
+    return FunctionNode.components(this).stream()
+        .filter(each -> !(each instanceof String || each instanceof Option))
+        .toList();
+  }
+}
