@@ -177,6 +177,32 @@ def chains_of_kinds(s):
     ]
 
 
+def _dictionaries(s: Given) -> list[DataFrame]:
+    """Filters that pass most rows, few, and all or none of some batches, of columns whose pages
+    all have a dictionary, or only the first pages do."""
+    types = FLAT | {
+        "few": "cast(id as decimal(5, 1))",
+        "first": "if(n < 200, id, n)",
+        "later": "if(n < 200, n, id)",
+    }
+    rows = s.spark.range(900, numPartitions=2).selectExpr("id n", "id % 40 id")
+    pages = {"parquet.page.row.count.limit": 20, "parquet.dictionary.page.size": 400}
+    same = arrays("long", lambda x: x)
+    return [
+        s.file(rows.selectExpr("n", *columns_of(types, nulls)), pages)
+        .where(passing)
+        .withColumn("z", same("big"))
+        for nulls in ("none", "some")
+        for passing in ("n % 10 != 3", "n % 40 = 3", "n div 48 % 2 = 0")
+    ]
+
+
+BATCH_ROWS = "spark.sql.parquet.columnarReaderBatchSize"
+CASES["dictionaries"] = _dictionaries, {BATCH_ROWS: 16}
+OFF_HEAP = {"spark.sql.columnVector.offheap.enabled": True}
+CASES["dictionaries_off_heap"] = _dictionaries, {BATCH_ROWS: 16} | OFF_HEAP
+
+
 @case()
 def exchange_that_is_used_twice(s):
     twice = series("double", lambda x: x * 2)
@@ -184,10 +210,12 @@ def exchange_that_is_used_twice(s):
     return once.join(once.withColumnRenamed("z", "other"), "id").orderBy("id")
 
 
-# Variants: windows sort below them, rows are coalesced after any shuffle, other cases have limits.
+# Variants: windows sort below them, rows are coalesced after any shuffle, other cases have limits,
+# columns off the heap have the same methods as those on it.
 RARE = (
     *("pandas_above_coalesced", "pandas_above_sort", "pandas_above_limit"),
     *("arrow_above_coalesced", "pandas_above_merge", "pandas_above_union", "many_fields_beside"),
+    "dictionaries_off_heap",
 )
 
 
@@ -253,3 +281,38 @@ def test_plan_that_runs_with_large_types_after_it_ran_without(given, set_option)
     before = frame.collect()
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     assert frame.collect() == before
+
+
+@pytest.mark.parametrize("place", ["OnHeap", "OffHeap"])
+def test_dictionaries_are_decoded_if_the_rows_before_passed(spark, place):
+    jvm, gateway = spark._jvm, spark.sparkContext._gateway
+    sql = jvm.org.apache.spark.sql
+    longs = gateway.new_array(jvm.long, 2)
+    longs[0], longs[1] = 70, 90
+    dictionary = sql.execution.columnar.ColumnDictionary(longs)
+    vector = getattr(sql.execution.vectorized, f"{place}ColumnVector")(
+        4, sql.types.DataTypes.LongType
+    )
+    ids = vector.reserveDictionaryIds(4)
+    ids.putInts(0, 3, 1)
+    ids.putInt(3, 1000)  # the number of a null means nothing
+    vector.putNull(3)
+    columns = gateway.new_array(sql.vectorized.ColumnVector, 1)
+    columns[0] = vector
+    batches = jvm.java.util.ArrayList([sql.vectorized.ColumnarBatch(columns, 4)] * 4)
+    ours = jvm.io.shmring.spark.columns.DecodedBatches
+    passed = ours.Passed()
+    decoded = ours(batches.iterator(), passed)
+    left = []
+    for count in (0, 4, 0, 1):  # the rows of each batch that pass
+        assert decoded.hasNext()
+        assert vector.hasDictionary() == bool(left)  # the reader of files asks for it
+        vector.setDictionary(dictionary)
+        decoded.next()
+        left.append(vector.hasDictionary())
+        assert [vector.getLong(row) for row in range(3)] == [90] * 3
+        assert vector.isNullAt(3)
+        for _ in range(count):
+            passed.add()
+    vector.close()
+    assert left == [False, True, False, True]

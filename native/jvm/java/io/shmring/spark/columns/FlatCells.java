@@ -163,9 +163,7 @@ abstract class FlatCells implements RootWriter.Cells {
   @Override
   public void finish(int rows) {}
 
-  /**
-   * Returns whether a column has a dictionary: Spark's bulk getters then return codes, not values.
-   */
+  /** Returns whether a column has a dictionary: its bytes are then not in the column. */
   private static boolean isEncoded(ColumnVector source) {
     return source instanceof WritableColumnVector writable && writable.hasDictionary();
   }
@@ -228,16 +226,16 @@ abstract class FlatCells implements RootWriter.Cells {
       if (source instanceof FlatColumn flat) {
         Platform.copyMemory(
             null, flat.values() + (long) from * vector.getTypeWidth(), null, start, length);
-      } else if (nulls || isEncoded(source)) {
-        copyEach(source, from, count, at, nulls);
+      } else if (nulls && !(source instanceof WritableColumnVector)) {
+        copyEach(source, from, count, at);
       } else {
-        copyAll(source, from, count, start, length);
+        copyAll(source, from, count, start, length); // decodes a column with a dictionary
       }
     }
 
-    private void copyEach(ColumnVector source, int from, int count, int at, boolean nulls) {
+    private void copyEach(ColumnVector source, int from, int count, int at) {
       for (int i = 0; i < count; i++) {
-        if (!nulls || !source.isNullAt(from + i)) {
+        if (!source.isNullAt(from + i)) {
           copyOne(source, from + i, at + i);
         }
       }

@@ -19,6 +19,7 @@ public final class RowSink extends GenericInternalRow {
   private final transient long[] values;
   // Writers that take no more rows, oldest first.
   private final transient Queue<RootWriter> full = new ArrayDeque<>();
+  private final transient DecodedBatches.Passed passed;
   private transient Supplier<RootWriter> next;
   private transient RootWriter writer; // the writer of the present rows; null before its first row
   private int row;
@@ -28,8 +29,12 @@ public final class RowSink extends GenericInternalRow {
   private int mostRows; // most rows of the present writer
   private boolean whole; // whether Spark would end the batch of the present writer here
 
-  public RowSink(int columns) {
+  /**
+   * @param passed counter of the rows written
+   */
+  public RowSink(int columns, DecodedBatches.Passed passed) {
     super(new Object[columns]);
+    this.passed = passed;
     this.flat = new FlatCells[columns];
     this.values = new long[columns];
   }
@@ -156,6 +161,7 @@ public final class RowSink extends GenericInternalRow {
   /** Ends the row. Returns whether the code should stop because there are enough rows. */
   public boolean end() {
     writer.added(rowBytes);
+    passed.add();
     whole = writer.isWhole();
     return isEnough();
   }

@@ -1,7 +1,10 @@
 package io.shmring.spark.functions;
 
 import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.DecodedBatches.Passed;
+import io.shmring.spark.columns.DecodedBatches;
 import io.shmring.spark.columns.RowSink;
+import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -21,8 +24,12 @@ import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.InputAdapter;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
@@ -30,10 +37,13 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.Platform;
+import scala.Function1;
 import scala.PartialFunction$;
+import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
 
 /**
  * Ends a stage whose generated code writes values straight into batches of a node over rings,
@@ -48,6 +58,9 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   private final SparkPlan child;
   private final Seq<Expression> computed;
+  // Rows that a task has written since its last batch of columns. A task gets one copy, which the
+  // generated code and the input share, because Spark sends both to the task together.
+  private final Passed passed = new Passed();
   private CodegenSupport parent;
   private transient String sink; // name of the sink's variable in the generated code
 
@@ -74,11 +87,14 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public String doProduce(CodegenContext context) {
+    String counter = context.addReferenceObj("passed", passed, Passed.class.getCanonicalName());
     sink = // one sink, though the child may give rows at several places of the code
         context.addMutableState(
             SINK,
             "sink",
-            name -> "%1$s = new %2$s(%3$d); append(%1$s);".formatted(name, SINK, types().size()),
+            name ->
+                "%1$s = new %2$s(%3$d, %4$s); append(%1$s);"
+                    .formatted(name, SINK, types().size(), counter),
             true,
             true);
     return ((CodegenSupport) child).produce(context, this);
@@ -86,7 +102,32 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public Seq<RDD<InternalRow>> inputRDDs() {
-    return ((CodegenSupport) child).inputRDDs();
+    Seq<RDD<InternalRow>> inputs = ((CodegenSupport) child).inputRDDs();
+    return inputs.size() == 1 && readsParquet(child)
+        ? SidecarNode.seq(List.of(decoded(inputs.head(), passed)))
+        : inputs;
+  }
+
+  /** Whether a stage's code reads batches of Spark's own Parquet reader. */
+  private static boolean readsParquet(SparkPlan node) {
+    if (node instanceof ColumnarToRowExec rows && rows.child() instanceof InputAdapter input) {
+      return input.child() instanceof FileSourceScanExec scan
+          && scan.relation().fileFormat() instanceof ParquetFileFormat;
+    }
+    return node instanceof CodegenSupport
+        && !(node instanceof InputAdapter)
+        && CollectionConverters.asJava(node.children()).stream()
+            .anyMatch(RowsToArrowExec::readsParquet);
+  }
+
+  private static RDD<InternalRow> decoded(RDD<InternalRow> batches, Passed passed) {
+    return batches.mapPartitions(
+        (Function1<Iterator<InternalRow>, Iterator<InternalRow>> & Serializable)
+            each ->
+                CollectionConverters.asScala(
+                    new DecodedBatches<>(CollectionConverters.asJava(each), passed)),
+        true,
+        ClassTag$.MODULE$.apply(InternalRow.class));
   }
 
   @Override
