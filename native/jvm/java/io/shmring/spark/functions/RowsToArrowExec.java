@@ -104,7 +104,7 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   public Seq<RDD<InternalRow>> inputRDDs() {
     Seq<RDD<InternalRow>> inputs = ((CodegenSupport) child).inputRDDs();
     return inputs.size() == 1 && readsParquet(child)
-        ? SidecarNode.seq(List.of(decoded(inputs.head(), passed)))
+        ? FunctionNode.seq(List.of(decoded(inputs.head(), passed)))
         : inputs;
   }
 
