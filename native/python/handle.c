@@ -10,7 +10,7 @@
 #define CONTENDED_SPIN 32
 /* Nanoseconds for which even a call without a timeout tries again after a lost race. */
 #define CONTENDED_GRACE_NS 10000000
-/* Most naps, 50 us each, in which close() waits for a thread that was told to let go. */
+/* Maximum number of naps, 50 us each, in which close() waits for a thread that was told to let go. */
 #define MOST_NAPS 2000
 
 static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
@@ -62,7 +62,7 @@ bool handle_opened(struct handle *handle, int status)
 		handle->next->link = &handle->next;
 	below->above = handle;
 	handle->link = &below->above;
-	if (below->closed) /* the ring has closed its other handles already */
+	if (below->closed) /* closed during the opening: close_above() did not find this handle */
 		(void)handle_close(handle);
 	return true;
 }
@@ -82,8 +82,9 @@ static void free_memory(struct handle *handle)
 	object_free((PyObject *)handle);
 }
 
-/* Closes the handles that stand on a ring. Marks each handle as visited instead of taking a new reference, because
- * another thread may be collecting the handle already. */
+/* Closes the handles in the list `above`: a ring's producers and consumers. Another thread may be freeing such a
+ * handle already, so a new reference would not keep the handle's memory. The mark `visited` keeps the memory:
+ * handle_free() then leaves the call of free_memory() to this function. */
 static void close_above(struct handle *handle)
 {
 	struct handle *above;
@@ -131,9 +132,9 @@ void handle_dealloc(PyObject *self)
 	handle_free((struct handle *)self);
 }
 
-/* Warns that the program dropped an object that it had to close. An exception that is on its way stays. The object
- * is being freed, so the warning cannot refer to it, and an exception that a filter makes of the warning cannot be
- * raised. */
+/* Warns that the program dropped an object that it had to close. Keeps an exception that is being raised. The
+ * object is being freed, so the warning cannot refer to it, and an exception that a filter makes of the warning
+ * cannot be raised. */
 void warn_dropped(const PyObject *dropped, const char *format, ...)
 {
 	PyObject *type, *value, *traceback, *text;

@@ -402,7 +402,7 @@ static PyObject *row_at(struct ring *ring, uint64_t index, const struct room *ro
 	int status = shmring_table_row(ring->core, index, &row, room->bytes, (size_t)room->nbytes);
 
 	if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
-		return NULL; /* leaves a damaged row out: the other rows are still worth seeing */
+		return NULL; /* leave out slots without a message, and damaged rows: the others are worth seeing */
 	if (status)
 		return raise_status(ring, status);
 	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row.slot, (unsigned long long)row.message_id,

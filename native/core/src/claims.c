@@ -202,14 +202,16 @@ bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
 	uint64_t h = load_relaxed(&s->intent.lo); /* relaxed: the owner is dead, so all its stores are visible */
 
-	/* If there is no hole at h, this owner never claimed h; another producer may claim h from now on. */
+	/* Without a hole at h there is nothing to publish: the owner had published its message already, or never
+	 * claimed h, and another producer may claim h. */
 	if (h != NONE && is_hole(r, h)) {
 		uint64_t n = hole_length(r, h);
 
 		if (n == 0 || n > r->capacity)
 			return false;
-		/* Check again: a living owner may have published and cleared its intent between the
-		 * first check and hole_length(). It publishes first, so this check sees it. */
+		/* Check again: h may have been claimed by another producer, still alive, which published its
+		 * message and cleared its intent between the first check and hole_length(). A producer
+		 * publishes before it clears its intent, so this check sees the message. */
 		if (is_hole(r, h)) {
 			/* A batch's rows may have their numbers already: clear the numbers, so that table()
 			 * does not list the rows as messages. */

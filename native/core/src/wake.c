@@ -1,7 +1,7 @@
 /* Functions that wake sleepers.
  *
  * A process that changes something passes a light barrier and looks for sleepers
- * (wake.h). waiter.c has the sleepers' side. docs/protocol.md, P9.
+ * (wake.h). The functions that sleep are in waiter.c. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <linux/futex.h>
@@ -57,7 +57,8 @@ bool has_consumers(const struct branch *b)
 	       load_relaxed(&b->d.consumers[2]) | load_relaxed(&b->d.consumers[3]);
 }
 
-/* Wakes all consumers of these branches, announced or not: something has changed for each of them. */
+/* Wakes all consumers of the branches in `mask`, because something has changed for each consumer. Does not skip a
+ * branch whose bit in `asleep` is clear: wake_one() clears the bit, but wakes only one of the sleepers. */
 void wake_branches(shmring *r, uint64_t mask)
 {
 	fetch_and_seq_cst(&r->cursors->asleep.v, ~mask);
@@ -71,7 +72,7 @@ void wake_producers(shmring *r)
 	uint32_t *word = &r->cursors->producers.futex;
 	uint32_t seen;
 
-	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
+	light_barrier(r->asymmetric); /* pairs with the heavy barrier in sleep_once() */
 	seen = load_relaxed(word);
 	/* Bit 0 of the word says that producers sleep; the other bits count wake-ups. Adding one to an
 	 * odd word clears bit 0 and counts a wake-up.
@@ -92,9 +93,9 @@ void wake_producers(shmring *r)
 	}
 }
 
-/* Wakes producers if a consumer's hold, raised to `low`, and the branch's position (`taken`) have both reached
- * `wanted`, the floor that sleeping producers need. The position is not compared if the branch gates by holds
- * only. */
+/* Wakes producers if they no longer have to wait for this branch. `low` is the hold to which a consumer has
+ * risen; `wanted` is the lowest floor that a sleeping producer needs. The hold has to reach `wanted`, and so has
+ * the branch's position (`taken`), unless only the holds of the branch's consumers hold producers back. */
 void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 {
 	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);
@@ -117,7 +118,8 @@ bool has_work(const shmring *r, const struct branch *b)
 /* Passes a wake-up on to other consumers of the branch. A wake-up for work goes to one consumer, and
  * clears the branch's bit in `asleep`, although other consumers may sleep. So the woken consumer sets
  * the bit again, and when it has taken its own share, or gives up, it checks whether there is more.
- * The barrier pairs with the light barrier in wake_readers() and wake_after_release(), as a sleeper's does. */
+ * The heavy barrier pairs with the light barrier in wake_readers() and wake_after_release(): either they see
+ * the bit, or has_work() sees their change. */
 void pass_wake_up_on(shmring_consumer *consumer)
 {
 	uint64_t mask = UINT64_C(1) << consumer->branch_index;

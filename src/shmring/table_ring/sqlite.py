@@ -30,8 +30,9 @@ class SqliteBackend(Backend):
     """SQLite through the standard library's driver: one IMMEDIATE transaction for a push or pop.
 
     SQLite has one writer at a time, so the transaction sees the newest rows and needs no further
-    locks, and the next numbers are rows. The write-ahead log is synced at each commit (sync), or at
-    checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops do not use it.
+    locks, and the tables store the next numbers. The write-ahead log is synced at each commit
+    (sync), or at checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops use
+    the driver's connection directly.
     """
 
     driver = "sqlite+pysqlite"
@@ -82,8 +83,8 @@ class SqliteBackend(Backend):
         return found.st_dev, found.st_ino
 
     def _refuse_other_file(self) -> None:
-        # Refuse to go on in a file that has lost its name: SQLite would, and nobody would ever read
-        # the messages.
+        # Refuse to go on in a file that has lost its name. SQLite would go on, but no other process
+        # could open the file and read the messages.
         if self._file() != self._opened:
             raise RingNotFound(
                 f"table ring {self.tables.name!r}: {self._path} was removed, renamed or replaced"
@@ -149,7 +150,8 @@ class SqliteBackend(Backend):
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        # Check for the file, which SQLite would create; a `file:` URI has SQLite's own mode=.
+        # Check for the file, because a connection would create a missing file. Leave a `file:` URI
+        # to SQLite: its mode= says whether SQLite may create the file.
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
@@ -294,9 +296,9 @@ class SqliteBackend(Backend):
 
 
 def _stay_connected(context: sa.ExceptionContext) -> None:
-    # Keep the connection after an interrupt. SQLAlchemy would drop it, because a server's answer
-    # may be under way; SQLite has no server, and pushes and pops use the driver's connection
-    # directly.
+    # Keep the connection after an interrupt, because pushes and pops go on with the same connection
+    # of the driver. SQLAlchemy would drop the connection, because a server's answer may be under
+    # way; SQLite has no server.
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
 
