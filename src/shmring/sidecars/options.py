@@ -288,7 +288,7 @@ def documented(options: type[Any]) -> Callable[[Documented], Documented]:
                 _entries(options, line) if line.lstrip().startswith("options :") else [line]
             )
         )
-        if isinstance(target, type):  # Sphinx reads the defaults of a function from its source
+        if isinstance(described, type):  # Sphinx reads the defaults of a function from its source
             signature = inspect.signature(target)
             own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
             described.__signature__ = signature.replace(parameters=[*own, *_parameters(options)])
