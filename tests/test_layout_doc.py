@@ -97,6 +97,7 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
                 f'sizeof(((struct {name} *)0)->{field}) == {nbytes}, "{name}.{field}");'
             )
     enums = re.findall(r"^\| (\d+) \| `((?:OPT|KIND|FLAG)_\w+)` \|", PAGE, re.MULTILINE)
+    # CHANGE: edit this for a new option of a ring
     assert len(enums) == 7 + 5 + 2
     lines += [f'static_assert({name} == {value}, "{name}");' for value, name in enums]
     for number, names in {

@@ -248,6 +248,7 @@ def test_dashboard_and_rules_name_what_is_exported() -> None:
     for found in re.findall(r"\bby \(([^)]*)\)|\bon \(([^)]*)\)", text):
         assert {label.strip() for label in "".join(found).split(",")} <= labels
     assert set(re.findall(r"[{,] ?(\w+)=~?\"", text)) <= labels
+    # CHANGE: edit this for a new metric
     shown = exported() - named
     assert shown <= {
         *("shmring_ring_size_bytes", "shmring_ring_claimed_slots_total"),

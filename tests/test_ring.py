@@ -58,6 +58,7 @@ def test_new_ring_is_private_unless_asked_otherwise(name, tmp_path):
         os.umask(old)
 
 
+# CHANGE: edit this for a new option of a ring
 def test_options_are_kept_in_the_ring(name):
     options = {
         "slots": 4096,

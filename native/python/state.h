@@ -17,6 +17,7 @@
 #define GIL_FREE_BYTES (1 << 20) /* least bytes of a copy for which giving up the GIL pays */
 
 enum {
+	/* CHANGE: edit this for a new error */
 	ERROR_CLASSES = 22,
 };
 

@@ -228,6 +228,7 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 /* Nanoseconds for which an event loop spins for an answer, if earlier answers came at once. */
 #define SPIN_NS 5000
 
+/* CHANGE: edit this for a new wait strategy */
 static bool spins(const struct consumer *self)
 {
 	return self->handle.misses == 0 && shmring_describe_wait(self->wait)->look <= SHMRING_LOOK_YIELD;

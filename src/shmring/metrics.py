@@ -211,6 +211,7 @@ class HostMetrics(Closing):
             return
         if ring.is_parked:
             return
+        # CHANGE: edit this for a new metric
         name, stats = ring.name, seen.stats
         samples["ring_slots"][(name,)] = stats["slots"]
         samples["ring_used_slots"][(name,)] = stats["used"]

@@ -67,6 +67,9 @@ void lay_out(struct header *h)
 	h->file_bytes = h->slots_offset + h->slots * SLOT_BYTES;
 }
 
+/* CHANGE: edit this for a new version of the layout */
+/* The checksum covers the whole struct. With one more field, this library finds older files damaged, and an older
+ * library finds new files damaged. A new LAYOUT_MAJOR lets both say that the version is another. */
 uint32_t header_crc(const struct header *h)
 {
 	struct header copy = *h;

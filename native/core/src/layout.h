@@ -42,6 +42,7 @@ enum {
 #define MAX_SLOTS (UINT64_C(1) << 31)
 #define NONE UINT64_MAX
 
+/* CHANGE: edit this for a new option of a ring */
 /* Region 1. Written before the file gets its name; never changed afterwards. */
 struct header {
 	uint64_t magic;
@@ -194,6 +195,8 @@ struct range {
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 /* CHANGE: edit this for a new counter of participants */
+/* A new counter moves `waits`, which lies behind the counters in a seat: raise LAYOUT_MAJOR, so that no process
+ * with the old place of `waits` attaches to the ring. */
 struct seat_counters {
 	uint64_t messages;
 	uint64_t bytes;
@@ -276,6 +279,7 @@ struct control {
 #define DRAFT_LOCK_OFFSET 0 /* locked while the ring is being made, under the name of a draft */
 #define ADMIN_LOCK_OFFSET 8 /* admin lock: joins, leaves, subscriptions and recovery, one at a time */
 
+/* CHANGE: edit this for a new version of the layout */
 static_assert(sizeof(struct header) == 152, "header");
 static_assert(sizeof(struct branch_descriptor) == 120, "descriptor fits its cell");
 static_assert(sizeof(struct branch) == 3 * CELL, "branch");

@@ -38,6 +38,7 @@ int64_t slice_end(const struct waiter *waiter, int64_t start);
 
 extern const struct shmring_wait_strategy_info wait_strategies[];
 
+/* CHANGE: edit this for a new wait strategy */
 /* Pauses once, for strategies that poll instead of sleeping on a futex. Returns false if a signal interrupted it.
  */
 static inline bool pause_between_looks(enum shmring_look look)

@@ -102,6 +102,7 @@ static void *play(void *argument)
 
 TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 {
+	/* CHANGE: edit this for a new wait strategy */
 	static const uint64_t fewer[SHMRING_WAIT_STRATEGIES] = {
 	    [SHMRING_WAIT_SPIN] = 100, [SHMRING_WAIT_YIELD] = 500, [SHMRING_WAIT_SLEEP] = 100};
 	char path[80];

@@ -344,6 +344,7 @@ def _behind(branch: _Branch) -> Finding | None:
     return branch.finding("behind", words, _kill((first, *others), branch.seen))
 
 
+# CHANGE: edit this for a new finding of check
 # A branch has the first finding that its table yields.
 _WITHOUT_CONSUMERS = (_journal_ended, _orphans, _no_consumer)
 _WITH_CONSUMERS = (_journal_behind, _behind)

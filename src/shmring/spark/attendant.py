@@ -153,6 +153,7 @@ class _Sidecar(ABC):
         self._due = time.monotonic() + _AGAIN
         say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {_AGAIN:g} s')
 
+    # CHANGE: edit this for a new metric
     def metrics(self) -> dict[str, int]:
         waiting = 0
         with (
@@ -288,6 +289,7 @@ class _Attendant:
                     return  # look() needs its status first; later calls reap the rest
                 os.waitpid(dead.si_pid, 0)
 
+    # CHANGE: edit this for a new metric
     def _metrics(self) -> dict[str, int]:
         metrics: dict[str, int] = {}
         for each in self._sidecars:

@@ -164,6 +164,7 @@ final class Attendant implements AutoCloseable {
       List<String> archives,
       Map<String, Map<String, String>> sidecars,
       Map<String, Map<String, String>> rings) {
+    // CHANGE: edit this for a new metric
     private static final List<String> METRICS_OF_SIDECAR =
         List.of("running", "restarts", "workers", "waitingSlots");
     private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");

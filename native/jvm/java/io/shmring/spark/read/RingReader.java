@@ -31,6 +31,7 @@ import org.apache.spark.util.TaskCompletionListener;
  * @param <T> the results: columns of several messages, or a single row
  */
 public abstract class RingReader<T> implements PartitionReader<T> {
+  // CHANGE: edit this for a new metric
   private static final String MESSAGES = "ringMessages";
   private static final String BYTES = "ringBytes";
   private static final String WAITS = "ringWaits";

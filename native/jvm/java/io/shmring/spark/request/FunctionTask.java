@@ -65,6 +65,7 @@ public record FunctionTask<T, R>(
    */
   public record Metrics(LinkedHashMap<String, SQLMetric> all, boolean isOfPython)
       implements Serializable {
+    // CHANGE: edit this for a new metric
     /** Metrics of which {@link #total} has the sum. */
     public static final List<String> TOTALS =
         List.of(
@@ -88,6 +89,7 @@ public record FunctionTask<T, R>(
         TOTALS.stream().collect(Collectors.toMap(name -> name, name -> new LongAdder()));
     private static final long UNSET = -1;
 
+    // CHANGE: edit this for a new metric
     public static Metrics make(SparkContext context, boolean isOfPython) {
       LinkedHashMap<String, SQLMetric> all = new LinkedHashMap<>();
       all.put("numInputRows", SQLMetrics.createMetric(context, "number of input rows"));

@@ -265,6 +265,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
 
   /** Counters of a job, or of a stream's last epoch, for Spark's UI and progress. */
   public static final class WriteMetrics {
+    // CHANGE: edit this for a new metric
     private static final String ROWS = "ringRowsWritten";
     private static final String MESSAGES = "ringMessagesWritten";
     private static final String BYTES = "ringBytesWritten";
