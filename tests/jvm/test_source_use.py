@@ -154,6 +154,7 @@ def test_times_are_written_as_spark_writes_them(load: Load, timeout: str) -> Non
     assert "no message and no end marker" in text
 
 
+# CHANGE: edit this for a new option of Spark's reads or writes
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -200,6 +201,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(
     assert load(BRANCH="b", hostwait="1s").count() == 1000
 
 
+# CHANGE: edit this for a new option of Spark's reads or writes
 @pytest.mark.parametrize(
     ("option", "value"),
     [

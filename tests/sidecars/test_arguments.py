@@ -108,6 +108,7 @@ def test_session_refuses_switches_and_times_that_are_none() -> None:
             refused(configured, option, value)
 
 
+# CHANGE: edit this for a new option of a client
 def test_numbers_of_numpy_are_numbers() -> None:
     some = through("s", in_flight=np.int64(2), timeout=np.float32(1), reply_slots=np.int32(4096))
     assert some.described == (
@@ -150,6 +151,7 @@ def test_command_has_each_option_with_its_text() -> None:
         assert f"{option} {row.words}{default}" in said
 
 
+# CHANGE: edit this for a new option of a sidecar
 SETTINGS: Mapping[str, tuple[str, object]] = {
     "workers": ("2", 2),
     "slots": ("64k", 65_536),

@@ -111,6 +111,7 @@ def test_of_sidecars_that_start_at_once_all_that_serve_are_the_same(deploy, name
         stop(process)
 
 
+# CHANGE: edit this for a new option of a sidecar
 @pytest.mark.parametrize(
     ("option", "words"),
     [

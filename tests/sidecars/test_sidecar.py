@@ -285,6 +285,7 @@ def test_foreign_messages_in_the_request_ring_are_passed_over(serve, client, cap
         assert list(it.map([numbers(1)])) == [numbers(1)]
 
 
+# CHANGE: edit this for a new field of a request
 def test_head_of_a_request_survives_the_wire():
     replies = reply_ring_name("a", "b")
     sent = Head.of(2**40, replies, rows=2**32 - 1)

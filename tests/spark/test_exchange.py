@@ -20,6 +20,7 @@ with pa.ipc.new_stream(STREAM, pa.schema([("a", pa.int64())])) as writer:
 BATCH = STREAM.getvalue().to_pybytes()
 
 
+# CHANGE: edit this for a new field of a worker's message
 def request(body=b"", *, flags=exchange._BATCH, total=0, groups=0):
     return _head.pack(TASK, 1, total, flags, groups, *NO_REPORT) + body
 

@@ -371,6 +371,7 @@ def test_workers_of_functions_are_the_attendants_own(attend, name):
     assert not [ring for ring in shmring.rings() if name in ring]
 
 
+# CHANGE: edit this for a new option of a sidecar
 def test_options_are_obeyed(attend, name):
     options = {"slots": "2k", "timeout": "60", "maxBatchRows": "20", "maxWaitMs": "0.5"}
     attendant = attend(sidecars={name: {"function": "functions:marked", **options}})

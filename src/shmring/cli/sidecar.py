@@ -54,6 +54,7 @@ def _options_of_sidecars(command: Command) -> Command:
     return command
 
 
+# CHANGE: edit this for a new option of a sidecar
 @click.command()
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("--name", help="By which clients find it.  [default: the function's]")

@@ -62,6 +62,7 @@ class _Request:
     failure: str | None = None  # the function's error, raised after the batches are yielded
 
 
+# CHANGE: edit this for a new option of a client
 class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
@@ -162,6 +163,7 @@ class SidecarClient(Closing):
     def _oldest(self) -> _Request:
         return next(iter(self._waiting.values()))
 
+    # CHANGE: edit this for a new field of a request
     def _send(self, encoder: BatchEncoder, piece: Piece) -> None:
         prefix = Head.of(self._number, self._replies_name).pack()
         self._last_heard = time.monotonic()

@@ -27,6 +27,7 @@ from shmring.sidecars.wire import check_sidecar_name
 Marked = TypeVar("Marked", bound=Callable[..., Any])
 
 
+# CHANGE: edit this for a new option of a sidecar
 @documented(SidecarOptions)
 class Sidecar:
     """A sidecar with its ring and its workers.

@@ -175,6 +175,7 @@ class Worker:
             joint.work()  # after the handler: in it, the user's errors would have Empty as context
         return None
 
+    # CHANGE: edit this for a new field of a request
     def _serve(self, lease: shmring.Lease) -> None:
         """Answer a request of one batch for which the function returns one batch.
 

@@ -54,6 +54,7 @@ _VERSION = 1
 _STRUCT, _GIVES_STRUCT, _COGROUPS, _TOGETHER = 1, 2, 4, 8
 _announcement = struct.Struct(">4sIqII")
 
+# CHANGE: edit this for a new field of a worker's message
 _head = struct.Struct("<QQQIIqQQII")
 _KIND = 16
 _END, _BATCH, _REFERS, _PART, _GOES_ON, _RIGHT = 1, 2, 4, 8, 16, 32
@@ -477,6 +478,7 @@ class _Exchange:
             message = b"".join((head, data[first : first + size]))
             self._push(partial(self._rings.producer.push, message))
 
+    # CHANGE: edit this for a new field of a worker's message
     def _packed(self, flags: int, total: int = 0, together: int = 0) -> bytes:
         self._said = self._left
         return _head.pack(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Maker = Callable[[tuple[str, ...]], Any]
 
 
+# CHANGE: edit this for a new option of a client
 @dataclass(frozen=True)
 class Through:
     """The function that runs in the Python worker; made by :func:`through`."""
@@ -98,6 +99,7 @@ def _refused(sidecar: str, given: object) -> ShmringError:
     )
 
 
+# CHANGE: edit this for a new option of a client
 def through(
     name: str,
     *,

@@ -453,6 +453,7 @@ def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, se
     ]
 
 
+# CHANGE: edit this for a new option of a client
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -78,6 +78,7 @@ _TABLES = (
     "pyspark.sql.conversion:LocalDataToArrowConversion.convert",
     "pyspark.sql.conversion:LocalDataToArrowConversion._create_converter",
 )
+# CHANGE: edit this for a new version of Spark
 CONVERSIONS: Mapping[int, Conversion] = {
     # Spark has two functions of this kind: the second one converts by pandas, and is left alone.
     PythonEvalType.SQL_ARROW_BATCHED_UDF: Conversion(

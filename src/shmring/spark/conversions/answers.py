@@ -26,6 +26,7 @@ from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
 _pa: Any = pa  # typed as Any, because its stubs lack names
 
+# CHANGE: edit this for a new type between Spark and Arrow
 # Letters of dtype.kind with which a column may wait, by its declared type.
 _KINDS: dict[type, str] = {
     **dict.fromkeys((*INTEGERS, types.FloatType, types.DoubleType), "if"),

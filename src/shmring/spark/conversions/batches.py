@@ -29,6 +29,7 @@ _arrays: Any = PandasToArrowConversion
 _batches: Any = ArrowBatchTransformer
 
 _MOST_LAYOUTS = 16  # most layouts that are remembered; nulls change the dtypes of columns
+# CHANGE: edit this for a new type between Spark and Arrow
 # The dtype whose values are exactly those of a declared type.
 _EXACT: dict[type, np.dtype[Any]] = {
     types.ByteType: np.dtype("int8"),

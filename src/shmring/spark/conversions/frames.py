@@ -29,6 +29,7 @@ _internals: Any = import_module("pandas.core.internals")
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
 INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+# CHANGE: edit this for a new type between Spark and Arrow
 # Types with one dtype, with or without nulls, whose values are converted independently.
 _STEADY = (
     *(types.FloatType, types.DoubleType, types.StringType, types.BinaryType, types.DateType),

@@ -129,6 +129,7 @@ public interface Client extends AutoCloseable {
     }
   }
 
+  // CHANGE: edit this for a new field of a request
   /** Identifies the task that sends a request. Each request carries it. */
   public record Work(String application, int stage, int partition, long attempt) {
     static final Work NOBODYS = new Work("", 0, 0, 0);

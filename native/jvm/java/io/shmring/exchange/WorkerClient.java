@@ -72,6 +72,7 @@ public final class WorkerClient implements Client {
   private static final int GOES_ON = 16;
   private static final int RIGHT = 32; // the batch belongs to the second side of a cogroup
 
+  // CHANGE: edit this for a new field of a worker's message
   /**
    * The first fields of a message, before the row counts and the batch. {@link #report} reads the
    * last fields of an answer's head; they are 0 in a request.

@@ -86,6 +86,7 @@ public final class DecodedBatches<T> implements Iterator<T> {
     return next;
   }
 
+  // CHANGE: edit this for a new type between Spark and Arrow
   private void decode(WritableColumnVector column) {
     DataType type = column.dataType();
     if (type instanceof DoubleType) {

@@ -47,6 +47,7 @@ final class PythonCalls {
   // The uuids of the sessions of which the log says that functions go over rings.
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
+  // CHANGE: edit this for a new version of Spark
   // Setting of Spark, since 4.3: Arrow's UDFs get the batches of a child that gives columns.
   private static final String COLUMNAR_INPUT =
       "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";

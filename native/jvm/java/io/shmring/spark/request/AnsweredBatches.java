@@ -284,6 +284,7 @@ public final class AnsweredBatches implements AutoCloseable {
     return true;
   }
 
+  // CHANGE: edit this for a new option of a client
   private void begin(SidecarCall call) throws InterruptedException {
     SidecarClient borrowed = Clients.borrow(call, this::checkTask);
     client = Optional.of(borrowed);

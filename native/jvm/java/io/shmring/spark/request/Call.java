@@ -80,6 +80,7 @@ public sealed interface Call extends Serializable {
   /** Whether a task fails if Spark has no memory for its batches; else it sends them one by one. */
   boolean needsMemory();
 
+  // CHANGE: edit this for a new option of a client
   /**
    * Describes a call of a sidecar, which shmring.spark.through() has written into the function's
    * name.

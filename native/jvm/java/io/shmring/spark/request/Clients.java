@@ -31,6 +31,7 @@ final class Clients {
   private static final long LOOK_MILLIS = 500;
   private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(30);
 
+  // CHANGE: edit this for a new option of a client
   private record Idle(String sidecar, long replySlots, SidecarClient client, long since) {
     boolean isUnwanted() {
       return System.nanoTime() - since > IDLE_NANOS || !client.isReusable();

@@ -71,6 +71,7 @@ final class PythonRun implements WorkerClient.Control {
   private static final String CANNOT_ATTACH = "a worker cannot attach to its rings";
   private static final AtomicLong STREAMS = new AtomicLong();
 
+  // CHANGE: edit this for a new version of Spark
   // Spark's methods that write functions: functions of frames are written without names of
   // arguments. In Spark 4.1 the methods also take a profiler.
   private static final Method WRITE_UDFS = writer(EvalPythonExec.ArgumentMetadata[][].class);
@@ -312,6 +313,7 @@ final class PythonRun implements WorkerClient.Control {
       }
     }
 
+    // CHANGE: edit this for a new version of Spark
     /**
      * Returns the module of the daemon that starts the worker: shmring's if rings are used, else
      * Spark's. A setting of the user may replace either. In 4.1 to 4.3, Scala makes a private value
