@@ -161,7 +161,7 @@ def test_rows_wait_where_their_columns_would_take_too_much_memory(
         frame = few.join(broadcast(kinds), "kind").selectExpr("id * 1500 + other id", "text")
     plus, twice = arrays("long", lambda x: pc.add(x, 1)), values("long", lambda x: x and 2 * x)
     beside = frame.withColumn("z", plus("id")).withColumn("y", plus(col("id") * 2))
-    before = vectors.getPeakMemoryAllocation()
+    before, allocated = vectors.getPeakMemoryAllocation(), vectors.getAllocatedMemory()
     for result in (beside, beside.withColumn("x", twice("z"))):
         sums = result.selectExpr(*(f"bit_xor(xxhash64({name}, id))" for name in result.columns))
         rows = sums.collect()
@@ -170,7 +170,8 @@ def test_rows_wait_where_their_columns_would_take_too_much_memory(
         assert sums.select("*").collect() == rows
         set_option(FUNCTIONS, "on")
     assert vectors.getPeakMemoryAllocation() <= max(before, 32 << 20)
-    until(lambda: held() == 0 and vectors.getAllocatedMemory() == 0, "the end of the tasks")
+    # Reads of rings that ended before this test may keep memory until a collection.
+    until(lambda: held() == 0 and vectors.getAllocatedMemory() <= allocated, "the tasks' end")
 
 
 def test_sorts_above_and_below_a_function_spill_and_do_not_fail(spark, set_option, held, until):
