@@ -126,17 +126,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
    */
   record SidecarGroups(
       SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> results)
-      implements GroupWork {
-    @Override
-    public String name() {
-      return call.nodeName();
-    }
-
-    @Override
-    public Call call(FunctionNode node) {
-      return call;
-    }
-
+      implements GroupWork, Work.OfSidecar {
     /**
      * {@inheritDoc} The function's arguments are sent, with their names, if there is one child; if
      * there are two, the own columns of each child's frame are sent.

@@ -92,17 +92,7 @@ record MapPlan(
 
   record SidecarMap(
       SidecarCall call, PythonUDF function, Seq<Attribute> results, boolean isBarrier)
-      implements MapWork {
-    @Override
-    public String name() {
-      return call.nodeName();
-    }
-
-    @Override
-    public Call call(FunctionNode node) {
-      return call;
-    }
-
+      implements MapWork, Work.OfSidecar {
     @Override
     public Signature signature(FunctionNode node) {
       StructType input = node.child().schema();

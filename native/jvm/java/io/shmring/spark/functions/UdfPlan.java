@@ -206,17 +206,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
       List<UdfSteps.Use> uses,
       Seq<Expression> arguments,
       Seq<Attribute> results)
-      implements UdfWork {
-    @Override
-    public String name() {
-      return call.nodeName();
-    }
-
-    @Override
-    public Call call(FunctionNode node) {
-      return call;
-    }
-
+      implements UdfWork, Work.OfSidecar {
     @Override
     public Signature signature(FunctionNode node) {
       StructType answer = UdfAnswers.types(results);

@@ -1,6 +1,7 @@
 package io.shmring.spark.functions;
 
 import io.shmring.spark.request.Call;
+import io.shmring.spark.request.Call.SidecarCall;
 import io.shmring.spark.request.Signature;
 import java.io.Serializable;
 import java.util.List;
@@ -97,5 +98,20 @@ interface Work extends Serializable {
     return FunctionNode.components(this).stream()
         .filter(each -> !(each instanceof String || each instanceof Option))
         .toList();
+  }
+
+  /** Work of a sidecar's functions: the sidecar's call says all about the node. */
+  interface OfSidecar extends Work {
+    SidecarCall call();
+
+    @Override
+    default String name() {
+      return call().nodeName();
+    }
+
+    @Override
+    default Call call(FunctionNode node) {
+      return call();
+    }
   }
 }
