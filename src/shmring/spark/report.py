@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 from shmring import __version__
+from shmring.common.arguments import integer
 from shmring.common.extras import need
 from shmring.errors import ShmringError
 
@@ -47,9 +48,11 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
 
     Raises
     ------
+    TypeError, ValueError : `queries` is no int, or negative
     ShmringError : the session is a client of Spark Connect
     """
     need("pyspark", "a Spark session", "spark")
+    queries = integer("queries", queries)
     obstacles: list[str] = []
     told: list[str] = []
     versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
@@ -83,17 +86,18 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
         "left_to_spark": told,
         **switches,
         "versions": versions,
-        "queries": _queries(spark, jvm)[-queries:] if queries else [],
+        "queries": _queries(spark, jvm, queries) if queries else [],
     }
 
 
-def _queries(spark: Any, jvm: Any) -> list[dict[str, Any]]:
+def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
+    """Look at the last queries first: a session keeps a thousand, each of many calls of the JVM."""
     convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
     with suppress(import_module("py4j.protocol").Py4JError):  # the listeners are far behind
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
     store = spark._jsparkSession.sharedState().statusStore()
     found: list[dict[str, Any]] = []
-    for query in convert(store.executionsList()):
+    for query in reversed(convert(store.executionsList())):
         number = query.executionId()
         names = [node.name() for node in convert(store.planGraph(number).allNodes())]
         nodes = [name for name in names if _NODES.search(name)]
@@ -102,4 +106,6 @@ def _queries(spark: Any, jvm: Any) -> list[dict[str, Any]]:
             share = 1 - len(left) / len(nodes)
             asked = {"id": number, "description": query.description()}
             found.append({**asked, "share": share, "left": left})
-    return found
+            if len(found) == most:
+                break
+    return found[::-1]

@@ -42,6 +42,24 @@ def get(spark):
     return get
 
 
+# Metrics that nodes of a sidecar and of Python workers share, in the order that Spark shows.
+OF_BOTH = (
+    "number of input rows",
+    "number of output rows",
+    "number of batches",
+    "number of output batches",
+    "batches of a request",
+    "largest request",
+    "tasks that kept rows, not columns",
+    "requests sent",
+    "data sent to Python workers",
+    "answers received",
+    "data returned from Python workers",
+    "data of columns passed on",
+    "time waited for answers",
+)
+
+
 def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option, get):
     serve("identity")
     set_option(ROWS, 1000)
@@ -53,19 +71,7 @@ def test_names_units_and_order_of_what_is_counted(spark, serve, name, set_option
     (node,) = (node for node in nodes if node["nodeName"] == f"Sidecar {name}")
     shown = {each["name"]: each["value"] for each in node["metrics"]}
     assert list(shown) == [
-        "number of input rows",
-        "number of output rows",
-        "number of batches",
-        "number of output batches",
-        "batches of a request",
-        "largest request",
-        "tasks that kept rows, not columns",
-        "requests sent",
-        "data sent to Python workers",
-        "answers received",
-        "data returned from Python workers",
-        "data of columns passed on",
-        "time waited for answers",
+        *OF_BOTH,
         "requests sent again",
         "time waited for room",
         "time worked in the sidecar",
@@ -114,19 +120,7 @@ def test_times_and_sizes_of_python_functions(spark, set_option):
     frame.collect()
     (shown,) = shown_of(frame, "MapInArrow over rings")
     assert list(shown) == [
-        "number of input rows",
-        "number of output rows",
-        "number of batches",
-        "number of output batches",
-        "batches of a request",
-        "largest request",
-        "tasks that kept rows, not columns",
-        "requests sent",
-        "data sent to Python workers",
-        "answers received",
-        "data returned from Python workers",
-        "data of columns passed on",
-        "time waited for answers",
+        *OF_BOTH,
         "time worked in Python",
         "time Python waited for input",
         "time Python waited for room",
@@ -208,6 +202,9 @@ def test_status_says_what_went_over_rings_and_why_the_rest_did_not(spark, set_op
     assert found["versions"]["jar"] == found["versions"]["shmring"] == shmring.__version__
     query = found["queries"][-1]
     assert (query["share"], query["left"]) == (0.5, ["BatchEvalPython"])
+    assert status(spark, queries=1)["queries"] == [query]
+    with pytest.raises(ValueError, match="queries must be from 0"):
+        status(spark, queries=-1)
     set_option(FUNCTIONS, "off")
     assert status(spark, queries=0)["functions"] is False
 
