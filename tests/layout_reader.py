@@ -48,7 +48,7 @@ def fields_of(struct_name: str) -> Fields:
 STRUCTS = {name: fields_of(name) for name in ("header", "control", "cursors", "branch", "seat")}
 HEADER, CONTROL, CURSORS, BRANCH, SEAT = STRUCTS.values()
 # CHANGE: edit this for a new version of the layout
-HEADER_BYTES = 152
+HEADER_BYTES = 4096
 
 
 def crc32c(data: bytes) -> int:

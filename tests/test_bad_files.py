@@ -9,8 +9,10 @@ import struct
 import numpy as np
 import pytest
 from damage import overwrite
+from layout_reader import HEADER_BYTES, LayoutReader
 
 import shmring
+from shmring._shmring import crc32c
 
 MAGIC_AT, MAJOR_AT, CRC_AT, SLOTS_AT = 0, 8, 12, 16
 
@@ -95,6 +97,23 @@ def test_error_that_is_cut_in_the_middle_of_a_character_is_raised(tmp_path, shif
 def test_ring_of_another_version_says_which(file):
     overwrite(file, MAJOR_AT, struct.pack("<HH", 9, 3))
     with pytest.raises(shmring.VersionMismatch, match=r"layout 9\.3"):
+        shmring.attach(path=file)
+    shmring.unlink(path=file)
+
+
+def test_ring_of_a_later_minor_version_is_read_with_fields_that_this_version_does_not_know(file):
+    header = bytearray(file.read_bytes()[:HEADER_BYTES])
+    struct.pack_into("<HH", header, MAJOR_AT, 1, 7)
+    header[152:] = b"n" * (HEADER_BYTES - 152)
+    crc = crc32c(bytes(8) + header[8:12] + bytes(4) + header[16:])
+    struct.pack_into("<I", header, 12, crc)
+    overwrite(file, 0, header)
+    with shmring.attach(path=file) as ring, ring.producer() as out, LayoutReader(file) as reader:
+        assert ring.info.layout == (1, 7)
+        assert reader.header["minor"] == 7
+        out.push(b"y")
+    overwrite(file, HEADER_BYTES - 1, b"d")
+    with pytest.raises(shmring.Damaged, match="checksum"):
         shmring.attach(path=file)
     shmring.unlink(path=file)
 

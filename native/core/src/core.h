@@ -16,7 +16,6 @@ struct lock_file; /* locks.c */
 
 struct shmring {
 	uint64_t owned; /* 0 in every forked child: see handle_new() and is_owned() */
-	struct header header; /* checked copy of the file's header, which is not read again */
 	struct cursors *cursors;
 	struct seat *seats;
 	struct control *control;
@@ -40,6 +39,7 @@ struct shmring {
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
 	uint32_t copies; /* copies in older maps that are still read */
 	char name[256];
+	struct header header; /* checked copy of the file's header, which is not read again */
 };
 
 /* A waiter's record of its last wait; threads that share a consumer share it, too. */
@@ -189,6 +189,7 @@ void lock_file_drop(void *page);
 const char *base_name(const char *path);
 void lay_out(struct header *header);
 uint32_t header_crc(const struct header *header);
+ssize_t header_load(int fd, struct header *header);
 int open_flags(bool read_only);
 int open_checked(const char *path, const char *name, uint32_t flags, int how, int *fd_out, struct header *h);
 int map_ring(shmring *ring, int fd);
@@ -272,7 +273,7 @@ void keep_out(struct contention *contention, uint64_t messages) __attribute__((c
 /* claims.c */
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
-bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* for a seat whose owner is dead */
+bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* the seat's owner is dead */
 
 /* branches.c: calls that change a branch need the admin lock. */
 void graph_repair(shmring *ring);

@@ -67,9 +67,8 @@ void lay_out(struct header *h)
 	h->file_bytes = h->slots_offset + h->slots * SLOT_BYTES;
 }
 
-/* CHANGE: edit this for a new version of the layout */
-/* The checksum covers the whole struct. With one more field, this library finds older files damaged, and an older
- * library finds new files damaged. A new LAYOUT_MAJOR lets both say that the version is another. */
+/* Returns the checksum of a header. It covers the reserved bytes too, so that this library can check the header of
+ * a later minor version without knowing the fields that the version has added. */
 uint32_t header_crc(const struct header *h)
 {
 	struct header copy = *h;
@@ -83,17 +82,25 @@ uint32_t header_crc(const struct header *h)
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 
+/* Reads the header. Bytes behind the file's end read as zeros, so a file that is too short has no magic, or sizes
+ * that contradict the file's. Returns a negative number if the read fails. */
+ssize_t header_load(int fd, struct header *h)
+{
+	*h = (struct header){0};
+	return pread(fd, h, sizeof *h, 0);
+}
+
 /* Reads and checks the header; trusts nothing in it. */
 static int read_header(int fd, const char *name, uint64_t file_bytes, struct header *h)
 {
 	struct header expected;
-	ssize_t n = pread(fd, h, sizeof *h, 0);
 
-	if (n < 0)
+	if (header_load(fd, h) < 0)
 		return fail_errno("cannot read its header", name);
-	if ((size_t)n < sizeof *h || h->magic != LAYOUT_MAGIC)
+	if (h->magic != LAYOUT_MAGIC)
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a shmring ring (no magic at its start)", name);
 	/* CHANGE: edit this for a new version of the layout */
+	/* Compare the major version before the checksum: another one may have another checksum. */
 	if (h->major != LAYOUT_MAJOR)
 		return fail(SHMRING_E_VERSION,
 			    "ring \"%s\" has layout %u.%u, this library reads %u.x; use the version that made it",

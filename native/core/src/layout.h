@@ -19,7 +19,7 @@
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
 /* CHANGE: edit this for a new version of the layout */
 #define LAYOUT_MAJOR 1
-#define LAYOUT_MINOR 0 /* a higher number adds fields and changes none */
+#define LAYOUT_MINOR 0 /* a higher number gives `reserved` bytes a meaning that older libraries can do without */
 
 enum {
 	CELL = 128, /* bytes: two cache lines, because the prefetcher loads pairs of lines */
@@ -48,7 +48,7 @@ struct header {
 	uint64_t magic;
 	uint16_t major;
 	uint16_t minor;
-	uint32_t crc; /* CRC32C of this struct with magic and crc zero */
+	uint32_t crc; /* CRC32C of this struct, `reserved` included, with magic and crc zero */
 	uint64_t slots;
 	uint32_t slot_bytes;
 	uint32_t control_bytes;
@@ -70,6 +70,7 @@ struct header {
 	uint8_t uuid[16];
 	uint32_t owner_uid;
 	uint32_t mode;
+	uint8_t reserved[HEADER_BYTES - 152]; /* room for fields of later minor versions; zero in this version */
 };
 
 /* CHANGE: edit this for a new option of a ring */
@@ -103,7 +104,7 @@ enum branch_state {
 enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* at most one consumer (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
-	BRANCH_DROP_OLDEST = 4, /* its position does not hold producers back; it loses its oldest messages */
+	BRANCH_DROP_OLDEST = 4, /* producers do not wait for the branch, which loses its oldest messages */
 	BRANCH_LATER = 8, /* was placed before its `first`; consumers pass over messages between the two */
 };
 
@@ -230,7 +231,8 @@ struct seat {
 		_Alignas(CELL) uint64_t hold; /* lowest sequence held; NONE: nothing */
 		uint64_t take_lo; /* beginning of the take under way, or of the last take */
 		uint64_t take_end; /* TAKE_WORD of the same take, with TAKE_PENDING while it is under way */
-		uint64_t adopt_from; /* other seat + 1 while a lease moves from it; with ADOPT_AWAY: to it */
+		uint64_t adopt_from; /* while a lease moves: 1 + the seat it comes from, or with ADOPT_AWAY the
+					seat it goes to */
 		uint64_t adopt_lo;
 		uint64_t adopt_hi;
 	} lease;
@@ -280,7 +282,7 @@ struct control {
 #define ADMIN_LOCK_OFFSET 8 /* admin lock: joins, leaves, subscriptions and recovery, one at a time */
 
 /* CHANGE: edit this for a new version of the layout */
-static_assert(sizeof(struct header) == 152, "header");
+static_assert(sizeof(struct header) == HEADER_BYTES, "header");
 static_assert(sizeof(struct branch_descriptor) == 120, "descriptor fits its cell");
 static_assert(sizeof(struct branch) == 3 * CELL, "branch");
 static_assert(offsetof(struct cursors, branch) == 8 * CELL, "cursors");

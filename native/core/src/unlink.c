@@ -57,11 +57,6 @@ static void close_file(struct lock_file *file, off_t locked)
 	lock_file_close(file);
 }
 
-static bool has_header(int fd, struct header *h)
-{
-	return pread(fd, h, sizeof *h, 0) == sizeof *h;
-}
-
 /* --- at a user's request ----------------------------------------------------------- */
 
 static int fail_left_alone(const char *path)
@@ -102,10 +97,10 @@ static void mark(int fd, const struct header *h, uint32_t unlinked)
 static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remove)(const char *, void *),
 		       void *context)
 {
-	struct header h = {0};
+	struct header h;
 	int status = SHMRING_OK;
 
-	(void)has_header(fd, &h);
+	(void)header_load(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
 	if (uuid && memcmp(h.uuid, uuid, sizeof h.uuid))
@@ -192,10 +187,10 @@ static int reap_locked(int fd, const char *path, bool only_look)
 
 static int reap_ring(int fd, const char *path, bool only_look)
 {
-	struct header h = {0};
+	struct header h;
 
 	/* A file that is not a ring is not even locked. */
-	(void)has_header(fd, &h);
+	(void)header_load(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
 	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path, only_look) : 0;
@@ -247,7 +242,7 @@ static int reap_draft(int fd, const char *path, const char *uuid, bool only_look
 	if (!lock_byte(fd, DRAFT_LOCK_OFFSET) || fstat(fd, &st) || !is_named(fd, path))
 		return 0;
 	if (st.st_size) {
-		if (!has_header(fd, &h) || h.crc != header_crc(&h))
+		if (header_load(fd, &h) < 0 || h.crc != header_crc(&h))
 			return 0;
 		write_uuid(text, h.uuid);
 		if (strcmp(text, uuid))

@@ -197,7 +197,8 @@ class Head(NamedTuple):
         except struct.error:
             nbytes = memoryview(message).nbytes
             raise Damaged(
-                f'ring "{ring}": a message of {nbytes} bytes is no request or answer'
+                f'ring "{ring}": a message of {nbytes} bytes is no request or answer; '
+                "do client and sidecar run the same shmring?"
             ) from None
         if head.magic != _MAGIC or head.version != _VERSION:
             raise Damaged(

@@ -63,7 +63,11 @@ record SidecarHead(long number, int piece, int flags, int batches, long workedNa
   static SidecarHead of(Message message, String ring) {
     if (message.length() < BYTES) {
       throw damaged(
-          ring, String.format("a message of %d bytes is no request or answer", message.length()));
+          ring,
+          String.format(
+              "a message of %d bytes is no request or answer; do client and sidecar run the same"
+                  + " shmring?",
+              message.length()));
     }
     ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
     message.copyTo(0, bytes);
