@@ -180,7 +180,7 @@ static enum ipc_answer read_message(const struct flat *metadata, uint64_t most_b
 	if (!flat_inner(&message, MESSAGE_HEADER, header) || header->at == 0)
 		return IPC_DAMAGED; /* the metadata points outside of itself */
 	if (body_bytes < 0 || (uint64_t)body_bytes > most_body)
-		return IPC_DAMAGED; /* its body is cut off */
+		return IPC_DAMAGED; /* the message's body is cut off */
 	*body = (uint64_t)body_bytes;
 	return IPC_DONE;
 }
@@ -200,11 +200,11 @@ static enum ipc_answer read_record_batch(const struct flat_table *header, const 
 	    !flat_elements(header, BATCH_VARIADIC_COUNTS, 8, 8, &counts))
 		return IPC_DAMAGED; /* the metadata points outside of itself */
 	if (compression)
-		return IPC_FOREIGN; /* its body is compressed */
+		return IPC_FOREIGN; /* the message's body is compressed */
 	if (nodes.count != layout->field_count - 1 || extents.count != layout->buffer_count || counts.count)
-		return IPC_FOREIGN; /* its columns are not those of the schema */
+		return IPC_FOREIGN; /* the batch's columns are not those of the schema */
 	if (batch->rows < 0 || batch->rows > IPC_MOST_ROWS)
-		return IPC_FOREIGN; /* its number of rows is out of range */
+		return IPC_FOREIGN; /* the number of rows is out of range */
 	batch->nodes = (const struct ipc_node *)(header->in->bytes + nodes.at);
 	batch->extents = (const struct ipc_extent *)(header->in->bytes + extents.at);
 	return IPC_DONE;
@@ -228,9 +228,9 @@ enum ipc_answer ipc_batch_open(const struct ipc_layout *layout, const uint8_t *m
 	if (prefix.continuation != IPC_CONTINUATION)
 		return IPC_DAMAGED; /* no IPC message begins there */
 	if (prefix.size > bytes - sizeof prefix)
-		return IPC_DAMAGED; /* its metadata is cut off */
+		return IPC_DAMAGED; /* the message's metadata is cut off */
 	if (prefix.size > most)
-		return IPC_FOREIGN; /* its metadata is larger than its columns need */
+		return IPC_FOREIGN; /* the metadata is larger than the columns need */
 	batch->metadata = malloc(prefix.size + !prefix.size);
 	if (!batch->metadata)
 		return IPC_NO_MEMORY;
@@ -388,15 +388,15 @@ static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *
 	first = ipc_offset_at(offsets, width, 0);
 	*last = ipc_offset_at(offsets, width, array->length);
 	if (first < 0 || *last < first || (b->offsets && !offsets_rise(offsets, width, array->length)))
-		return IPC_DAMAGED; /* its offsets go backwards */
+		return IPC_DAMAGED; /* the column's offsets go backwards */
 	b->buffer[-1] = offsets;
 	return IPC_DONE;
 }
 
 static enum ipc_answer add_array(struct building *b, int64_t length, struct ArrowArray *array);
 
-/* Adds the children of an array. Each must have `length` values, or with `or_more` (`length` is then the last
- * offset) at least as many. */
+/* Adds the children of an array. Each child must have `length` values. With `or_more`, `length` is the array's
+ * last offset, and a child may have more values. */
 static enum ipc_answer add_children(struct building *b, struct ArrowArray *array, const struct ipc_field *field,
 				    int64_t length, bool or_more)
 {
@@ -440,7 +440,7 @@ static enum ipc_answer add_values(struct building *b, const struct ipc_field *fi
 		return read == IPC_DONE ? add_children(b, array, field, last, true) : read;
 	case VALUES_FIXED_LIST:
 		if (field->width && length > IPC_MOST_ROWS / field->width)
-			return IPC_FOREIGN; /* its number of rows is out of range */
+			return IPC_FOREIGN; /* the number of rows is out of range */
 		return add_children(b, array, field, length * field->width, false);
 	case VALUES_STRUCT:
 		break;
@@ -461,9 +461,9 @@ static enum ipc_answer add_array(struct building *b, int64_t length, struct Arro
 	array->n_buffers = field->buffers;
 	array->buffers = b->buffer;
 	if (length < 0 || length > IPC_MOST_ROWS)
-		return IPC_FOREIGN; /* its number of rows is out of range */
+		return IPC_FOREIGN; /* the number of rows is out of range */
 	if (array->null_count < 0 || array->null_count > length)
-		return IPC_DAMAGED; /* it has more nulls than rows */
+		return IPC_DAMAGED; /* the column has more nulls than rows */
 	read = field->buffers ? add_validity(b, array) : IPC_DONE;
 	return read == IPC_DONE ? add_values(b, field, array) : read;
 }

@@ -82,7 +82,7 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 enum how {
 	HOW_COPY,
 	HOW_SHIFT, /* bits that begin at bit `first` of their first byte */
-	HOW_SHIFT_LAST, /* the same, but all bits end in the last of `nbytes` bytes: no byte behind it is read */
+	HOW_SHIFT_LAST, /* HOW_SHIFT of bits that end in the last of `nbytes` bytes; the next is not read */
 	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each, because the message's begin at 0 */
 	HOW_REBASE_64,
 };

@@ -29,7 +29,7 @@ from explore.breaks import CORE
 PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
 TOLD = "<!-- what follows is written by `make orderings` -->"
 WALKS, STATES = 3000, 50_000  # random walks, and most states searched, of each case
-MORE_WALKS = 10  # times as many walks for the case that noticed the last time
+MORE_WALKS = 10  # factor for the walks of the case that found the weakened ordering in the last run
 SECONDS = 120
 NO_ORDERINGS = {"atomics.h", "atomics.c"}  # files that define the orderings
 OPEN = "**open**"

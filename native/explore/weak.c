@@ -16,17 +16,17 @@
 enum {
 	SEVERAL = -1,
 	WORDS = 96, /* most shared words in one case */
-	WRITES = SMALL_SLOTS, /* places for the last write of each slot's payload */
-	READS = SMALL_SLOTS * THREADS, /* places for each thread's last read of each slot's payload */
-	PLACES = WORDS + WRITES + READS,
+	WRITES = SMALL_SLOTS, /* entries of a view for the last write of each slot's payload */
+	READS = SMALL_SLOTS * THREADS, /* entries of a view for each thread's last read of each slot's payload */
+	VIEW_ENTRIES = WORDS + WRITES + READS,
 	STORES = 500, /* most stores that some thread may still read */
-	NO_PLACE = 0xff,
+	NOT_VIEWED = 0xff,
 };
 
-/* For each word, the place of a store in the word's order. For each payload access, 1 if the access happens
- * before. */
+/* One entry for each word: the position of a store in the word's modification order. And one for each payload
+ * access: 1 if the access happens before. */
 struct view {
-	uint8_t at[PLACES];
+	uint8_t at[VIEW_ENTRIES];
 };
 
 struct store {
@@ -54,7 +54,7 @@ static struct {
 	struct store store[STORES]; /* sorted by word, then by modification order */
 } weak;
 
-static uint8_t place_of[MEMORY_WORDS];
+static uint8_t entry_of[MEMORY_WORDS];
 static uint64_t *word_at[WORDS];
 
 /* --- views -------------------------------------------------------------------------- */
@@ -74,17 +74,17 @@ static bool includes(const struct view *v, const struct view *other)
 	return !beyond;
 }
 
-static void for_each_view(size_t place, void (*act)(uint8_t *at, uint8_t n), uint8_t n)
+static void for_each_view(size_t entry, void (*act)(uint8_t *at, uint8_t n), uint8_t n)
 {
 	for (int i = 0; i < THREADS; i++) {
-		act(&weak.thread[i].seen.at[place], n);
-		act(&weak.thread[i].read.at[place], n);
-		act(&weak.thread[i].fenced.at[place], n);
+		act(&weak.thread[i].seen.at[entry], n);
+		act(&weak.thread[i].read.at[entry], n);
+		act(&weak.thread[i].fenced.at[entry], n);
 	}
-	act(&weak.fences.at[place], n);
-	act(&weak.departed.at[place], n);
+	act(&weak.fences.at[entry], n);
+	act(&weak.departed.at[entry], n);
 	for (size_t i = 0; i < weak.stores; i++)
-		act(&weak.store[i].released.at[place], n);
+		act(&weak.store[i].released.at[entry], n);
 }
 
 static void lower(uint8_t *at, uint8_t n)
@@ -123,11 +123,12 @@ static size_t count_of(size_t word)
 	return n;
 }
 
-static struct store *add(size_t word, size_t place, uint64_t value)
+/* Adds a store of a word at a position of the word's modification order. */
+static struct store *add(size_t word, size_t position, uint64_t value)
 {
-	size_t i = first_of(word) + place;
+	size_t i = first_of(word) + position;
 
-	if (weak.stores == STORES || place == UINT8_MAX)
+	if (weak.stores == STORES || position == UINT8_MAX)
 		explore_no_room("stores");
 	memmove(&weak.store[i + 1], &weak.store[i], (weak.stores - i) * sizeof *weak.store);
 	weak.stores++;
@@ -149,16 +150,16 @@ static struct store *newest(size_t word)
 	return n ? &weak.store[first_of(word) + n - 1] : add(word, 0, *word_at[word]);
 }
 
-static size_t place_in_views(const volatile void *address)
+static size_t entry_in_views(const volatile void *address)
 {
 	size_t word = ((uintptr_t)address - (uintptr_t)&memory) / 8;
 
-	return explore_weak && word < MEMORY_WORDS ? place_of[word] : NO_PLACE;
+	return explore_weak && word < MEMORY_WORDS ? entry_of[word] : NOT_VIEWED;
 }
 
 bool weak_has(const volatile void *address)
 {
-	return place_in_views(address) != NO_PLACE;
+	return entry_in_views(address) != NOT_VIEWED;
 }
 
 /* --- options of loads and stores ---------------------------------------------------------- */
@@ -166,7 +167,7 @@ bool weak_has(const volatile void *address)
 /* Returns a bit set: bit k if the load may return the k-th store before the newest one. */
 uint32_t weak_load_options(int thread, const volatile void *address)
 {
-	size_t word = place_in_views(address), n = count_of(word);
+	size_t word = entry_in_views(address), n = count_of(word);
 	size_t unseen = n ? n - 1 - weak.thread[thread].seen.at[word] : 0;
 
 	if (unseen >= WEAK_OPTIONS) { /* leave out the oldest stores */
@@ -179,7 +180,7 @@ uint32_t weak_load_options(int thread, const volatile void *address)
 /* Returns a bit set: bit k if the store may come before the k newest stores. */
 uint32_t weak_store_options(int thread, const volatile void *address)
 {
-	size_t word = place_in_views(address), n = count_of(word), first = first_of(word);
+	size_t word = entry_in_views(address), n = count_of(word), first = first_of(word);
 	uint32_t options = weak_load_options(thread, address);
 
 	for (size_t k = 1; k < n && k < WEAK_OPTIONS; k++)
@@ -200,12 +201,12 @@ static const struct store *back(size_t word, uint32_t option)
 
 uint64_t weak_value(const volatile void *address, uint32_t option)
 {
-	return back(place_in_views(address), option)->value;
+	return back(entry_in_views(address), option)->value;
 }
 
 uint64_t weak_load(int thread, const volatile void *address, enum explore_order order, uint32_t option)
 {
-	size_t word = place_in_views(address), n = count_of(word);
+	size_t word = entry_in_views(address), n = count_of(word);
 	const struct store *s;
 
 	if (!n)
@@ -232,20 +233,20 @@ static void release(int thread, struct store *s, enum explore_order order)
 /* Stores a word. For a store to half a word, `value` has the other half of the newest store. */
 void weak_store(int thread, void *address, uint64_t value, enum explore_order order, uint32_t option)
 {
-	size_t word = place_in_views(address), place;
+	size_t word = entry_in_views(address), position;
 
 	(void)newest(word); /* may add a store, which moves the others */
-	place = count_of(word) - option;
-	for_each_view(word, make_room, (uint8_t)place);
-	weak.thread[thread].seen.at[word] = (uint8_t)place;
-	release(thread, add(word, place, value), order);
+	position = count_of(word) - option;
+	for_each_view(word, make_room, (uint8_t)position);
+	weak.thread[thread].seen.at[word] = (uint8_t)position;
+	release(thread, add(word, position, value), order);
 	if (option == 0)
 		*word_at[word] = value;
 }
 
 uint64_t weak_rmw_read(int thread, void *address, enum explore_order order)
 {
-	size_t word = place_in_views(address);
+	size_t word = entry_in_views(address);
 	const struct store *s = newest(word);
 
 	weak.thread[thread].seen.at[word] = (uint8_t)(count_of(word) - 1);
@@ -260,7 +261,7 @@ uint64_t weak_kernel_load(int thread, void *address)
 	struct store *s;
 	uint64_t value = weak_rmw_read(thread, address, ACQUIRE);
 
-	s = newest(place_in_views(address));
+	s = newest(entry_in_views(address));
 	join(&s->released, &weak.thread[thread].seen);
 	s->author = SEVERAL;
 	return value;
@@ -269,11 +270,11 @@ uint64_t weak_kernel_load(int thread, void *address)
 /* Writes for a read-modify-write, which continues the release sequence of the store that it has read. */
 void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_order order)
 {
-	size_t word = place_in_views(address), place = count_of(word);
-	struct store *s = add(word, place, value);
+	size_t word = entry_in_views(address), position = count_of(word);
+	struct store *s = add(word, position, value);
 
 	s->adjacent = true;
-	weak.thread[thread].seen.at[word] = (uint8_t)place;
+	weak.thread[thread].seen.at[word] = (uint8_t)position;
 	release(thread, s, order);
 	join(&s->released, &s[-1].released);
 	if (s[-1].author != thread && !includes(&nothing, &s[-1].released))
@@ -327,11 +328,11 @@ static void must_know(int thread, size_t mark, size_t slot, const char *what)
 		explore_violation("thread %d does not come behind the last %s of slot %zu", thread, what, slot);
 }
 
-static void mark(int thread, size_t place)
+static void mark(int thread, size_t entry)
 {
-	for_each_view(place, clear, 0);
-	weak.thread[thread].seen.at[place] = 1;
-	weak.accessed[place - WORDS] = true;
+	for_each_view(entry, clear, 0);
+	weak.thread[thread].seen.at[entry] = 1;
+	weak.accessed[entry - WORDS] = true;
 }
 
 void weak_plain_access(int thread, size_t slot, bool writes)
@@ -359,24 +360,24 @@ void weak_begin(const bool *shared)
 	size_t n = 0;
 
 	memset(&weak, 0, sizeof weak);
-	memset(place_of, NO_PLACE, sizeof place_of);
+	memset(entry_of, NOT_VIEWED, sizeof entry_of);
 	for (size_t i = 0; i < MEMORY_WORDS; i++) {
 		if (!explore_weak || !shared[i])
 			continue;
 		if (n == WORDS)
 			explore_violation("more shared words than the explorer has room for");
 		word_at[n] = (uint64_t *)(void *)&memory + i;
-		place_of[i] = (uint8_t)n++;
+		entry_of[i] = (uint8_t)n++;
 	}
 }
 
-static uint8_t least_seen(size_t place)
+static uint8_t least_seen(size_t entry)
 {
 	uint8_t least = UINT8_MAX;
 
 	for (int i = 0; i < THREADS; i++)
-		if (thread_has_stack(i) && weak.thread[i].seen.at[place] < least)
-			least = weak.thread[i].seen.at[place];
+		if (thread_has_stack(i) && weak.thread[i].seen.at[entry] < least)
+			least = weak.thread[i].seen.at[entry];
 	return least;
 }
 

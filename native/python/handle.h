@@ -197,7 +197,7 @@ enum when_full {
 struct producer {
 	struct handle handle;
 	shmring_producer *core;
-	int64_t timeout; /* for calls without a timeout: FOREVER or 0 */
+	int64_t timeout; /* how long calls without a timeout wait: FOREVER or 0 */
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool drop; /* on a full ring, count the message as dropped and return -1 */
 	bool claimed; /* a Claim is open */

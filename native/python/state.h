@@ -45,7 +45,7 @@ struct state {
 	PyTypeObject *view;
 	PyTypeObject *arrow_layout;
 	PyTypeObject *bell;
-	PyObject *errors[ERROR_CLASSES]; /* in the order of status.c */
+	PyObject *errors[ERROR_CLASSES]; /* classes of exceptions, in the order of the table in status.c */
 	PyObject *full;
 	PyObject *empty;
 	PyObject *end_of_stream;

@@ -74,7 +74,8 @@ PyObject *error_text(void)
 	return PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "backslashreplace");
 }
 
-/* Raises an exception with a text, or a tuple of arguments, whose reference it takes; NULL: one is set already. */
+/* Raises an exception of a class and takes over the reference to its arguments, which are a text or a tuple. If
+ * the arguments are NULL, making them has failed, and the exception that is set already stays. Returns NULL. */
 PyObject *raise_with(PyObject *class, PyObject *arguments)
 {
 	if (arguments)

@@ -115,7 +115,7 @@ struct shmring_info {
 	uint8_t uuid[16];
 	uint32_t owner_uid;
 	uint32_t mode;
-	const void *schema; /* in the mapping; NULL if there is none */
+	const void *schema; /* its bytes, in the mapping; NULL: the ring has no schema */
 	uint64_t schema_bytes;
 };
 

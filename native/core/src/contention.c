@@ -1,11 +1,11 @@
 /* Back-off after a lost race.
  *
  * Two producers that claim at the same time, or two consumers that take, fetch the
- * same cache lines from each other for every message: that takes 0.1 us, and a push or a take
- * from the own cache a fifth of it. So a producer or consumer that has lost a race
- * keeps out for a moment, while the other one goes on. It keeps out for twice as long as the last
- * time if it has pushed or taken fewer than FEW messages since. It holds nothing meanwhile: its
- * claim or its take has been undone.
+ * same cache lines from each other for every message, which takes 0.1 us; a push or a take whose cache
+ * lines are in its own cache takes a fifth of that. So a producer or consumer that has lost a race
+ * pauses, while the other one goes on. The pause is twice as long as the last one if the producer or
+ * consumer has pushed or taken fewer than FEW messages since. It holds nothing during the pause,
+ * because its claim or its take has been undone.
  */
 #include "core.h"
 

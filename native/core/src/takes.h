@@ -38,7 +38,7 @@ void consumer_raise_hold(shmring_consumer *consumer);
 uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
 uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
 int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
-void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* for a dead owner */
+void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* owner is dead */
 
 /* Moves `taken` from `seen` to (end, this consumer). Returns false if another consumer was faster. */
 static inline bool move_taken(shmring_consumer *consumer, uint64_t seen, uint64_t end)

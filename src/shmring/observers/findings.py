@@ -29,7 +29,7 @@ MOVING = frozenset({"lease", "claim", "behind", "journal", "sidecar-hangs", "sid
 
 _SMALL = 64 << 20  # bytes: the default size of /dev/shm in a container
 _DEFAULT_RING = DEFAULT_SLOTS * SLOT_FILE_BYTES
-_DELIVERIES = 3  # deliveries that make a finding; a sidecar gives up a batch after as many
+_DELIVERIES = 3  # deliveries that make a finding; a sidecar gives up a batch after this number
 _JOURNAL_BEHIND = 5.0  # seconds that a message may wait for the journal; a sync takes milliseconds
 
 Status = Literal[1, 2]

@@ -150,7 +150,7 @@ class Observer(Closing):
     def __init__(self, names: Sequence[str] = (), *, foreign: bool = False) -> None:
         self._names = list(dict.fromkeys(names))
         self._foreign = foreign
-        self._attached: dict[str, _Attached] = {}  # by path
+        self._attached: dict[str, _Attached] = {}  # attached rings, by path
 
     def close(self) -> None:
         """Close all rings."""

@@ -29,15 +29,15 @@ class SparkWorker(NamedTuple):
     executor: int  # process id of the JVM whose tasks the worker runs
     ring_bytes: int  # bytes of the worker's two rings, which the JVM has mapped, too
     private_bytes: int  # bytes of memory that the worker shares with no other process
-    ticks: int  # CPU time so far: a worker that uses none between two looks is idle
+    ticks: int  # CPU time so far, in clock ticks; a worker whose time stays the same is idle
 
 
 class Process(NamedTuple):
     """A process of this host."""
 
     parent: int  # process id
-    ticks: int  # its CPU time so far
-    waited: int  # CPU time of its ended children that were waited for
+    ticks: int  # the process's CPU time so far, in clock ticks
+    waited: int  # CPU time of ended children that the process has waited for
 
 
 def processes() -> dict[int, Process]:

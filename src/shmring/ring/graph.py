@@ -334,7 +334,7 @@ def _lead(node: Node, upstream: Node) -> None:
 
 
 def _drop_chain(ring: Ring, ends: list[str], upstream: list[str]) -> None:
-    """Drop `ends`, and the branches of their chain that only dropped branches followed."""
+    """Drop `ends`, then each branch of their chain (see _chain) that nothing follows any more."""
     after = _after(ring)
     chain = _chain(after, ends, upstream)
     going = ends

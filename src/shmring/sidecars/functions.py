@@ -69,8 +69,8 @@ def _folder(module: Any) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 
 
-# Beginnings of the names of files that stand in a traceback before the user's code; pyarrow calls
-# users' iterators.
+# Beginnings of the names of files whose lines in a traceback are not the user's. pyarrow is one of
+# them because it calls the iterators that users' functions return.
 _NOBODYS = (
     _folder(shmring),
     _folder(importlib),

@@ -86,7 +86,8 @@ class _Parked:
                 lease = None
             if lease is None or len(lease) == 0:  # empty, or only the mark that follows a request
                 if not any(branch["orphans"] for branch in ring.branches()):
-                    ring.unlink()  # its worker died before the copy, or after the answer
+                    # The worker that made the ring died before its copy, or after its answer.
+                    ring.unlink()
                 return None
             if inbox.lag or not _is_held(requests, int(name.rpartition("-")[2])):
                 ends.pop_all()

@@ -221,7 +221,7 @@ def decorated(target: object) -> DecoratorOptions:
 
 
 def part(options: type[Given], given: Mapping[str, Any]) -> Given:
-    """Return the options that one of the TypedDicts above has."""
+    """Return those of the given options that a TypedDict (`options`) of this module names."""
     return cast("Given", {name: given[name] for name in rows(options) if name in given})
 
 

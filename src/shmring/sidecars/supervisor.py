@@ -315,8 +315,8 @@ class Supervisor:
         try:
             with shmring.attach(request_ring_name(self.name), read_only=True) as found:
                 return found.info.uuid == self._ring.info.uuid
-        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # none, or another user's
-            return False
+        except (RingNotFound, NotARing, Damaged, PermissionRefused):
+            return False  # there is no ring of this name, or it is not this sidecar's
         except ShmringError:  # for example no free descriptor: no reason to make another ring
             return True
 

@@ -61,9 +61,9 @@ class _Mapping:
 
     _munmap = _libc.munmap  # kept here because globals may be gone while Python ends
 
-    def __init__(self, number: int, place: int, length: int) -> None:
+    def __init__(self, number: int, offset: int, length: int) -> None:
         self._length = 0
-        self.address = _libc.mmap(None, length, _PROT_READ, _MAP_PRIVATE, number, place)
+        self.address = _libc.mmap(None, length, _PROT_READ, _MAP_PRIVATE, number, offset)
         if self.address in (None, ctypes.c_void_p(-1).value):
             raise MemoryError(f"{length} bytes of a result cannot be mapped")
         self._length = length
@@ -115,37 +115,37 @@ class _Files:
             results.append((*part, stream.read(before), stream.read(after)))
         if head != _DONE:  # a failed job: its error, if kept, would keep the batches, too
             results.clear()
-        for _, number, place, length, before, after in sorted(results):
-            part = self._read(number, place, length) if length else b""
+        for _, number, offset, length, before, after in sorted(results):
+            part = self._read(number, offset, length) if length else b""
             for messages in (before, part, after):
                 for message in pa.ipc.MessageReader.open_stream(messages):
                     yield pa.ipc.read_record_batch(message, schema)
         self.finish()
 
-    def _read(self, number: int, place: int, length: int) -> Any:
+    def _read(self, number: int, offset: int, length: int) -> Any:
         """Return a part of a file as a buffer."""
         import pyarrow as pa
 
-        self._used.setdefault(number, []).append((place, length))
+        self._used.setdefault(number, []).append((offset, length))
         if length > _COPIED and not self._is_copied:
-            mapping = _Mapping(number, place, length)
+            mapping = _Mapping(number, offset, length)
             return pa.foreign_buffer(mapping.address, length, mapping)
         with open(number, "rb", closefd=False) as file:
-            file.seek(place)
+            file.seek(offset)
             copied = file.read(length)
-        self._free(number, place, length)
+        self._free(number, offset, length)
         return pa.py_buffer(copied)
 
-    def _free(self, number: int, place: int, length: int) -> None:
-        _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, place, length)
+    def _free(self, number: int, offset: int, length: int) -> None:
+        _libc.fallocate(number, _KEEP_SIZE | _PUNCH_HOLE, offset, length)
 
     def finish(self) -> None:
         """Free what failed attempts have written, and let running attempts fail."""
         for number in self._open:
             end = 0
-            for place, length in sorted(self._used.get(number, [])):
-                self._free(number, end, place - end)
-                end = place + length
+            for offset, length in sorted(self._used.get(number, [])):
+                self._free(number, end, offset - end)
+                end = offset + length
             self._free(number, end, os.fstat(number).st_size - end)
             with suppress(OSError):  # a file on disk has no seals
                 fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)

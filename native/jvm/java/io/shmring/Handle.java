@@ -94,8 +94,8 @@ abstract class Handle {
   }
 
   /**
-   * Throws if this thread was interrupted. A native wait returns after 50 ms, or 20 ms for each
-   * sleeper of the ring, so the check comes often enough.
+   * Throws if this thread was interrupted. Waits call this method between native waits. A native
+   * wait ends after 50 ms; with many sleepers in the ring, after 20 ms for each of them.
    */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {
@@ -104,8 +104,12 @@ abstract class Handle {
   }
 
   /**
-   * Throws if a handler or writer calls a method that its own producer or consumer forbids
-   * meanwhile.
+   * Throws if a callback that this producer or consumer is calling now calls it back with a method
+   * that is not allowed inside the callback.
+   *
+   * @param isInside whether the callback runs now
+   * @param done the method, as a participle: "a consumer cannot be closed"
+   * @param callback word for the callback: "handler" or "writer"
    */
   final void refuseInside(boolean isInside, String done, String callback) {
     if (isInside) {

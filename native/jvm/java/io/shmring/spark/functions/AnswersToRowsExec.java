@@ -49,8 +49,9 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns such a node over a child. If another extension's rule puts a transition to rows between
-   * the two (Comet's RevertNativeForTransitionHeavyStages does), the transition is left out.
+   * Returns a node of this class over a child. If another extension's rule has put a transition to
+   * rows between the two (Comet's RevertNativeForTransitionHeavyStages does), leaves the transition
+   * out.
    */
   private static SparkPlan over(SparkPlan child) {
     return new AnswersToRowsExec(
@@ -87,8 +88,7 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: Spark's node generates it, with this node's parent as its own
-  // --------------
+  // --- generated code: ColumnarToRow generates it, as if this node's parent were its parent
 
   @Override
   public CodegenSupport parent() {

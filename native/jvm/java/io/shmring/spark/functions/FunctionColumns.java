@@ -37,7 +37,10 @@ public final class FunctionColumns extends ColumnarRule {
     }
   }
 
-  /** Returns the node over children that give columns if generated code can make rows of them. */
+  /**
+   * Returns a copy of the node over children that give columns instead of rows, where
+   * {@link #generated} finds that faster.
+   */
   static SparkPlan overGenerated(SparkPlan node) {
     boolean fused = node instanceof CodegenSupport generates && generates.supportCodegen();
     List<SparkPlan> children = new ArrayList<>();
@@ -53,21 +56,21 @@ public final class FunctionColumns extends ColumnarRule {
   }
 
   /**
-   * Returns a node over rings that gives columns, below a node whose generated code makes rows of
-   * them; empty if that does not pay.
+   * Returns a child that gives columns instead of rows, with generated code above it that turns the
+   * columns into rows; empty if this is not faster, or the child is not a node over rings.
    *
-   * @param fused whether the node above is in the same generated code, which then reads only the
-   *     values that the node needs
+   * @param fused whether the child's parent generates code too: Spark then joins the code of both,
+   *     which reads only the values that the parent needs
    */
   private static Optional<SparkPlan> generated(SparkPlan node, boolean fused) {
-    if (!(node instanceof FunctionNode sidecar)
-        || sidecar.givesColumns
+    if (!(node instanceof FunctionNode function)
+        || function.givesColumns
         || !node.conf().wholeStageEnabled()
         || WholeStageCodegenExec.isTooManyFields(node.conf(), node.schema())
         || !fused && hasBinary(node)) {
       return Optional.empty();
     }
-    return sidecar.givingColumns().map(AnswersToRowsExec::new);
+    return function.givingColumns().map(AnswersToRowsExec::new);
   }
 
   /** Whether a node has binaries: Spark's code copies a binary before it writes the row. */

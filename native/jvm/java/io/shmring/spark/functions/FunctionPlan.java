@@ -27,8 +27,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A logical plan that may call functions. Each implementation serves one or several classes of
- * Spark's plans, and contains the works of their nodes: one for a sidecar if sidecars execute such
- * functions, one for Spark's Python workers.
+ * Spark's plans, and contains the works of their nodes ({@link Work}): one for a sidecar if
+ * sidecars execute such functions, one for Spark's Python workers.
  */
 interface FunctionPlan {
   // CHANGE: edit this for a new kind of Python function
@@ -62,7 +62,12 @@ interface FunctionPlan {
           new Row<>(Aggregate.class, AggregatePlan::new),
           new Row<>(Window.class, WindowPlan::new));
 
-  /** A class of plans, and the maker of what FunctionStrategy asks about a plan of this class. */
+  /**
+   * One class of Spark's plans, and the implementation of FunctionPlan that serves it.
+   *
+   * @param plans the class
+   * @param functions a function that wraps a plan of the class
+   */
   record Row<P extends LogicalPlan>(Class<P> plans, Function<P, FunctionPlan> functions) {
     Optional<FunctionPlan> of(LogicalPlan plan) {
       return Optional.of(plan).filter(plans::isInstance).map(plans::cast).map(functions);

@@ -31,8 +31,8 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The function of applyInPandas or applyInArrow, which gets groups, or cogroups of two children. A
- * sidecar may execute that of applyInArrow.
+ * A function of applyInPandas or applyInArrow, which gets groups, or cogroups of two children. A
+ * sidecar may execute functions of applyInArrow, but not of applyInPandas.
  *
  * @param keys grouping keys of each child
  */
@@ -79,7 +79,7 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
         artifacts);
   }
 
-  /** Work of a function of groups or cogroups, whose answers replace the rows. */
+  /** Work of a function that gets groups or cogroups; its results replace the input rows. */
   interface GroupWork extends Work {
     PythonUDF function();
 
@@ -122,7 +122,8 @@ record GroupPlan(LogicalPlan plan, PythonUDF function, List<Seq<Attribute>> keys
   }
 
   /**
-   * @param function the function; over one child, its arguments are the columns that are sent
+   * @param function the function; if there is only one child, the columns that are sent are the
+   *     arguments of the function
    */
   record SidecarGroups(
       SidecarCall call, PythonUDF function, Seq<Seq<Attribute>> keys, Seq<Attribute> results)

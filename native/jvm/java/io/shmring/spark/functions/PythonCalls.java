@@ -44,7 +44,7 @@ final class PythonCalls {
 
   private static final String SPARKS_WORKER = "pyspark.worker";
   private static final Logger LOG = LoggerFactory.getLogger(PythonCalls.class);
-  // The uuids of the sessions of which the log says that functions go over rings.
+  // Uuids of the sessions for which this class has logged that functions go over rings.
   private static final Set<String> TOLD = ConcurrentHashMap.newKeySet();
 
   // CHANGE: edit this for a new version of Spark
@@ -129,7 +129,7 @@ final class PythonCalls {
     return Optional.empty();
   }
 
-  /** Whether UDFs get the batches of a child that gives columns, with as many rows as they have. */
+  /** Whether UDFs get the batches of a child that gives columns as they are, not re-cut. */
   static boolean keepBatches() {
     ConfigEntry<?> entry = SQLConf$.MODULE$.getConfigEntry(COLUMNAR_INPUT);
     return entry != null && SQLConf.get().getConf(entry).equals(true);

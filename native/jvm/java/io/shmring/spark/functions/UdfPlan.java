@@ -47,7 +47,7 @@ record UdfPlan(ArrowEvalPython plan) implements FunctionPlan {
   /** Plans UDFs of sidecars, together with the UDFs of sidecars directly below them. */
   @Override
   public Optional<SparkPlan> ofSidecar(Function<LogicalPlan, SparkPlan> later) {
-    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // from the lowest to the highest
+    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // nodes, the lowest first
     LogicalPlan below = plan;
     while (source(below) instanceof ArrowEvalPython each && isOurs(each)) {
       evals.push(each);

@@ -37,8 +37,9 @@ record WindowPlan(Window plan) implements FunctionPlan {
   }
 
   /**
-   * Whether Spark executes functions that are not Python's, or refuses mixtures: of Python's and
-   * other functions, of several kinds of functions, or iterators.
+   * Whether the plan is left to Spark, which executes windows without Python functions, and refuses
+   * three others: windows of Python functions and other ones, of several kinds of Python functions,
+   * or of functions that take iterators.
    */
   @Override
   public boolean isSparks() {
@@ -104,7 +105,8 @@ record WindowPlan(Window plan) implements FunctionPlan {
     }
 
     /**
-     * Returns the sent columns: the bounds, which follow a row's own columns, then the arguments.
+     * Returns the columns that are sent: first the bounds of the row's windows, then the arguments.
+     * In the rows that the columns are read from, the bounds follow the child's own columns.
      */
     private GroupedSide side(FunctionNode node, int bounds) {
       int columns = node.child().output().size();

@@ -72,7 +72,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
     takeTurn();
     Consumer joined = ring.consumer(options.branch(), branch, who);
-    // End markers that other consumers have reached since the plan end this read too.
+    // An end marker that another consumer has reached since the plan was made ends this read too.
     if (partition.ends() >= 0) {
       Internals.hearEnds(joined, partition.ends());
     }
@@ -260,7 +260,10 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Returns whether another stage, of this plan or of another one, has run this task before. */
+  /**
+   * Returns whether an earlier stage, of this plan or of another one, has begun this read: the read
+   * then has had more attempts than this stage's task.
+   */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;
   }

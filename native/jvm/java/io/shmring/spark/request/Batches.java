@@ -58,7 +58,7 @@ final class Batches implements AutoCloseable {
   private BatchFiller batches;
   private final GroupFiller groups;
   private Input input;
-  private final List<VectorPool> pools = new ArrayList<>(); // all that were made
+  private final List<VectorPool> pools = new ArrayList<>(); // every pool of this task, to be closed
   private List<VectorPool> sides; // the pool of each side
   private VectorPool generated; // the pool whose vectors generated code writes into
   private long mostBytes;
@@ -93,7 +93,7 @@ final class Batches implements AutoCloseable {
     this.sides = IntStream.range(0, all.size()).mapToObj(i -> pool(i, all.get(i))).toList();
     this.generated = sides.get(0);
     this.memory = new VectorMemory(owner.memory);
-    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: as many as the ring takes
+    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: only the ring limits them
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.batches =
         new BatchFiller(input.endsBatches() ? call.mostRows() : mostRows, call.cutRows());

@@ -115,7 +115,7 @@ public enum FunctionKind {
     CALLED_WITH_NOTHING,
     /** Each batch gets one answer, in the order of the batches. */
     ANSWERS_EACH_BATCH,
-    /** The function takes an iterator of all batches, and gives as many rows as they have. */
+    /** The function takes an iterator of all batches, and gives as many rows as the batches have. */
     ITERATOR,
     /** One request may have several groups: Spark joins a group's batches before the call. */
     JOINS_GROUPS,

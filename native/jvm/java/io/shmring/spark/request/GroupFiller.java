@@ -5,7 +5,8 @@ import io.shmring.spark.columns.RootWriter;
 import java.util.List;
 
 /**
- * Writes groups into vectors: as many as go as one request, if the function cannot notice, or one.
+ * Writes the groups of one request into vectors: several groups if the function cannot notice that
+ * they came together, else one.
  */
 final class GroupFiller {
   // Limits at which a request takes no more groups: bytes, rows, or time spent filling it.

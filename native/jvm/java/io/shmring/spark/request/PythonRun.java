@@ -255,7 +255,8 @@ final class PythonRun implements WorkerClient.Control {
           call.artifacts(),
           call.session());
       if (!call.hasWarmWorkers()) {
-        envVars().put("SHMRING_WARM_WORKERS", "off"); // Spark has a daemon for each environment
+        // Spark has one daemon for each set of variables, so these workers get one of their own.
+        envVars().put("SHMRING_WARM_WORKERS", "off");
       }
     }
 

@@ -12,7 +12,8 @@ final class RowInput extends Input {
   private final OfRows sent;
   // Projected row that is not written yet, perhaps because the last batch was full; null if none.
   private UnsafeRow next;
-  private long rowBytes; // bytes of the last row taken, retained bytes included
+  // Bytes of the last row projected, and of what is kept of the row until its answer comes.
+  private long rowBytes;
 
   RowInput(Iterator<InternalRow> rows, OfRows sent) {
     this.rows = rows;
@@ -24,7 +25,7 @@ final class RowInput extends Input {
     return next != null || rows.hasNext();
   }
 
-  /** Makes a row the next one, before the rows of the iterator. */
+  /** Projects a row, which is written before the rows that the iterator still has. */
   void send(InternalRow row) {
     next = sent.send(row);
     rowBytes = next.getSizeInBytes() + (long) sent.kept();

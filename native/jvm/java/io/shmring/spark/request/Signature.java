@@ -64,7 +64,7 @@ public record Signature(
   }
 
   /**
-   * Describes one input of a call: the columns written into vectors, and the columns sent of them.
+   * Describes one input of a call: the columns written into vectors, and which of these are sent.
    *
    * @param written the columns of the vectors
    * @param places places of the sent columns among the written ones

@@ -37,10 +37,10 @@ public abstract class UdfAnswers implements AnswerHandler {
   private int answered; // number of answered rows of the oldest request
 
   /**
-   * @param isOfSidecar whether a sidecar answers; else Spark itself finds nulls that are not
-   *     allowed
-   * @param lags whether results may come late, even after all requests, though in the order of the
-   *     rows; the worker itself then checks their number
+   * @param isOfSidecar whether a sidecar answers. Its results are checked here for nulls where the
+   *     type allows none; results of Python workers are checked by Spark
+   * @param lags whether results may come later than the answer to their rows' request, but in the
+   *     order of the rows; the worker then checks the number of results
    */
   private UdfAnswers(StructType results, boolean isOfSidecar, boolean lags) {
     this.results = results;

@@ -19,8 +19,8 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Reads messages without taking them. The stream's branch holds them, or else a branch of this
- * reader.
+ * Reads messages without taking them. The stream's branch holds the messages, unless that branch
+ * drops the oldest ones; then this reader has a branch of its own that holds them.
  */
 final class RangeReader extends RingReader<ColumnarBatch> {
   // The reader's own branch, if the stream's branch does not hold the messages.
@@ -32,7 +32,8 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   RangeReader(RangePartition partition, ReadPlan plan) {
     super(partition.place(), plan);
     ReadOptions options = plan.options();
-    // The own branch ends with the task, but vectors may outlive it.
+    // Copy messages that this reader's own branch holds: the branch ends with the task, and vectors
+    // that read the ring in place may outlive the task.
     this.zeroCopy = options.zeroCopy() && !partition.dropOldest();
     this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
     long first = own.map(Internals::position).orElse(partition.first());
