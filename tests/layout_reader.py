@@ -47,7 +47,6 @@ def fields_of(struct_name: str) -> Fields:
 
 STRUCTS = {name: fields_of(name) for name in ("header", "control", "cursors", "branch", "seat")}
 HEADER, CONTROL, CURSORS, BRANCH, SEAT = STRUCTS.values()
-# CHANGE: edit this for a new version of the layout
 HEADER_BYTES = 4096
 
 

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 from damage import overwrite
-from layout_reader import HEADER_BYTES, LayoutReader
+from layout_reader import HEADER, HEADER_BYTES, LayoutReader
 
 import shmring
 from shmring._shmring import crc32c
@@ -104,7 +104,8 @@ def test_ring_of_another_version_says_which(file):
 def test_ring_of_a_later_minor_version_is_read_with_fields_that_this_version_does_not_know(file):
     header = bytearray(file.read_bytes()[:HEADER_BYTES])
     struct.pack_into("<HH", header, MAJOR_AT, 1, 7)
-    header[152:] = b"n" * (HEADER_BYTES - 152)
+    at = HEADER["reserved"][0]
+    header[at:] = b"n" * (HEADER_BYTES - at)
     crc = crc32c(bytes(8) + header[8:12] + bytes(4) + header[16:])
     struct.pack_into("<I", header, 12, crc)
     overwrite(file, 0, header)

@@ -27,7 +27,8 @@ from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 _pa: Any = pa  # typed as Any, because its stubs lack names
 
 # CHANGE: edit this for a new type between Spark and Arrow
-# Letters of dtype.kind with which a column may wait, by its declared type.
+# For each declared type, the kinds of dtypes (letters of dtype.kind) that values of an answer may
+# have if the answer is to wait.
 _KINDS: dict[type, str] = {
     **dict.fromkeys((*INTEGERS, types.FloatType, types.DoubleType), "if"),
     **dict.fromkeys((types.StringType, types.BinaryType, types.DateType, types.DecimalType), "O"),
@@ -43,7 +44,7 @@ _IMMUTABLE = {bytes, type(None)}
 
 
 class _Answers(Waiting):
-    """Answers that wait: for each group its chunks, one for each column of the batch."""
+    """Answers that wait to be converted together, each as a list of its columns."""
 
     def __init__(self, schema: types.StructType, settings: Any) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ class FrameAnswers(_Answers):
     def __init__(self, returned: types.StructType, schema: types.StructType, settings: Any) -> None:
         super().__init__(returned, settings)
         self._schema = schema
-        self._layout: list[Any] = []  # dtypes of the last answer that could wait
+        self._layout: list[Any] = []  # dtypes of the last answer that was allowed to wait
         self._types = [type(field.dataType) for field in returned.fields]
         self._are_unique = len(set(self._names)) == len(self._names)
         self._bytes = [i for i, kind in enumerate(self._types) if kind is types.BinaryType]

@@ -61,6 +61,7 @@ def plain(
     return run
 
 
+# CHANGE: edit this for a new type between Spark and Arrow
 def _values(column: Any, converter: Any, has_bytes: bool) -> list[Any]:
     """Return the values that functions are given for a column; binary ones may be bytes."""
     name = getattr(converter, "__name__", "")
@@ -92,7 +93,7 @@ def _is_unchanged(results: list[Any], converter: Any) -> bool:
 
 
 def in_numpy(column: Any) -> Any:
-    """Return dates or instants as a numpy array; None if Python may have no object for one."""
+    """Return dates or instants as a numpy array; None if Python may be unable to express one."""
     if pa.types.is_timestamp(column.type) and column.type.unit != "us":
         return None
     array = column.to_numpy(zero_copy_only=False)
