@@ -41,15 +41,19 @@ _FOR_WORKERS = 16
 
 # First word of a supervisor's name; its number and identity (identity.py) follow.
 SUPERVISOR = "supervisor"
-FAILING = "failing"  # first word instead, if the workers end before they serve
-REPLACES = "replaces"  # followed by the largest number of the supervisors that are to end
-LOADING = "loading "  # followed by the function's name
+# First word of the name, instead of SUPERVISOR, if the workers end before they serve.
+FAILING = "failing"
+# First word of a supervisor's second entry; the largest number of the supervisors that are to end
+# follows.
+REPLACES = "replaces"
+# First word of the name of a worker that is not ready; the function's name follows.
+LOADING = "loading "
 CLIENT = "client"
-# Followed by a description of a request that left the ring while a worker works on it; the entry's
-# joined_ns is the time when the request left.
+# First word of a worker's second entry while it works on a request that has left the ring; the
+# request's description follows. The entry's joined_ns is the time when the request left.
 MOVED = "moved "
-# Followed by the number of workers replaced, and the number replaced within RESTART_SECONDS; the
-# entry's joined_ns is the time of the last replacement.
+# First word of an entry about restarts; the number of workers replaced, and the number replaced
+# within RESTART_SECONDS, follow. The entry's joined_ns is the time of the last replacement.
 RESTARTED = "restarted "
 RESTART_SECONDS = 300
 _AGAIN = 3  # fewest deaths within RESTART_SECONDS that `shmring check` reports

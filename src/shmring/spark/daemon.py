@@ -105,7 +105,7 @@ def _replace_worker(descriptor: int) -> NoReturn:
     sock = socket.socket(fileno=descriptor)
     try:
         # CHANGE: edit this for a new version of Spark
-        with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # 4.1 has none
+        with getattr(pyspark.util, "enable_faulthandler", nullcontext)():  # Spark 4.1 lacks it
             while not _equipped_worker(sock, True) and os.environ.get("SPARK_REUSE_WORKER"):
                 gc.collect()
             with suppress(OSError):
@@ -123,7 +123,7 @@ def keep_freed_memory() -> None:
     At some sizes of batches glibc gives the end of its heap back after each batch, and the kernel
     clears it again, page by page: then a batch of 3 MB takes three times as long to copy.
     """
-    if hasattr(_libc, "mallopt"):  # musl has none
+    if hasattr(_libc, "mallopt"):  # musl has no mallopt()
         _libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         _libc.mallopt(_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
 

@@ -85,7 +85,7 @@ class Request:
     rows: Sequence[int]  # number of rows of each group; empty if there are no groups
     goes_on: bool  # whether more rows of the last group follow
     side: int  # 0, or 1 for the right side of a cogroup
-    converted: Any = None  # the rows as a conversion has made them; False if it cannot
+    converted: Any = None  # the rows as a conversion has made them; False if that failed
 
 
 @dataclass
@@ -432,7 +432,7 @@ class _Exchange:
         if not self._gives_struct:
             return batch
         column = batch.column(0)
-        if pa.types.is_null(column.type):  # Spark's column for no columns and no rows
+        if pa.types.is_null(column.type):  # stands for no columns and no rows
             return None
         return from_struct(column)
 

@@ -16,7 +16,7 @@ from shmring.errors import ShmringError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FUNCTIONS = "spark.shmring.functions"  # the switch
+FUNCTIONS = "spark.shmring.functions"  # setting that sends functions over rings
 _OTHERS = {
     "conversions": ("spark.shmring.conversions", "on"),
     "warm_workers": ("spark.shmring.warmWorkers", "on"),
@@ -25,7 +25,7 @@ _OTHERS = {
 _REASONS, _LINKS = "io.shmring.spark.functions.LeftToSpark", "io.shmring.spark.LinkCheck"
 _PATIENCE_MS = 10_000  # longest wait for the metrics of queries that have ended
 _OVER_RINGS = " over rings"
-_NODES = re.compile(r"Python|InPandas|InArrow")  # nodes of Python functions, by their names
+_NODES = re.compile(r"Python|InPandas|InArrow")  # matches the names of nodes of Python functions
 
 
 def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
 def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
     """Look at the last queries first: a session keeps a thousand, each of many calls of the JVM."""
     convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    with suppress(import_module("py4j.protocol").Py4JError):  # the listeners are far behind
+    with suppress(import_module("py4j.protocol").Py4JError):  # the metrics are late
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
     store = spark._jsparkSession.sharedState().statusStore()
     found: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Collects the answers of many groups, and lets Spark convert them at once.
+"""Collects the answers of many groups, and lets Spark convert them together.
 
 Answers wait only if the conversion of each value is independent of the other values. Spark converts
 any other answer alone, after the answers that wait.

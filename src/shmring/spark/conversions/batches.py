@@ -159,7 +159,7 @@ def _exact(column: Any, kind: types.DataType, settings: Mapping[str, Any]) -> An
         return None
     values: Any = column
     exact = _EXACT.get(type(kind))
-    if exact is not None and values.dtype == exact:  # float64 would be equal to None
+    if exact is not None and values.dtype == exact:  # numpy's float64 equals None
         return _pa.array(values, from_pandas=True)
     objects = _OBJECTS.get(type(kind))
     if objects is None or values.dtype != object or not set(map(type, values)) <= objects:

@@ -1,4 +1,4 @@
-"""Frames and series of many groups: Spark converts all rows at once, and each group gets a copy.
+"""Frames and series of many groups: Spark converts all rows together, and each group gets a copy.
 
 A group's frame cannot be told from the frame that Spark makes of the group's rows alone: it has the
 same dtypes, blocks, index, names and flags, and memory of its own. An integer or boolean column has
@@ -43,7 +43,7 @@ class Unjoinable(Exception):
 
 
 class JoinedRows:
-    """The rows of several groups, converted at once."""
+    """The rows of several groups, converted together."""
 
     def __init__(self, batch: Any, rows: Sequence[int], settings: Any) -> None:
         self.rows = rows

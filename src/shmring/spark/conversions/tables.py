@@ -1,6 +1,6 @@
 """UDTFs that are called with the values of each row, and yield values: udtf() with useArrow=True.
 
-Spark's own functions run, but Spark's converter gets the answers of many rows at once. An answer
+Spark's own functions run, but Spark's converter gets the answers of many rows together. An answer
 waits only if all of its values are of simple types, because these cannot change, and each is
 converted by itself.
 """
@@ -54,7 +54,8 @@ def of_values(sparks: FunctionType, variables: Mapping[str, Any]) -> Callable[..
             cause = error.__context__
             try:
                 raise error
-            finally:  # in terminate() after a skip, "raise" sets the skip as the context
+            finally:
+                # Restore the context: "raise" has replaced it if Spark handles a skip just now.
                 error.__context__ = cause
 
     ours = copied(sparks, variables={"evaluate_rows": evaluate})

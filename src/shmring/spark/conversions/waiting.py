@@ -1,4 +1,4 @@
-"""Answers that wait, so that they are converted at once."""
+"""Answers that wait, so that several are converted together."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Waiting(ABC):
 
     @abstractmethod
     def _together(self, answers: list[Any]) -> list[Any]:
-        """Convert several answers; raise an error if they cannot be converted at once."""
+        """Convert several answers; raise an error if they cannot be converted together."""
 
     @abstractmethod
     def _alone(self, answer: Any) -> list[Any]:

@@ -402,7 +402,7 @@ public final class SidecarClient implements Client {
    * larger answer has come.
    */
   private void wish(long slots) {
-    // One more for the answer that is being read.
+    // Room for one more answer: the one that is being read.
     long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest));
     if (replySlots == 0 && all > replies.slots()) {
       wished = Math.max(needed, ReplyRing.fitting(all));

@@ -168,7 +168,7 @@ public final class LinkCheck {
   private static void addMembers(DataInputStream bytes, Set<Member> used) throws IOException {
     bytes.skipNBytes(8); // magic and version
     int count = bytes.readUnsignedShort();
-    Object[] pool = new Object[count]; // texts, and indices of other constants
+    Object[] pool = new Object[count]; // a text, or the indices of other constants
     int[] tags = new int[count];
     for (int i = 1; i < count; i++) {
       tags[i] = bytes.readUnsignedByte();
@@ -180,7 +180,7 @@ public final class LinkCheck {
         case 15 -> bytes.skipNBytes(3);
         case 5, 6 -> {
           bytes.skipNBytes(8);
-          i++; // a long or double constant takes two places
+          i++; // a long or double constant takes two numbers of the pool
         }
         default -> bytes.skipNBytes(4);
       }

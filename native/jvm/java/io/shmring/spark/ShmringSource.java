@@ -100,7 +100,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     }
 
     @Override
-    @SuppressWarnings("deprecation") // the interface makes columns() from it
+    @SuppressWarnings("deprecation") // Spark's interface makes columns() of this schema
     public StructType schema() {
       return schema;
     }

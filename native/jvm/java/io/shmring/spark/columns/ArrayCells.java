@@ -24,7 +24,7 @@ final class ArrayCells implements RootWriter.Cells {
   private final FlatCells elements;
   private final int column;
   private final FlatCells.Validity validity = new FlatCells.Validity();
-  private int room; // elements that there is memory for
+  private int room; // number of elements that the vector has memory for
   private int end; // number of elements written
   private long offsets;
 

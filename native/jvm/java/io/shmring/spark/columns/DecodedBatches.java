@@ -25,7 +25,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * it takes five times as long. If the code reads the values of few rows, because a filter drops the
  * others, the columns keep their dictionaries.
  *
- * @param <T> the batches, as Spark's types of plans call them: rows
+ * @param <T> batches of columns; rows for the compiler, because Spark's plans are typed so
  */
 public final class DecodedBatches<T> implements Iterator<T> {
   /** Counts the rows of a batch that have passed a stage's filters. */
@@ -43,7 +43,8 @@ public final class DecodedBatches<T> implements Iterator<T> {
     }
   }
 
-  // A batch is decoded if at least one row in so many of the batch before it passed the filters.
+  // A batch is decoded if, of the batch before it, at least one row in this number of rows has
+  // passed the filters.
   private static final int FEWEST = 5;
 
   // Stands for the dictionary of a decoded column until the reader fills the column again: the
@@ -103,7 +104,7 @@ public final class DecodedBatches<T> implements Iterator<T> {
         || DecimalType.is64BitDecimalType(type)) {
       column.putLongs(0, rows, column.getLongs(0, rows), 0);
     } else {
-      return; // a type that few columns have, or a text, which has no array of values
+      return; // texts have no array of values, and few columns have other types
     }
     column.setDictionary(null);
     decoded.add(column);

@@ -34,7 +34,7 @@ public final class RootWriter {
   // Bytes of the rows, about as in Spark's own format, including what is retained for them.
   private long bytes;
   private long mostBytes = Long.MAX_VALUE;
-  private int limited; // rows when the limit was set
+  private int limited; // number of rows written when the limit was set
 
   public RootWriter(VectorSchemaRoot root) {
     this(root, Optional.empty());

@@ -198,7 +198,8 @@ public final class DriverCollect {
     synchronized (stage) { // several threads may collect one frame
       return stage
           .getTagValue(GENERATED)
-          .filter(made -> made.child().children().head() == stage.child()) // copies have its tags
+          // A copy of the stage has the stage's tags, too, but another child.
+          .filter(made -> made.child().children().head() == stage.child())
           .getOrElse(
               () -> {
                 RowsToArrowExec end = new RowsToArrowExec(stage.child());

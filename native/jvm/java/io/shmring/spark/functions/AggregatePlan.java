@@ -44,8 +44,8 @@ record AggregatePlan(Aggregate plan) implements FunctionPlan {
   }
 
   /**
-   * Whether Spark executes aggregates that are not Python's, or refuses a mixture of Python's and
-   * other aggregates.
+   * Whether the plan is left to Spark, which executes aggregates without Python functions and those
+   * of a stream, and refuses mixtures of Python functions and other aggregates.
    */
   @Override
   public boolean isSparks() {

@@ -93,7 +93,7 @@ interface FunctionPlan {
   /** Returns the functions, which are all of one kind; empty if all functions are Spark's. */
   List<? extends PythonFuncExpression> functions();
 
-  /** Whether Spark executes the plan, or refuses it with an error that names the functions. */
+  /** Whether the plan is left to Spark, which executes it, or refuses it by an error of its own. */
   default boolean isSparks() {
     return false;
   }

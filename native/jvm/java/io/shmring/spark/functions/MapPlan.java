@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
-/** The function of mapInPandas or mapInArrow; a sidecar may execute that of mapInArrow. */
+/** A function of mapInPandas or mapInArrow; a sidecar may execute functions of mapInArrow. */
 record MapPlan(
     LogicalPlan plan, PythonUDF function, boolean isBarrier, Option<ResourceProfile> profile)
     implements FunctionPlan {

@@ -89,7 +89,7 @@ final class PythonCalls {
             "Python functions take Spark's own way, although %s is on: %s", SWITCH, why));
   }
 
-  /** Lets the log say once of a session that functions go over rings, and in which versions. */
+  /** Logs, once for each session, that functions go over rings, and the versions in use. */
   static void tellOfRings(String node) {
     String session =
         SparkSession.getActiveSession().map(SparkSession::sessionUUID).getOrElse(() -> "");

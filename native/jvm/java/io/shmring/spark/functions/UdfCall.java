@@ -21,8 +21,8 @@ record UdfCall(SidecarCall call, List<String> names) {
   private static final String MODULE = "shmring.spark.functions";
 
   /**
-   * Number of bytes from the start of a pickled function in which its own class is named. A class
-   * that is named later may be that of a UDF of shmring which the function only wraps.
+   * Number of first bytes of a pickled function that contain the name of its class. Later bytes may
+   * name classes of other objects, for example of a UDF of shmring that the function wraps.
    */
   private static final int CLASS_WITHIN = 64;
 

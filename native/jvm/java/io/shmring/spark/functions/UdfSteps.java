@@ -63,7 +63,8 @@ final class UdfSteps {
   }
 
   /**
-   * Adds a function, after the functions in its arguments, whose results only the function sees.
+   * Adds a function, and before it the functions in its arguments. No other function sees their
+   * results.
    */
   void add(PythonUDF function, Attribute result) {
     List<Expression> arguments = new ArrayList<>();
@@ -104,7 +105,7 @@ final class UdfSteps {
     return planned;
   }
 
-  /** Returns the plan without the columns that no node above it takes. */
+  /** Returns the plan without columns that neither the steps above it nor the output need. */
   private static SparkPlan pruned(SparkPlan plan, List<List<Step>> above, List<Attribute> wanted) {
     List<Expression> taking = new ArrayList<>(wanted);
     above.forEach(level -> level.forEach(step -> taking.addAll(step.arguments)));
@@ -134,7 +135,8 @@ final class UdfSteps {
   }
 
   /**
-   * Whether a request for this level's UDFs can ask for the step, too: same sidecar and options.
+   * Whether one request can ask for the step together with the level's UDFs: all must call the same
+   * sidecar with the same options.
    */
   private static boolean isBeside(List<Step> level, Step step) {
     return level.size() < MOST && step.udf.call().equals(level.get(0).udf.call());

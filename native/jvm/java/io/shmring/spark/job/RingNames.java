@@ -41,7 +41,7 @@ public final class RingNames {
     }
     return options.getOrDefault("hosts", "").isBlank()
         ? distinct(names, RingNames::identity)
-        : distinct(names, Ring::path); // paths: files here say nothing about other hosts
+        : distinct(names, Ring::path); // by path, because other hosts have files of their own
   }
 
   private static List<String> distinct(List<String> names, Function<String, Object> identity) {

@@ -37,8 +37,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
   private static final long SLICE_MILLIS = 100;
 
-  // For each read whose task timed out, the reason: the messages of that attempt cannot be read
-  // again.
+  // For each read whose task timed out, the error: later attempts raise it again, because they
+  // cannot read the messages of that attempt.
   private static final Map<String, String> TIMED_OUT = new ConcurrentHashMap<>();
 
   private final RingPartition partition;
@@ -148,7 +148,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       waited();
       waited += SLICE_MILLIS;
       if (mapped.get() > 0 && isCollectionDue(waited)) {
-        System.gc(); // producers may wait for batches that are already garbage
+        System.gc(); // frees batches that nobody uses, for whose slots producers may wait
       }
       checkConnectTimeout(waited);
     }

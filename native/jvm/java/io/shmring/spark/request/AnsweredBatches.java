@@ -43,7 +43,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * reads. Each method therefore holds this object's monitor.
  */
 public final class AnsweredBatches implements AutoCloseable {
-  // Spark's name, in each thread, of the file that is read.
+  // Spark's record, one in each thread, of the file that the thread's task reads.
   private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
 
   private final FunctionTask<?, ?> task;
@@ -60,7 +60,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private CompletableFuture<Void> prepared = CompletableFuture.completedFuture(null);
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
-  private Optional<RowColumns> ofRows = Optional.empty(); // set if input rows waited
+  private Optional<RowColumns> ofRows = Optional.empty(); // set if the results are rows
   private long given; // rows given out that are not yet in the metrics
   // Thread that reads the current columns without holding the monitor.
   private Optional<Thread> reader = Optional.empty();

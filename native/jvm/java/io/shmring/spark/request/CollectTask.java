@@ -139,7 +139,7 @@ public record CollectTask<T>(
             return ahead.getLast().writer();
           },
           most);
-      while (part.bytes <= mostBytes && input.hasNext()) { // above it the job fails
+      while (part.bytes <= mostBytes && input.hasNext()) { // a larger result fails the job
         context.killTaskIfInterrupted();
         Vectors vectors = ahead.isEmpty() ? pool.take(VectorPool.UNLIMITED) : ahead.remove();
         input.fill(vectors.writer(), most);

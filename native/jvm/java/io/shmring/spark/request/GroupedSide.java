@@ -68,8 +68,8 @@ public record GroupedSide(
     return GroupedIterator.apply(CollectionConverters.asScala(rows), keys, output);
   }
 
-  /** Pairs the groups of two children that have equal keys; the keys are attributes. */
-  @SuppressWarnings("unchecked")
+  /** Pairs the groups of two children that have equal keys. */
+  @SuppressWarnings("unchecked") // the keys of cogroups are attributes
   Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> cogroups(
       java.util.Iterator<InternalRow> rows,
       GroupedSide right,

@@ -48,12 +48,12 @@ public abstract class Input {
     return ofColumns(children.get(0));
   }
 
-  /** Returns an input over columns whose batches stay batches. */
+  /** Returns an input over batches of columns, each of which is sent as one batch. */
   public static Input ofBatches(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
     return new SourceBatches(children.get(0), batch -> ofColumns(List.of(batch).iterator()));
   }
 
-  /** Returns an input over rows of columns, whose batches stay batches. */
+  /** Returns an input over batches of columns, each of which is sent as one batch, row by row. */
   public static Input ofBatchRows(List<Iterator<ColumnarBatch>> children, AnswerHandler handler) {
     return new SourceBatches(
         children.get(0), batch -> new RowInput(batch.rowIterator(), (OfRows) handler));

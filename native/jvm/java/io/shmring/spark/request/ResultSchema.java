@@ -35,7 +35,8 @@ public final class ResultSchema {
   private ResultSchema() {}
 
   /**
-   * Returns why Spark cannot take these columns, or would mix two up; empty if it can take them.
+   * Returns why Spark cannot take these columns, or would mistake one for another; empty if it can
+   * take them.
    */
   static Optional<String> difference(Schema got, StructType expected) {
     return difference(got.getFields(), expected.fields(), ColumnMapping.BY_PLACE);

@@ -50,7 +50,7 @@ public record Signature(
   public interface Types extends Serializable {
     SparkTypes in(SQLConf ofTask);
 
-    /** Returns the mapping under the settings given now, which a task's settings do not change. */
+    /** Returns the mapping under these settings, for tasks of any settings. */
     static Types of(SQLConf now) {
       SparkTypes types = SparkTypes.of(now);
       return ofTask -> types;

@@ -49,7 +49,7 @@ final class SocketClient implements Client {
   private final BufferAllocator allocator;
   private final Consumer<Schema> check;
   private final ArrayDeque<Rows> unsent = new ArrayDeque<>();
-  private final ArrayDeque<Rows> unanswered = new ArrayDeque<>(); // oldest first
+  private final ArrayDeque<Rows> unanswered = new ArrayDeque<>(); // the oldest request first
   private Optional<ArrowStreamReader> answers = Optional.empty();
   private boolean isOpen; // whether a stream is being written
   private boolean isAnswered; // whether the oldest request was answered

@@ -45,7 +45,7 @@ final class StreamRing implements AutoCloseable {
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
       this.consumer = join(branch, begin.asExclusive());
-      Internals.takeEnds(consumer); // taken as messages, which a commit releases unread
+      Internals.takeEnds(consumer); // end markers come as messages, and a commit releases them
       BranchInfo info = ring.branch(branch).orElseThrow();
       this.dropOldest = info.dropOldest();
       this.lowest = info.position();
@@ -120,7 +120,7 @@ final class StreamRing implements AutoCloseable {
     if (!dropOldest) {
       return consumer.available();
     }
-    // A branch of its own, because the stream's branch may stand far behind the lost messages.
+    // Asks another branch, because the stream's branch may stand far behind the lost messages.
     try (Consumer own = own(lowest)) {
       return own.available();
     }
