@@ -61,7 +61,7 @@ static uint64_t *word_at[WORDS];
 
 static void join(struct view *v, const struct view *other)
 {
-	for (size_t i = 0; i < PLACES; i++)
+	for (size_t i = 0; i < VIEW_ENTRIES; i++)
 		v->at[i] = v->at[i] < other->at[i] ? other->at[i] : v->at[i];
 }
 
@@ -69,7 +69,8 @@ static bool includes(const struct view *v, const struct view *other)
 {
 	uint8_t beyond = 0;
 
-	for (size_t i = 0; i < PLACES; i++) /* no branch in the loop, so that the compiler can vectorize it */
+	for (size_t i = 0; i < VIEW_ENTRIES;
+	     i++) /* no branch in the loop, so that the compiler can vectorize it */
 		beyond |= v->at[i] < other->at[i];
 	return !beyond;
 }
@@ -413,7 +414,7 @@ void weak_normalise(void)
 	for (size_t i = weak.stores; i-- > 0;)
 		if (count_of(weak.store[i].word) == 1 && includes(&nothing, &weak.store[i].released))
 			drop(i);
-	for (size_t i = WORDS; i < PLACES; i++)
+	for (size_t i = WORDS; i < VIEW_ENTRIES; i++)
 		if (weak.accessed[i - WORDS] && least_seen(i)) {
 			for_each_view(i, clear, 0);
 			weak.accessed[i - WORDS] = false;
