@@ -16,6 +16,7 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import SidecarClient
+from shmring.sidecars import client as client_module
 from shmring.sidecars.rings import MOVED, parked_rings, sweep
 from shmring.sidecars.wire import parked_ring_name, request_ring_name
 
@@ -102,7 +103,7 @@ def test_others_are_served_beside_a_request_that_hangs(serve, map_all, slow, mar
     serve("wait_on_seven", workers=2, slots=SLOTS)
     asked = slow()
     assert map_all(*LAPS) == LAPS
-    assert len(moved(name)) == 1
+    until(lambda: len(moved(name)) == 1, "its entry")
     assert len([*parked_rings(name)]) == 1
     marker.touch()
     assert asked.outcome() == [SLOW]
@@ -132,6 +133,7 @@ def test_request_that_has_moved_is_delivered_again_when_its_worker_dies(
     asked = slow()
     assert map_all(*LAPS) == LAPS
     calls = marker.with_suffix(".calls")
+    until(lambda: moved(name), "its entry")
     for deaths in (1, 2):  # the second one had it from a dead one
         (pid,) = moved(name)
         os.kill(pid, signal.SIGKILL)
@@ -140,7 +142,7 @@ def test_request_that_has_moved_is_delivered_again_when_its_worker_dies(
         assert map_all(*LAPS[:40], connect_timeout=60) == LAPS[:40]
     marker.touch()
     assert asked.outcome() == [SLOW]
-    assert sidecar.restarts == 2
+    until(lambda: sidecar.restarts == 2, "the second restart")
     until(lambda: not [*parked_rings(name)], "the end of what had moved")
 
 
@@ -194,6 +196,7 @@ def test_worker_that_took_a_request_over_may_die_when_it_has_answered(
     sidecar = serve("DiesWhileMoving", workers=2, slots=SLOTS)
     asked = slow()
     assert map_all(*LAPS) == LAPS
+    until(lambda: moved(name), "its entry")
     (pid,) = moved(name)
     os.kill(pid, signal.SIGKILL)
     until(lambda: moved(name) and moved(name) != [pid], "its next worker's entry")
@@ -201,15 +204,18 @@ def test_worker_that_took_a_request_over_may_die_when_it_has_answered(
     assert asked.outcome() == [SLOW]
     until(lambda: not [*parked_rings(name)], "the end of what had moved")
     assert map_all(*LAPS, connect_timeout=60) == LAPS
-    assert sidecar.restarts == 2
+    until(lambda: sidecar.restarts == 2, "the second restart")
 
 
 @pytest.mark.kill
 def test_workers_killed_at_random_beside_slow_requests_lose_and_double_nothing(
-    serve, client, marker, name, thread
+    serve, client, marker, name, thread, monkeypatch
 ):
+    # All three kills may meet the same request, whose client would give it up then.
+    monkeypatch.setattr(client_module, "_DEATHS", 4)
     sidecar = serve("wait_on_seven", workers=3, slots=SLOTS)
     seed = random.randrange(1 << 32)
+    print("seed", seed)
     chance = random.Random(seed)
 
     def ask() -> list[pa.RecordBatch]:
@@ -226,9 +232,9 @@ def test_workers_killed_at_random_beside_slow_requests_lose_and_double_nothing(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(chance.choice(sidecar.pids), signal.SIGKILL)
     marker.touch()
-    assert got == LAPS, seed
+    assert got == LAPS
     for each in asked:
-        assert each.outcome() == [SLOW, *LAPS[:20]], seed
+        assert each.outcome() == [SLOW, *LAPS[:20]]
 
 
 def test_sweep_leaves_moved_requests_of_a_ring_that_is_in_use(child, name):
