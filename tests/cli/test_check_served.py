@@ -216,8 +216,12 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
     assert "has no worker just now" in said[1]
     (tmp_path / "loaded").touch()
     (tmp_path / "broken").unlink()
-    until(lambda: check(name)[0] == 1)  # for a minute
-    assert "its workers die again and again: " in check(name)[1]
+
+    def is_said_of_the_living() -> bool:  # for a minute
+        status, text = check(name)
+        return status == 1 and "its workers die again and again: " in text
+
+    until(is_said_of_the_living)
 
 
 def test_sidecar_whose_processes_were_killed(

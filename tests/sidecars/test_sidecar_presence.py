@@ -28,7 +28,7 @@ def test_no_sidecar_is_said_within_the_patience(client):
 
 
 def test_client_waits_for_a_sidecar_that_comes_later(serve, map_all, thread):
-    waiting = thread(lambda: map_all(numbers(1), connect_timeout=20))
+    waiting = thread(lambda: map_all(numbers(1), connect_timeout=120))
     serve("identity")
     assert waiting.outcome() == [numbers(1)]
 
