@@ -49,34 +49,34 @@ class Metric(NamedTuple):
 # CHANGE: edit this for a new metric
 _TABLE = """\
 memory_bytes            gauge   -               Size of /dev/shm.
-memory_free_bytes       gauge   -               What is free of it.
-findings                gauge   severity,kind,ring,sidecar What `shmring check` finds.
+memory_free_bytes       gauge   -               Bytes of /dev/shm that are free.
+findings                gauge   severity,kind,ring,sidecar Findings of `shmring check`.
 ring_slots              gauge   ring            Slots of the ring.
 ring_used_slots         gauge   ring            Slots that are still held.
 ring_size_bytes         gauge   ring            Size of the ring's file.
 ring_claimed_slots      counter ring            Slots ever claimed.
-ring_participants       gauge   ring,role,state Alive, stopped or dead ones.
-ring_participants_limit gauge   ring            How many there is room for.
+ring_participants       gauge   ring,role,state Participants: alive, stopped or dead.
+ring_participants_limit gauge   ring            Participants for which there is room.
 ring_messages           counter ring,role       Messages pushed or taken.
 ring_bytes              counter ring,role       Bytes pushed.
 ring_full_waits         counter ring,role       Waits for room.
 ring_empty_waits        counter ring,role       Waits for a message.
-ring_contended          counter ring,role       Races lost to others.
-ring_recovered          counter ring,role       Dead ones cleared away.
-ring_lost_slots         counter ring,role       Lost by drop_oldest.
-ring_redelivered_messages counter ring,role       Taken that were taken before.
-ring_dropped_messages   counter ring,role       Lost by when_full="drop".
+ring_contended          counter ring,role       Races for a claim or take lost.
+ring_recovered          counter ring,role       Dead participants cleared away.
+ring_lost_slots         counter ring,role       Slots lost by drop_oldest.
+ring_redelivered_messages counter ring,role       Messages taken again.
+ring_dropped_messages   counter ring,role       Messages lost by when_full="drop".
 branch_lag_slots        gauge   ring,branch     Slots still to be taken.
 branch_lag_messages     gauge   ring,branch     Messages still to be taken.
 branch_lag_seconds      gauge   ring,branch     Age of the oldest message held.
 branch_consumers        gauge   ring,branch     Living consumers.
-branch_orphans          gauge   ring,branch     Ones that left messages.
-journal_lag_seconds     gauge   ring            Age of the oldest not on disk.
-journal_sync_seconds    counter ring            Time of its syncs.
+branch_orphans          gauge   ring,branch     Seats of dead consumers with messages.
+journal_lag_seconds     gauge   ring            Age of the oldest message not on disk.
+journal_sync_seconds    counter ring            Time of the journal's syncs.
 sidecar_queue_slots     gauge   sidecar         Slots of requests that wait.
 sidecar_queue_requests  gauge   sidecar         Requests that wait.
 sidecar_queue_seconds   gauge   sidecar         Age of the oldest request.
-sidecar_workers         gauge   sidecar,state   Busy, idle, loading or stopped.
+sidecar_workers         gauge   sidecar,state   Workers: busy, idle, loading or stopped.
 sidecar_clients         gauge   sidecar         Clients that are there.
 sidecar_reply_bytes     gauge   sidecar         Size of rings for answers.
 sidecar_requests        counter sidecar         Requests taken by workers.
@@ -85,8 +85,8 @@ sidecar_restarts        counter sidecar         Workers that were replaced.
 sidecar_moved_requests  gauge   sidecar         Requests at work that have left the ring.
 sidecar_floor_pid       gauge   sidecar,worker  Process that holds the ring while others idle.
 spark_workers           gauge   state           Spark's Python workers with rings, busy or idle.
-spark_worker_bytes      gauge   state           Their own memory.
-spark_ring_bytes        gauge   -               Size of their rings."""
+spark_worker_bytes      gauge   state           Memory that only the workers use.
+spark_ring_bytes        gauge   -               Size of the workers' rings."""
 
 
 def _metric(line: str) -> Metric:

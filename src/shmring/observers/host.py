@@ -99,7 +99,7 @@ class RingLook:
     target: str | None = None  # target of the ring's file, if the file is a symbolic link
     owner: int | None = None  # user id that owns the ring's file
     abandoned: bool = False  # True if `shmring gc` would remove the ring
-    left: list[str] = field(default_factory=list[str])  # files that dead processes left beside it
+    left: list[str] = field(default_factory=list[str])  # files that the dead left beside the ring
 
     @property
     def sidecar(self) -> str | None:
