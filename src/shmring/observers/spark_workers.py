@@ -87,7 +87,7 @@ def _private_bytes(path: str) -> int:
 
 
 def _ring_bytes(maps: str) -> int:
-    ends: dict[str, int] = {}  # the end of what is mapped of a file, by its inode
+    ends: dict[str, int] = {}  # end of the mapped part of each file, by inode
     for line in maps.splitlines():
         if mapped := _MAPPED.match(line):
             begin, end, offset = (int(number, 16) for number in mapped.group(1, 2, 3))
