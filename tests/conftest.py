@@ -441,7 +441,9 @@ def serve(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., 
     with contextlib.ExitStack() as ends:
 
         def start(function: str, **options: object) -> Sidecar:
-            return ends.enter_context(Sidecar(target_of(function), name=name, **options))
+            sidecar = Sidecar(target_of(function), name=name, **options)
+            ends.callback(sidecar.stop)
+            return sidecar.start(timeout=PATIENCE)
 
         yield start
 

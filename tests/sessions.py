@@ -157,7 +157,7 @@ class Sidecars:
             if len(self._running) == self.FEW:
                 self._running.pop(next(iter(self._running))).stop()
             name = f"{self.prefix}{next(_numbers)}"
-            sidecar = Sidecar(target_of(function), name=name, **options).start()
+            sidecar = Sidecar(target_of(function), name=name, **options).start(timeout=PATIENCE)
         self._running[wanted] = sidecar
         return sidecar.name
 
