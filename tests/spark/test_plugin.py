@@ -99,8 +99,7 @@ def test_python_functions_are_in_the_metrics_of_a_plugin_without_sidecars(
     until(lambda: told("numOutputRows") == before + 10_000, "the rows")
     until(lambda: told("idleWorkers") == 2, "the tasks' end")
     until(lambda: told("idleWorkerBytes") > 2 << 20, "the workers' memory")
-    assert told("requestBytes") > 80_000
-    assert told("workedTime") > 0
+    until(lambda: told("requestBytes") > 80_000 and told("workedTime") > 0, "the other counts")
 
 
 def test_all_of_it_ends_with_an_executor_that_is_killed(settings, metric, name, until, tmp_path):

@@ -406,7 +406,8 @@ def test_workers_of_an_attendant_that_is_killed_end_and_leave_no_ring(attend, na
     pids = workers(name)
     attendant.kill()
     until(lambda: not any(map(is_alive, pids)), "the workers' end")
-    assert not [ring for ring in shmring.rings() if name in ring]
+    # The worker that ends last removes the ring, or if it is slow a process that it leaves.
+    until(lambda: not [ring for ring in shmring.rings() if name in ring], "the end of the ring")
 
 
 @pytest.mark.parametrize("shared", ["false", "true"])

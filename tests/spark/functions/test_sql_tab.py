@@ -249,11 +249,19 @@ def test_check_and_the_exporter_know_the_workers_of_this_executor(
     until(marker.with_suffix(".begun").exists, "the function")
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
     with Observer() as observer, HostMetrics(interval=None) as metrics:
-        workers = [each for each in observer.look().spark if each.executor == jvm]
-        assert max(each.ring_bytes for each in workers) > 2 * 1024 * 300
-        assert all(each.private_bytes > 1 << 20 for each in workers)
-        assert f"Spark's executor {jvm} has {len(workers)} Python workers" in cli("check").stdout
-        assert sum(metrics.samples["spark_workers"].values()) >= len(workers)
+
+        def all_know_them():  # those of earlier tests end some time
+            workers = [each for each in observer.look().spark if each.executor == jvm]
+            metrics.look()
+            said = f"Spark's executor {jvm} has {len(workers)} Python workers"
+            return (
+                max(each.ring_bytes for each in workers) > 2 * 1024 * 300
+                and all(each.private_bytes > 1 << 20 for each in workers)
+                and said in cli("check").stdout
+                and sum(metrics.samples["spark_workers"].values()) >= len(workers)
+            )
+
+        until(all_know_them, "the same workers")
         assert sum(metrics.samples["spark_worker_bytes"].values()) > 1 << 20
         assert metrics.samples["spark_ring_bytes"][()] > 2 * 1024 * 300
     marker.touch()
