@@ -239,13 +239,14 @@ def test_a_host_without_executor_is_an_error_in_words(load: Load) -> None:
 def test_a_wait_for_the_right_host_ends_with_its_job(
     spark: SparkSession, load: Load, thread: RunThread, until: Until
 ) -> None:
-    job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
     tracker = spark.sparkContext.statusTracker()
 
     def waits() -> bool:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return any(stage and stage.numActiveTasks for stage in stages)
 
+    until(lambda: not waits(), "the end of earlier tasks")
+    job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
     until(waits, "the task")
     spark.sparkContext.cancelAllJobs()
     assert "cancel" in job.outcome().lower()
