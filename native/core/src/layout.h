@@ -196,8 +196,8 @@ struct range {
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 /* CHANGE: edit this for a new counter of participants */
-/* A new counter moves `waits`, which lies behind the counters in a seat: raise LAYOUT_MAJOR, so that no process
- * with the old place of `waits` attaches to the ring. */
+/* A new counter takes the first of the `reserved` words, so that no word moves: older libraries only set it to
+ * zero, with the others, when a participant joins. */
 struct seat_counters {
 	uint64_t messages;
 	uint64_t bytes;
@@ -209,6 +209,7 @@ struct seat_counters {
 	uint64_t dropped; /* messages given up because the ring was full */
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* time that the consumer of a journal spent writing to disk */
+	uint64_t reserved[5]; /* room for counters of later minor versions; zero in this version */
 };
 
 /* Region 4. One seat per handle. The owner holds a write lock (F_OFD_SETLK) on the
