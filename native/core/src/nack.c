@@ -42,7 +42,7 @@ static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64
 	if (!deferred_reserve(&consumer->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
 	consumer_gives_again(consumer, first, end);
-	wake(consumer->branch, INT_MAX); /* wakes the threads that wait in this consumer */
+	wake(consumer->branch, INT_MAX); /* wakes all waiters of the branch, to reach those in this consumer */
 	return SHMRING_OK;
 }
 
@@ -139,7 +139,7 @@ static bool is_kept(const shmring *to, uint64_t sequence)
 /* Makes a branch that keeps the dead letters, unless the ring has such a branch. */
 static int see_that_letters_are_kept(shmring *to)
 {
-	/* Another process may have made a branch with the first name that does not keep messages. */
+	/* The second name is tried if another process has made "default" as a branch that keeps no messages. */
 	static const char *const names[] = {"default", "dead-letters"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names && !is_kept(to, NONE); i++)

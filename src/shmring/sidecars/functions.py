@@ -69,8 +69,8 @@ def _folder(module: Any) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
 
 
-# Beginnings of the names of files whose lines in a traceback are not the user's. pyarrow is one of
-# them because it calls the iterators that users' functions return.
+# Beginnings of file names: a traceback's lines in these files are not the user's code. pyarrow's
+# files are listed because pyarrow calls the iterators that users' functions return.
 _NOBODYS = (
     _folder(shmring),
     _folder(importlib),

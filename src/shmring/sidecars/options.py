@@ -1,4 +1,4 @@
-"""The options of a sidecar: one row for each, which all who take options read.
+"""Defines the options of a sidecar, each by one row (:class:`Option`) of a TypedDict.
 
 The decorator, the class, the supervisor, ``configure()``, Spark's plugin and the command line take
 the rows of one TypedDict each. Java passes settings on as texts, and knows no option.
@@ -51,7 +51,7 @@ def _switch_of(text: str) -> bool:
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of values, with its check and its text."""
+    """A type of option values: how a value is checked, read from text and named in errors."""
 
     check: Callable[[str, Any], Any]  # returns the value of a named option, or raises an error
     read: Callable[[str], Any]  # reads a setting's text; raises ValueError
@@ -74,8 +74,8 @@ class Option:
     ----------
     takes : type of the option's values
     words : a sentence for the command's help and for docstrings
-    default : default, in words, if it is no number
-    usual : default as a value
+    default : the default in words, for people; not used if `usual` is a float
+    usual : the default as a value; a float is also shown to people
     more : further sentences for docstrings
     reaches_workers : whether workers get the option, so that two sidecars whose values differ do
         not share requests
@@ -90,7 +90,7 @@ class Option:
 
     @property
     def default_words(self) -> str:
-        """The default, for people; empty for a switch, which is off."""
+        """The default in words, for help and docstrings; empty for a switch, which is off."""
         return f"{self.usual:g}" if isinstance(self.usual, float) else self.default
 
 
@@ -231,7 +231,11 @@ def names_for_workers() -> list[str]:
 
 
 def for_workers(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that workers get, with their defaults: two equal ones are equal texts."""
+    """Return the options that workers get, with the default of each option that is not set.
+
+    The result is the same whether a default is given or left out, so that identities can be
+    compared.
+    """
     reaching = {name: row for name, row in rows(ServerOptions).items() if row.reaches_workers}
     return {n: row.usual if given.get(n) is None else given[n] for n, row in reaching.items()}
 
@@ -274,9 +278,10 @@ def read_settings(prefix: str, texts: Mapping[str, str]) -> PluginOptions:
 
 
 def documented(options: type[Any]) -> Callable[[Documented], Documented]:
-    """Show options in the text of a function or class, in place of its line `options : ...`.
+    """Return a decorator that replaces the docstring's line `options : ...` by each option's entry.
 
-    A class shows them in its signature, too. help() and the pages read both.
+    A class also gets the options into its signature. help() and the documentation's pages show
+    docstrings and signatures.
     """
 
     def document(target: Documented) -> Documented:
@@ -288,7 +293,8 @@ def documented(options: type[Any]) -> Callable[[Documented], Documented]:
                 _entries(options, line) if line.lstrip().startswith("options :") else [line]
             )
         )
-        if isinstance(described, type):  # Sphinx reads the defaults of a function from its source
+        # A function keeps its signature: Sphinx reads a function's defaults from its source.
+        if isinstance(described, type):
             signature = inspect.signature(target)
             own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
             described.__signature__ = signature.replace(parameters=[*own, *_parameters(options)])

@@ -136,7 +136,8 @@ class _Rings:
         self.answers: Ring = shmring.attach(path=Path(answers))
         self.consumer = self.requests.consumer("worker")
         self.producer = self.answers.producer("worker")
-        # No other process is to attach, and the kernel frees an unlinked file after its last user.
+        # Unlink the files: no other process has to attach, and the kernel frees an unlinked file
+        # when its last user has closed it.
         for ring in (self.requests, self.answers):
             ring.unlink()
         self.known: dict[int, Known | None] = {}  # the schema of each side's last request
@@ -209,7 +210,7 @@ class _Exchange:
         # Batch that the function works on; None if it is too small to look for unchanged columns.
         self._request: pa.RecordBatch | None = None
         self._began = time.monotonic_ns()
-        self._input_ns = self._room_ns = 0  # time of waits so far
+        self._input_ns = self._room_ns = 0  # nanoseconds of waits so far, for input and room
         self._why = self.unconverted
         self._converted = 0  # number of batches that Spark's own code has converted so far
         self._poll = select.poll()
@@ -292,8 +293,9 @@ class _Exchange:
             for index, rows in enumerate(request.rows or [0]):
                 self._parts[request.side].append(Part(request, index, begin))
                 begin += rows
-            # Leave a request of several groups at once: no answer refers to its columns, and its
-            # parts may wait for the parts of the other side.
+            # Mark a request of several groups as no longer needed at once. No answer refers to its
+            # columns, and the task sends only a few requests ahead: it must not wait for this
+            # request while parts of the request wait here for the other side.
             if len(request.rows) > 1:
                 self._leave()
         return parts.popleft()

@@ -250,7 +250,7 @@ def test_check_and_the_exporter_know_the_workers_of_this_executor(
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())
     with Observer() as observer, HostMetrics(interval=None) as metrics:
 
-        def all_know_them():  # those of earlier tests end some time
+        def all_know_them():  # workers of earlier tests may end meanwhile
             workers = [each for each in observer.look().spark if each.executor == jvm]
             metrics.look()
             said = f"Spark's executor {jvm} has {len(workers)} Python workers"

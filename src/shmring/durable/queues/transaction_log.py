@@ -199,8 +199,9 @@ class TransactionLog:
         reserve: int,
         replaces: int = 0,
     ) -> TransactionLog:
-        """Write a log that holds a single transaction under a name, to be renamed to `path`.
+        """Write a new log into the file `name`, which the caller renames to `path`.
 
+        The log has `body` as its only transaction, or none if `body` has no operations.
         `replaces`: size in bytes of the log that the new log replaces; 0 for none.
         """
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
@@ -245,7 +246,10 @@ class TransactionLog:
         )
 
     def cut(self, position: int, number: int) -> None:
-        """Forget everything from this frame on, durably; the space stays as reserve."""
+        """Forget frame `number`, at offset `position`, and all later frames, durably.
+
+        Their space stays as reserve.
+        """
         self.file.write([bytes(self.allocated - position)], position)
         self.file.sync()
         self.frames = [frame for frame in self.frames if frame.first < number]
@@ -264,7 +268,9 @@ class TransactionLog:
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
-        check_size(self.path, end)  # the limit may be newer than the file
+        # Check also if the space is allocated: `ulimit -f` may have been lowered since, and the
+        # kernel could then write only a part of the frame.
+        check_size(self.path, end)
         if end + self.reserve > self.allocated:
             try:
                 self._extend(end + self.reserve + _CHUNK)

@@ -89,13 +89,15 @@ abstract class Handle {
    */
   static long deadline(Duration timeout) {
     long now = System.nanoTime();
-    long nanos = TimeUnit.NANOSECONDS.convert(timeout); // NEVER if the timeout does not fit a long
+    // convert() returns Long.MAX_VALUE, which is NEVER, if a long cannot hold the nanoseconds.
+    long nanos = TimeUnit.NANOSECONDS.convert(timeout);
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
   }
 
   /**
-   * Throws if this thread was interrupted. Waits call this method between native waits. A native
-   * wait ends after 50 ms; with many sleepers in the ring, after 20 ms for each of them.
+   * Throws if this thread was interrupted. Waits call this method between native waits, because an
+   * interrupt does not end a native wait. A native wait lasts at most 50 ms; if the ring has many
+   * sleepers, about 20 ms times their number.
    */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {

@@ -49,9 +49,9 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
   }
 
   /**
-   * Returns a node of this class over a child. If another extension's rule has put a transition to
-   * rows between the two (Comet's RevertNativeForTransitionHeavyStages does), leaves the transition
-   * out.
+   * Returns a node of this class over a child. A child that is itself a transition to rows is left
+   * out, and its own child taken instead: another extension's rule has inserted the transition
+   * (Comet's RevertNativeForTransitionHeavyStages does).
    */
   private static SparkPlan over(SparkPlan child) {
     return new AnswersToRowsExec(
@@ -88,7 +88,7 @@ public final class AnswersToRowsExec extends SparkPlan implements UnaryExecNode,
     return rows.execute();
   }
 
-  // --- generated code: ColumnarToRow generates it, as if this node's parent were its parent
+  // --- generated code: made by the inner ColumnarToRow, whose parent is this node's parent ------
 
   @Override
   public CodegenSupport parent() {

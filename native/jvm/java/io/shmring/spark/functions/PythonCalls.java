@@ -129,7 +129,10 @@ final class PythonCalls {
     return Optional.empty();
   }
 
-  /** Whether UDFs get the batches of a child that gives columns as they are, not re-cut. */
+  /**
+   * Whether UDFs get a child's own batches, if the child gives columns, instead of batches that are
+   * cut anew.
+   */
   static boolean keepBatches() {
     ConfigEntry<?> entry = SQLConf$.MODULE$.getConfigEntry(COLUMNAR_INPUT);
     return entry != null && SQLConf.get().getConf(entry).equals(true);

@@ -29,7 +29,10 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Aggregates over windows, if all of them are Python's and of one kind. */
+/**
+ * Plans a Window node whose functions are all Python aggregates of one kind. Any other Window node
+ * is left to Spark ({@link #isSparks}).
+ */
 record WindowPlan(Window plan) implements FunctionPlan {
   @Override
   public List<PythonFuncExpression> functions() {
@@ -37,9 +40,9 @@ record WindowPlan(Window plan) implements FunctionPlan {
   }
 
   /**
-   * Whether the plan is left to Spark, which executes windows without Python functions, and refuses
-   * three others: windows of Python functions and other ones, of several kinds of Python functions,
-   * or of functions that take iterators.
+   * Returns whether the plan is left to Spark. Spark executes windows without Python functions. It
+   * refuses, with its own errors, windows that mix Python functions with other functions, Python
+   * functions of several kinds, and functions that take iterators.
    */
   @Override
   public boolean isSparks() {

@@ -83,7 +83,7 @@ final class PythonRun implements WorkerClient.Control {
   private final long bytes;
   private final boolean wantsRings;
   private final FunctionTask.Metrics metrics;
-  private boolean usesRings; // whether batches go over rings if some can be made
+  private boolean usesRings; // whether batches go over rings, if rings can be made
   private final long stream = STREAMS.incrementAndGet();
   private Optional<WorkerRings> rings = Optional.empty();
   private Predicate<DataOutputStream> batches; // writes the next batch to the socket
@@ -98,9 +98,10 @@ final class PythonRun implements WorkerClient.Control {
   private boolean isAtEnd; // whether the worker was given back or ended
 
   /**
-   * @param bytes the bytes of a request
-   * @param wantsRings whether batches go over rings if some can be made, and not over the socket
-   * @param metrics the task's metrics, also those that Spark adds to
+   * @param bytes size of a request in bytes, from which the size of the rings follows
+   * @param wantsRings whether to use rings, if rings can be made; false sends all batches over the
+   *     socket
+   * @param metrics the task's metrics; Spark's runner adds to some of them
    */
   PythonRun(
       Call.PythonCall call,
@@ -144,8 +145,8 @@ final class PythonRun implements WorkerClient.Control {
   }
 
   /**
-   * Makes a worker begin, and waits until the worker has attached to its rings. Returns empty if it
-   * has no rings, so batches must go over the socket.
+   * Makes a worker begin, and waits until the worker has attached to its rings. Returns the rings;
+   * empty if batches must go over the socket.
    */
   Optional<WorkerRings> begin() {
     runner = new Runner();
@@ -183,7 +184,11 @@ final class PythonRun implements WorkerClient.Control {
     return rings;
   }
 
-  /** Whether the worker could not attach to its rings, and has ended. */
+  /**
+   * Whether begin() gave up because of the rings: the executors' Python lacks shmring, or the
+   * worker could not attach to its rings, and has ended. The caller then begins a run without
+   * rings.
+   */
   boolean isRefused() {
     return isRefused;
   }
@@ -255,7 +260,8 @@ final class PythonRun implements WorkerClient.Control {
           call.artifacts(),
           call.session());
       if (!call.hasWarmWorkers()) {
-        // Spark has one daemon for each set of variables, so these workers get one of their own.
+        // Tells the daemon not to import pandas for its workers. Spark starts one daemon for each
+        // set of variables, so warm workers keep a daemon of their own.
         envVars().put("SHMRING_WARM_WORKERS", "off");
       }
     }
@@ -340,7 +346,10 @@ final class PythonRun implements WorkerClient.Control {
       return call.conf();
     }
 
-    /** Returns the settings that Spark's runner with named arguments returns; called since 4.2. */
+    /**
+     * Returns the settings that some kinds of functions need: the places of table arguments, or the
+     * types of the arguments. Spark calls this method since 4.2; in 4.1 writeConf() does.
+     */
     @SuppressWarnings("unchecked") // Scala's classes name its types in two ways
     public Map<String, String> evalConf() {
       Map<String, String> none = Map$.MODULE$.empty();

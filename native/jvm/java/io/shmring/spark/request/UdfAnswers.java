@@ -116,7 +116,10 @@ public abstract class UdfAnswers implements AnswerHandler {
       this.rows = new ColumnRows(joined(rows, results));
     }
 
-    /** Leaves out the computed arguments, which follow the child's columns in the vectors. */
+    /**
+     * Returns the child's columns with the results beside them. The vectors that were sent may have
+     * computed arguments behind the child's columns; these arguments are left out.
+     */
     @Override
     public ColumnarBatch columns(VectorSchemaRoot results) {
       return FlatColumn.batch(sentOf(results.getRowCount()), columns, results);

@@ -10,15 +10,17 @@ import java.util.Optional;
 import java.util.UUID;
 
 /**
- * Records the last epoch of a query in a ring, in a small file beside the ring, so that both stay
- * in memory equally long. One write() stores the record whole, also if the process is killed.
+ * Records the last epoch that a streaming query has begun to write into a ring, in a small file in
+ * the ring's folder: if the folder is in memory, a restart of the machine removes ring and record
+ * together. One write() stores the record whole, also if the process is killed.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
   private static final int SIZE = 128;
 
   /**
-   * @param ring identity of the ring that was written; a new ring of the same name has no epoch
+   * @param ring identity of the ring that was written; a new ring of the same name has another
+   *     identity, and no epoch
    * @param sequence sequence at which the epoch's messages begin
    * @param done whether the epoch was published; false between claim and publication
    */
@@ -37,8 +39,9 @@ final class SinkRecord {
   }
 
   /**
-   * Returns the last entry for the ring with this identity; empty if the file is shorter than a
-   * record. The first record was then not completed, so no epoch has been published.
+   * Returns the last entry; empty if there is no file, or its entry is for an earlier ring of this
+   * name. Also empty if the file is shorter than a record: the first write was then not completed,
+   * so no epoch has been published.
    */
   Optional<Entry> read() {
     Optional<byte[]> bytes;
