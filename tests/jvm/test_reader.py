@@ -6,7 +6,7 @@ import datetime
 import decimal
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,9 +62,10 @@ def has_left(ring: shmring.Ring, spark: SparkSession) -> Callable[[], bool]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_allocated(allocated: Callable[[], int]) -> None:
+def _nothing_stays_allocated(allocated: Callable[[], int], until: Until) -> Iterator[None]:
     yield
-    assert allocated() == 0
+    # Other tasks of a job that has failed are killed a little later.
+    until(lambda: allocated() <= 0, "the end of what tasks have")
 
 
 @pytest.mark.parametrize("copy", ["true", "false"])
@@ -356,7 +357,8 @@ def test_a_cancelled_task_hands_back_what_is_not_released(
     fill(ring, 20)
     waiting = read(ring.name, branch="b", until="end", release=release, copy=copy)
     job = thread(lambda: failure(waiting.selectExpr("sum(number)").collect))
-    until(lambda: ring.branches()[0]["position"] == ring.claimed, "the wait for the end")
+    reached = "released" if release == "message" else "position"
+    until(lambda: ring.branches()[0][reached] == ring.claimed, "the wait for the end")
     spark.sparkContext.cancelAllJobs()
     assert "cancel" in job.outcome().lower()
     until(has_left, "the end of the task")
