@@ -137,7 +137,8 @@ def url(either: str) -> str:
     return either
 
 
-def test_behaves_like_the_model(url: str) -> None:
+@pytest.mark.parametrize("examples", [10, pytest.param(50, marks=pytest.mark.long)])
+def test_behaves_like_the_model(url: str, examples: int) -> None:
     class OnThisDatabase(Machine):
         pass
 
@@ -145,7 +146,7 @@ def test_behaves_like_the_model(url: str) -> None:
     run_state_machine_as_test(
         OnThisDatabase,
         settings=settings(
-            max_examples=25,
+            max_examples=examples,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
