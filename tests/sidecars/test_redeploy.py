@@ -264,7 +264,7 @@ def test_sidecar_whose_workers_fail_keeps_its_name_and_can_be_replaced(
         assert list(client.map([numbers(1)])) == [numbers(1)]
 
 
-def test_sidecar_that_does_not_react_is_named(serve, name, child):
+def test_sidecar_that_does_not_react_is_named(serve, name, child, monkeypatch):
     code = """
     import sys
     from shmring.sidecars.supervisor import Supervisor
@@ -277,7 +277,10 @@ def test_sidecar_that_does_not_react_is_named(serve, name, child):
     silent = child(code, name)
     assert silent.line() == "is open"
     sidecar = Sidecar("functions:identity", name=name, replace=True)
+    await_replaced = Sidecar._await_replaced
+    # The worker has loaded by then, and has had all the time that it takes.
+    monkeypatch.setattr(Sidecar, "_await_replaced", lambda it, deadline: await_replaced(it, 0.0))
     with pytest.raises(shmring.SidecarUnavailable, match=f"process {silent.process.pid}, which"):
-        sidecar.start(timeout=3)
+        sidecar.start(timeout=600)
     silent.say()
     silent.end()
