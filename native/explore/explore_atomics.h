@@ -1,5 +1,5 @@
-/* Stands in for atomics.h: every access to a shared word asks the explorer
- * first, which may let another thread go on instead. Orderings and barriers mean
+/* Stands in for atomics.h. Every access to a shared word asks the explorer first,
+ * and the explorer may let another thread go on instead. Orderings and barriers mean
  * nothing if the explorer searches only sequentially consistent runs. */
 #ifndef EXPLORE_ATOMICS_H
 #define EXPLORE_ATOMICS_H
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Orderings of an access, as bits. explore.c decides whether it uses them. */
+/* Orderings of an access, as bits. They count only in `explore --weak`. */
 enum explore_order { RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ACQ_REL };
 
 /* An access in the core's text. `explore --weaken` makes one access relaxed. */
@@ -111,7 +111,7 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 #define fence_release() EXPLORE_FENCE("fence_release", RELEASE, explore_fence)
 #define fence_seq_cst() EXPLORE_FENCE("fence_seq_cst", SEQ_CST, explore_fence)
 
-/* The light barrier does nothing if the heavy one is the kernel's (atomics.c is not compiled here). */
+/* A light barrier does nothing if the heavy barrier is membarrier(2), as in atomics.c (not compiled here). */
 #define light_barrier(asymmetric)                                                                                 \
 	do {                                                                                                      \
 		if (!(asymmetric))                                                                                \

@@ -185,9 +185,10 @@ PyObject *lease_is_used(PyObject *Py_UNUSED(module), PyObject *op)
 	return PyBool_FromLong(((struct lease *)op)->handle.pins > 0);
 }
 
-/* own(lease): copies the message into this process's own memory, at its address, and releases it; buffers over it
- * stay as they are. Returns False, and does nothing, if the ring does not hold the message, or is pinned for a
- * GPU. Only this thread may use the ring in this process, or all its threads use it with the GIL. */
+/* own(lease): gives a message's slots back to the ring while the message is still in use. A copy of the message
+ * takes the place of the slots, in memory of this process and at the same address, so buffers over the message
+ * stay valid. Returns False, and does nothing, if the lease does not hold the slots or is to be handed back, or
+ * if the ring is pinned for a GPU. The process's other threads may use the ring only with the GIL. */
 PyObject *lease_own(PyObject *Py_UNUSED(module), PyObject *op)
 {
 	struct lease *self = (struct lease *)op;

@@ -98,7 +98,8 @@ class _Runtime:
         self.check(self._create(ctypes.byref(event), _DISABLE_TIMING), "no event for a copy")
         error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream)
         if not error and (error := self._record(event, stream)):
-            self._synchronize(stream)  # without an event, wait for the end here
+            # No event tells when the copy ends, and its source may be released after the error.
+            self._synchronize(stream)
         if error:
             self.destroy(event)
         self.check(error, f"cannot copy {nbytes} bytes to the GPU")
@@ -204,10 +205,10 @@ class _Copies:
     """Copies under way, each with its event and its source, in the order in which they began.
 
     The source (a lease or a batch) is released when its copy is done. Beginning a copy releases the
-    sources of all copies that are done. A thread releases the sources of the last copies, because
-    producers may wait for their slots. The thread polls, and no copy wakes it up while others are
-    under way: with two threads that take the GIL from each other, a copy took twice as long to
-    begin.
+    sources of all copies that are done. After the last copies, a thread releases the sources,
+    because producers may be waiting for the slots. The thread sleeps while no copy is under way.
+    Else it checks every _PAUSE seconds, and beginning a copy does not wake it up: if it did, the
+    thread would compete for the GIL with the caller, and a copy took twice as long to begin.
     """
 
     def __init__(self) -> None:
@@ -262,7 +263,7 @@ _copies = _Copies()
 
 
 def _forget() -> None:
-    """Reset the state in a forked child, which has neither the runtime nor the thread."""
+    """Reset the state in a forked child, which has no thread and cannot use the GPU's runtime."""
     global _copies, _pinning
     _copies, _pinning = _Copies(), threading.Lock()
     _pinned.clear()

@@ -1,4 +1,8 @@
-"""The ring for Python: handles, names and records of rings, sequences, and waits for several."""
+"""Rings for Python.
+
+The modules have the handles, names and records of rings, the graph of a ring's branches, and waits
+for several consumers and producers at once.
+"""
 
 from shmring.ring.handle import (
     DEFAULT_SLOTS,

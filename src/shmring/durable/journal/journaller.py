@@ -223,7 +223,8 @@ class Journal(Closing):
     def _adopt(self) -> None:
         """Lease all messages that the previous journal had on lease, before anything is written.
 
-        While another process has the ring's lock, the ring delivers later messages first.
+        While another process has the ring's lock, the ring delivers later messages first: the loop
+        leases these, too, and sorts all of them at the end.
         """
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):

@@ -1,7 +1,8 @@
 """Plain functions, which a worker calls with the values of each row.
 
-The values of a batch go through Spark's own converters, except those that a converter would not
-change, and except instants and dates: numpy makes the same objects in a fraction of the time.
+The values of a batch go through Spark's own converters, with two exceptions. Values that their
+converter would not change are left as they are. Instants and dates are made by numpy, which makes
+the same objects in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UNCHANGED: Mapping[str, set[type]] = {
 def plain(
     sparks: Any, variables: Mapping[str, Any]
 ) -> Callable[[int, Iterator[Any]], Iterator[Any]] | None:
-    """Replace Spark's function, unless it converts by pandas, or calls functions in threads."""
+    """Replace Spark's function; None if it converts by pandas, or calls functions in threads."""
     converters: list[Any] | None = variables.get("arrow_to_py_converters")
     settings = variables["runner_conf"]
     if converters is None or settings.arrow_concurrency_level > 0:
@@ -63,7 +64,7 @@ def plain(
 
 # CHANGE: edit this for a new type between Spark and Arrow
 def _values(column: Any, converter: Any, has_bytes: bool) -> list[Any]:
-    """Return the values that functions are given for a column; binary ones may be bytes."""
+    """Return a column's values as functions get them: binaries as bytes if has_bytes is true."""
     name = getattr(converter, "__name__", "")
     is_instant = name in ("convert_timestamp", "convert_timestamp_ntz")
     if is_instant or (converter is None and pa.types.is_date32(column.type)):

@@ -42,7 +42,10 @@ abstract class Messages implements AutoCloseable, Iterable<Message> {
     private Optional<Message> next = Optional.empty();
     private long position = first;
 
-    /** Reads one message ahead, because aborted claims may lie between messages. */
+    /**
+     * Reads the next message: only the read tells whether there is one, because the remaining slots
+     * may all be of aborted claims.
+     */
     @Override
     public boolean hasNext() {
       if (next.isEmpty()) {

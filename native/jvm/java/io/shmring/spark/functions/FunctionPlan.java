@@ -26,9 +26,9 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A logical plan that may call functions. Each implementation serves one or several classes of
- * Spark's plans, and contains the works of their nodes ({@link Work}): one for a sidecar if
- * sidecars execute such functions, one for Spark's Python workers.
+ * A logical plan that may call Python functions. Each implementation serves one class of Spark's
+ * plans, or several. It contains the {@link Work} of the node that replaces the plan: one record if
+ * Python workers execute the functions, and another one if a sidecar may execute them.
  */
 interface FunctionPlan {
   // CHANGE: edit this for a new kind of Python function
@@ -74,12 +74,14 @@ interface FunctionPlan {
     }
   }
 
-  /** Returns the functions of a plan; empty if only Spark executes plans of its class. */
+  /** Wraps a plan in the implementation for its class; empty if the class is left to Spark. */
   static Optional<FunctionPlan> of(LogicalPlan plan) {
     return ROWS.stream().flatMap(row -> row.of(plan).stream()).findFirst();
   }
 
-  /** Returns the only function of a plan that calls it with batches, groups or cogroups. */
+  /**
+   * Returns the Python function of a plan that calls exactly one, with batches, groups or cogroups.
+   */
   private static PythonUDF function(LogicalPlan plan) {
     return CollectionConverters.asJava(plan.expressions()).stream()
         .filter(PythonUDF.class::isInstance)
@@ -90,10 +92,16 @@ interface FunctionPlan {
 
   LogicalPlan plan();
 
-  /** Returns the functions, which are all of one kind; empty if all functions are Spark's. */
+  /**
+   * Returns the Python functions that the plan calls. Call {@link #isSparks} first: if it returns
+   * false, there is at least one, and all aggregates or windows of the plan are Python functions.
+   */
   List<? extends PythonFuncExpression> functions();
 
-  /** Whether the plan is left to Spark, which executes it, or refuses it by an error of its own. */
+  /**
+   * Whether the plan is left to Spark's planner, which plans it or refuses it with an error of its
+   * own.
+   */
   default boolean isSparks() {
     return false;
   }
@@ -117,7 +125,9 @@ interface FunctionPlan {
    */
   Work ofPython(Option<String> artifacts);
 
-  /** Plans functions over rings in Python workers, after {@link #objection} has found no reason. */
+  /**
+   * Plans the functions over rings in Python workers; {@link #objection} must have returned empty.
+   */
   default SparkPlan overRings(Option<String> artifacts, Function<LogicalPlan, SparkPlan> later) {
     return node(ofPython(artifacts), later);
   }

@@ -22,9 +22,10 @@ import org.apache.spark.sql.internal.SQLConf;
  * the vectors take new rows.
  */
 final class Batches implements AutoCloseable {
-  // Most pages of Spark's memory that a task's vectors, and one batch of them, may take if rows can
-  // wait in Spark's queue instead. A page is a sixteenth of the tasks' memory. Vectors cannot be
-  // spilled, and other operators need pages, too.
+  // Limits of memory, in pages of Spark, if rows can wait in Spark's queue instead: PAGES for all
+  // vectors of a task, PAGES_OF_BATCH for one batch. By default, a page is a sixteenth of one core's
+  // share of Spark's memory, rounded up to a power of two, from 1 MB to 64 MB. Vectors cannot be
+  // spilled, and other operators of the task need pages, too.
   private static final int PAGES = 4;
   private static final int PAGES_OF_BATCH = 2;
 
@@ -93,7 +94,7 @@ final class Batches implements AutoCloseable {
     this.sides = IntStream.range(0, all.size()).mapToObj(i -> pool(i, all.get(i))).toList();
     this.generated = sides.get(0);
     this.memory = new VectorMemory(owner.memory);
-    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: only the ring limits them
+    int rows = settings.arrowMaxRecordsPerBatch(); // 0 or less: no limit of rows
     this.mostRows = rows > 0 ? Math.min(rows, call.mostRows()) : call.mostRows();
     this.batches =
         new BatchFiller(input.endsBatches() ? call.mostRows() : mostRows, call.cutRows());
@@ -142,7 +143,10 @@ final class Batches implements AutoCloseable {
     return groups.joinedBytes();
   }
 
-  /** Puts only one group into each further request, as the streams of a socket need. */
+  /**
+   * Puts only one group into each further request: on a socket, Spark's worker reads each group as
+   * an Arrow stream of its own.
+   */
   void keepGroupsApart() {
     groups.keepApart();
   }
@@ -256,7 +260,10 @@ final class Batches implements AutoCloseable {
         && input.hasNext();
   }
 
-  /** Lets rows wait in Spark's queue from now on: the written rows and all further ones. */
+  /**
+   * Lets rows wait for their answers in Spark's queue from now on: the rows already in vectors, and
+   * all further ones.
+   */
   private void keepRows(Vectors written) {
     sides.get(0).end();
     generated = pool(0, owner.signature.sides().get(0));

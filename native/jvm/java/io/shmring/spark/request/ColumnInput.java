@@ -9,7 +9,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class ColumnInput extends Input {
   private final Iterator<ColumnarBatch> batches;
   private final BatchSizes sizes = new BatchSizes();
-  private ColumnarBatch batch; // null before the first one
+  private ColumnarBatch batch; // null before the first batch, and after the last one
   private int position;
 
   ColumnInput(Iterator<ColumnarBatch> batches) {

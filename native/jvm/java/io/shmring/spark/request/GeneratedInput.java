@@ -7,15 +7,16 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Lets a stage's generated code write rows into batches, up to a limit at each call of its
- * iterator.
+ * Lets a stage's generated code write rows into batches. Each call of the stage's iterator runs the
+ * code until enough rows are written.
  */
 final class GeneratedInput extends Input {
   private final RowSink sink;
-  // Iterator of the stage, which runs the code and returns the sink whenever the code stops.
+  // The stage's iterator: hasNext() runs the generated code until the sink has enough rows; then
+  // next() returns the sink. If the code ends before that, hasNext() returns false.
   private final Iterator<InternalRow> stops;
   private int batchRows;
-  private int taken; // rows of the sink that fill() has counted
+  private int taken; // rows of the sink's oldest writer that calls of fill() have returned
   private boolean ended;
 
   GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {

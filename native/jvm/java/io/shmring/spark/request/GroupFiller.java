@@ -34,8 +34,8 @@ final class GroupFiller {
   }
 
   /**
-   * Puts only one group into each further request, as the streams of a socket need. The first
-   * request always has one group.
+   * Puts only one group into each further request: on a socket, Spark's worker reads each group as
+   * an Arrow stream of its own. The first request always has one group.
    */
   void keepApart() {
     apart = true;
