@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
 SHELL = ("bash", "sh", "env")
 SPARKS = ("dirname", "java", "ps", "uname", "cp")  # commands of Spark's scripts, and a JRE
+# JVMs that live for seconds: the second compiler costs what it gains, and more.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OF_SPARK = ("A Spark job, one line more", "A model beside Spark")  # sections of README
 MACHINES = ("x86_64", "aarch64")
 FOREIGN = "aarch64"
@@ -54,6 +56,7 @@ def run(*command: object, path: str | None = None, cwd: Path | None = None) -> s
     words = [str(word) for word in command]
     print("+", " ".join(words).splitlines()[0][:100], flush=True)
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # pip leaves compiling to imports
+    variables |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED)
     variables.pop("PYTHONPATH", None)
     variables.pop("JAVA_HOME", None)
     if path is not None:
@@ -66,7 +69,7 @@ def run(*command: object, path: str | None = None, cwd: Path | None = None) -> s
 
 def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
     """Install a wheel into an environment of its own; a PATH with that and these tools alone."""
-    run(python, "-m", "venv", "--clear", venv)
+    run(python, "-m", "venv", "--clear", "--without-pip", venv)
     (venv / "tools").mkdir()
     for tool in tools:
         found = shutil.which(tool)
@@ -75,8 +78,9 @@ def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
         (venv / "tools" / tool).symlink_to(found)
     path = f"{venv / 'bin'}{os.pathsep}{venv / 'tools'}"
     assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
-    pip = (venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile")
-    run(*pip, "-c", ROOT / "constraints.txt", wheel, path=path)
+    pip = (sys.executable, "-m", "pip", "--python", venv / "bin/python")
+    words = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt", wheel)
+    run(*pip, *words, path=path)
     return path
 
 
