@@ -93,8 +93,13 @@ $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 
 .PHONY: test
 test: $(VENV)/installed postgresql ## the C and the Python tests, Spark's included
-	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa
+	@$(MAKE) --no-print-directory --jobs 2 ctest $(VENV)/spark.jsa compiled
 	$(BIN)/pytest $(DIVIDED) --durations 10
+
+# The first worker of a clean checkout would do it, and the others wait.
+.PHONY: compiled
+compiled: $(VENV)/installed
+	@$(BIN)/pytest --collect-only --quiet > /dev/null || true  # the run says what is wrong
 
 .PHONY: spark-tests
 spark-tests: $(VENV)/installed ## Spark's own tests of Python functions, over rings; with SPARK=its sources, FILES='arrow/test_arrow_map.py ...'
