@@ -36,6 +36,7 @@ def test_slots_that_are_no_number_are_a_type_error(name, slots):
     assert name not in shmring.rings()
 
 
+# CHANGE: edit this for a new option of a ring
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [

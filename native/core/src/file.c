@@ -112,6 +112,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 			    "ring \"%s\" has layout %u.%u with options 0x%x, this library knows 0x%x; use the "
 			    "version that made it",
 			    name, h->major, h->minor, h->options, OPT_ALL);
+	/* CHANGE: edit this for a new option of a ring */
 	if (h->slots < MIN_SLOTS || h->slots > MAX_SLOTS || h->slots & (h->slots - 1) || h->seats == 0 ||
 	    h->seats > MAX_PARTICIPANTS || h->page_bytes < 4096 || h->page_bytes & (h->page_bytes - 1) ||
 	    h->page_bytes > (1u << 30) || h->slots * SLOT_BYTES % h->page_bytes || h->schema_bytes > file_bytes ||

@@ -172,6 +172,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 	struct control *entry;
 	uint64_t lo, i;
 
+	/* CHANGE: edit this for a new option of a ring */
 	/* An empty message also takes the slow path, because its data may be NULL. */
 	if (__builtin_expect(!r->owned || p->claim_n || length - 1 >= SLOT_BYTES || kind_is_reserved(kind) ||
 				 options & OPT_CHECKSUM,

@@ -183,6 +183,7 @@ static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 	return false;
 }
 
+/* CHANGE: edit this for a new wait strategy */
 static bool spin_and_sleep(const struct waiter *w, enum shmring_look look, int64_t start, int64_t until)
 {
 	bool interrupted = false;

@@ -226,6 +226,7 @@ static bool leave(const struct any *a, int64_t start)
 	return lost;
 }
 
+/* CHANGE: edit this for a new wait strategy */
 static int wait_until_any(struct any *a, int64_t deadline, uint8_t strategy)
 {
 	const struct shmring_wait_strategy_info *how = &wait_strategies[strategy];

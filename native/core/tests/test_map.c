@@ -22,6 +22,7 @@ static int attach_status(void)
 	return status;
 }
 
+/* CHANGE: edit this for a new option of a ring */
 TEST(sizes_that_are_refused)
 {
 	const uint64_t bad[] = {0, 1, 1000, 1023, 1025, 512, UINT64_C(1) << 32, UINT64_MAX, UINT64_C(1) << 63};

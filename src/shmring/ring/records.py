@@ -32,6 +32,7 @@ class CreateOptions(TypedDict, total=False):
     temporary: bool
 
 
+# CHANGE: edit this for a new option of a ring
 class RingInfo(NamedTuple):
     """The properties that were fixed when the ring was made."""
 
