@@ -1,4 +1,4 @@
-"""Which worker of a divided run takes which files."""
+"""Scheduler of a divided run: decides which worker takes which files."""
 
 from __future__ import annotations
 

@@ -238,8 +238,7 @@ PRODUCER_TEST(a_wait_that_no_signal_ends_lasts_50_ms_at_most_also_beside_many)
 	NEED(sigaction(SIGUSR1, &restarts, &old) == 0);
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++)
 		for (int way = 0; way < 3; way++) {
-			/* CHANGE: edit this for a new wait strategy */
-			bool sleeps_on_one = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
+			bool sleeps_on_one = shmring_describe_wait(strategy)->sleeps;
 			int64_t start = clock_ns() + 1000 * 1000 * MS;
 
 			if (way == 0 && sleeps_on_one)
