@@ -66,6 +66,31 @@ def test_daemon_imports_pandas_without_a_thread(
     assert collected(spark, start) == [expected]
 
 
+def test_killed_task_ends_although_the_start_of_its_worker_hangs(
+    spark, set_option, new_workers, name, monkeypatch, tmp_path, start_job, until
+):
+    """The Python of the workers' daemon waits for a file as soon as it starts."""
+    begun, marker = tmp_path / "begun", tmp_path / "marker"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n"
+        f"while not pathlib.Path({str(marker)!r}).exists(): time.sleep(0.01)\n"
+    )
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+    set_option(FUNCTIONS, "on")
+    frame = spark.range(10, numPartitions=1).mapInArrow(lambda batches: batches, "id long")
+    cancel = start_job(frame)
+    try:
+        until(begun.exists, "the start of the daemon")
+        cancel()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
+        tracker = spark.sparkContext.statusTracker()
+        (job,) = map(tracker.getJobInfo, tracker.getJobIdsForGroup(name))
+        (stage,) = job.stageIds
+        until(lambda: tracker.getStageInfo(stage).numActiveTasks == 0, "the end of the task")
+    finally:
+        marker.touch()
+
+
 def test_workers_have_random_states_of_their_own(spark, set_option, new_workers, tmp_path):
     folder = str(tmp_path)
 

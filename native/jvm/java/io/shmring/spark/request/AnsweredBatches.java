@@ -16,7 +16,8 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -46,6 +47,9 @@ public final class AnsweredBatches implements AutoCloseable {
   // Spark's record, one in each thread, of the file that the thread's task reads.
   private static final InputFileBlockHolder$ FILE = InputFileBlockHolder$.MODULE$;
 
+  // Time between looks whether the task is killed, while it waits for a worker's start.
+  private static final long LOOK_MS = 50;
+
   private final FunctionTask<?, ?> task;
   private final Call call;
   private final SQLConf settings; // the settings that Spark's own functions would see
@@ -56,8 +60,9 @@ public final class AnsweredBatches implements AutoCloseable {
   private Optional<Client> client = Optional.empty();
   private Runnable leaving = () -> {}; // closes the client, or keeps it for the next task
   private Batches batches;
-  // Completes when another thread has started a Python worker; the task waits for this at its end.
-  private CompletableFuture<Void> prepared = CompletableFuture.completedFuture(null);
+  // Counted down when another thread no longer starts a Python worker; the task waits for this at
+  // its end.
+  private CountDownLatch starting = new CountDownLatch(0);
   private Optional<Answer> answer = Optional.empty();
   private Optional<ColumnarBatch> columns = Optional.empty(); // columns of the current piece
   private Optional<RowColumns> ofRows = Optional.empty(); // set if the results are rows
@@ -130,7 +135,7 @@ public final class AnsweredBatches implements AutoCloseable {
         if (python.udtf().isEmpty()) {
           refuseBothLimits();
         }
-        prepared = new PythonRun(python, context, 0, true, task.metrics()).prepare();
+        starting = new PythonRun(python, context, 0, true, task.metrics()).prepare();
       }
       batches =
           new Batches(
@@ -227,6 +232,10 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     Optional<Vectors> first = batches.hasNext() ? Optional.of(batches.next(1)) : Optional.empty();
+    if (!awaitStart()) {
+      context.killTaskIfInterrupted();
+      throw interrupted();
+    }
     client =
         Optional.of(
             SQLConf.withExistingConf(
@@ -242,6 +251,23 @@ public final class AnsweredBatches implements AutoCloseable {
   }
 
   /**
+   * Waits until another thread no longer starts a Python worker. Returns false if the task is killed
+   * before: the start may hang.
+   */
+  private boolean awaitStart() {
+    try {
+      boolean over = starting.getCount() == 0;
+      while (!over && !context.isInterrupted()) {
+        over = starting.await(LOOK_MS, TimeUnit.MILLISECONDS);
+      }
+      return over;
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
+  /**
    * Makes a worker begin, with batches over rings. Batches go over the worker's socket if no rings
    * can be made or the worker cannot attach to them.
    *
@@ -249,7 +275,6 @@ public final class AnsweredBatches implements AutoCloseable {
    */
   private Client python(long bytes) {
     PythonCall python = (PythonCall) call;
-    prepared.join();
     Consumer<Schema> check = schema -> refuse(handler.objection(schema));
     PythonRun run = new PythonRun(python, context, bytes, true, task.metrics());
     Optional<WorkerRings> rings = run.begin();
@@ -371,7 +396,7 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     released = true;
-    prepared.join();
+    awaitStart();
     leaveAnswer();
     leaving.run();
     if (batches != null) {

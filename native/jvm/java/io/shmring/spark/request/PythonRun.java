@@ -17,6 +17,7 @@ import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -126,22 +127,25 @@ final class PythonRun implements WorkerClient.Control {
    * environment before. The start of the workers' daemon takes a second, in which the task makes
    * its first batch. The worker then waits in Spark's pool.
    *
-   * @return future that completes after the start; do not use the environment before it completes
+   * @return counted down after the start; do not use the environment before
    */
-  CompletableFuture<Void> prepare() {
+  CountDownLatch prepare() {
     Runner starter = new Starter();
     if (LACKING.contains(starter.python())
         || !STARTED.add(List.of(starter.python(), starter.variables()))) {
-      return CompletableFuture.completedFuture(null);
+      return new CountDownLatch(0);
     }
     usesRings = true;
-    return CompletableFuture.runAsync(
+    CountDownLatch starting = new CountDownLatch(1);
+    CompletableFuture.runAsync(
             () ->
                 starter.compute(
                     CollectionConverters.asScala(Collections.emptyIterator()),
                     context.partitionId(),
                     context))
-        .exceptionally(error -> null); // the task gets the same error when it asks for a worker
+        // An error of the start is left to the task, which gets it, too, when it asks for a worker.
+        .whenComplete((nothing, error) -> starting.countDown());
+    return starting;
   }
 
   /**
