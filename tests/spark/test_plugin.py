@@ -9,6 +9,8 @@ import sys
 import time
 
 import pytest
+from py4j.java_gateway import JavaClass
+from pyspark.sql import functions
 
 import shmring
 from shmring.spark import jar_path
@@ -16,6 +18,7 @@ from shmring.spark import jar_path
 pytestmark = pytest.mark.spark
 
 PLUGIN = "io.shmring.spark.ShmringPlugin"
+GAUGES = "io.shmring.spark.request.WorkerMetrics"
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
@@ -100,6 +103,49 @@ def test_python_functions_are_in_the_metrics_of_a_plugin_without_sidecars(
     until(lambda: told("idleWorkers") == 2, "the tasks' end")
     until(lambda: told("idleWorkerBytes") > 2 << 20, "the workers' memory")
     until(lambda: told("requestBytes") > 80_000 and told("workedTime") > 0, "the other counts")
+
+
+def test_worker_that_has_its_next_task_is_not_idle_when_the_task_before_ends(
+    start_spark, thread, until, tmp_path
+):
+    """A task gives its worker back as soon as the function has ended, and may then go on."""
+    given, taken, go, over = (tmp_path / name for name in ("given", "taken", "go", "over"))
+
+    def gives_back(batches):
+        yield from batches
+        given.write_text(str(os.getpid()))
+
+    def goes_on(x):  # in a worker of Spark's own daemon
+        while not go.exists():
+            time.sleep(0.01)
+        return x
+
+    def takes(batches):
+        if str(os.getpid()) == given.read_text():
+            taken.touch()
+            while not over.exists():
+                time.sleep(0.01)
+        yield from batches
+
+    spark = start_spark("local[2]", **{"spark.shmring.functions": "on"})
+    one = spark.range(1, numPartitions=1)
+    rest = one.select(functions.udf(goes_on, "long", useArrow=False)("id"))
+    before = thread(one.mapInArrow(gives_back, "id long").union(rest).coalesce(1).collect)
+    until(given.exists, "the function's end")
+
+    def tasks():
+        while not taken.exists():
+            one.mapInArrow(takes, "id long").collect()
+
+    after = thread(tasks)
+    until(taken.exists, "the same worker's next task")
+    go.touch()
+    before.outcome()
+    gauges = JavaClass(GAUGES, spark._jvm._gateway_client).gauges()
+    busy = [gauges[f"functions.{name}"].getValue() for name in ("workers", "idleWorkers")]
+    over.touch()
+    after.outcome()
+    assert busy[0] - busy[1] == 1
 
 
 def test_all_of_it_ends_with_an_executor_that_is_killed(settings, metric, name, until, tmp_path):

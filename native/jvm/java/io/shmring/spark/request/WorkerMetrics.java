@@ -6,7 +6,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
@@ -17,7 +16,8 @@ import scala.Option;
 
 /** Makes the gauges of this executor's Python workers with rings, and of the work of their tasks. */
 public final class WorkerMetrics {
-  private static final Set<Long> BUSY = ConcurrentHashMap.newKeySet(); // workers that have a task
+  // Last task of each worker, until the task ends.
+  private static final Map<Long, TaskContext> BUSY = new ConcurrentHashMap<>();
 
   private WorkerMetrics() {}
 
@@ -29,8 +29,9 @@ public final class WorkerMetrics {
   static void begins(Option<?> worker, TaskContext context) {
     if (worker.isDefined()) {
       long pid = pid(worker.get());
-      BUSY.add(pid);
-      context.addTaskCompletionListener((TaskCompletionListener) ended -> BUSY.remove(pid));
+      BUSY.put(pid, context);
+      // A worker may have the next task before the task that it had has ended.
+      context.addTaskCompletionListener((TaskCompletionListener) ended -> BUSY.remove(pid, context));
     }
   }
 
@@ -73,7 +74,7 @@ public final class WorkerMetrics {
   }
 
   private static Stream<Long> idle() {
-    return workers().filter(pid -> !BUSY.contains(pid));
+    return workers().filter(pid -> !BUSY.containsKey(pid));
   }
 
   private static long privateBytes(long pid) {
