@@ -80,10 +80,15 @@ def compare(make_df: Callable[[], DataFrame], rounds: int = 3) -> Comparison:
     Raises
     ------
     ShmringError : functions of this session cannot go over rings; the text says why
+    TypeError : `make_df` is no function, or returns no DataFrame
     """
     need("pyspark", "a query", "spark")
     rounds = integer("rounds", rounds, 1)
-    spark = make_df().sparkSession
+    if not callable(make_df):
+        raise TypeError(f"make_df must be a function: compare(lambda: ...), not {make_df!r}")
+    spark = getattr(made := make_df(), "sparkSession", None)
+    if spark is None:
+        raise TypeError(f"make_df must return a DataFrame, not {made!r}")
     if reasons := status(spark, queries=0)["obstacles"]:
         raise ShmringError(f"no function of this session goes over rings: {'; '.join(reasons)}")
     with _kept(spark, FUNCTIONS, _HASHES_MAPS):
@@ -130,14 +135,19 @@ def _digest(frame: DataFrame) -> tuple[int, ...]:
     functions: Any = import_module("pyspark.sql.functions")
     # Two columns may have the same name.
     named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
-    # A hash leaves out nulls: their places are hashed beside the values.
+    # A hash leaves out nulls: where they are is hashed beside the values.
     given = [each for name in named.columns for each in (named[name], named[name].isNull())]
+    given += [named[field.name].cast("string") for field in named.schema if _is_nested(field)]
     hashed = functions.xxhash64(*given) if given else functions.lit(0)
     # Whole numbers of 38 digits: the sum of a billion hashes does not overflow.
     total = functions.sum(functions.col("h").cast("decimal(38, 0)"))
     squares = functions.sum(functions.xxhash64("h").cast("decimal(38, 0)"))
     row: Any = named.select(hashed.alias("h")).agg(functions.count("*"), total, squares).first()
     return tuple([int(each or 0) for each in row])
+
+
+def _is_nested(field: Any) -> bool:
+    return field.dataType.typeName() in ("array", "map", "struct")
 
 
 def _is_local(spark: Any) -> bool:

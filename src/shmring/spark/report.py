@@ -6,7 +6,7 @@ import platform
 import re
 from contextlib import suppress
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shmring import __version__
 from shmring.common.arguments import integer
@@ -38,9 +38,10 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
     -------
     dict with ``functions`` (whether functions go over rings), ``obstacles`` (why none can),
     ``left_to_spark`` (why some were left to Spark, in all sessions of this JVM), ``conversions``,
-    ``warm_workers`` and ``driver`` (switches), ``versions``, and ``queries``: of the session's last
-    queries with Python functions the ``id``, ``description``, ``share`` (nodes of Python functions
-    over rings, of all nodes of Python functions), and ``left`` (names of the others)
+    ``warm_workers`` and ``driver`` (switches), ``versions``, and ``queries``: of the last queries
+    with Python functions, in all sessions of this JVM, the ``id``, ``description``, ``share``
+    (nodes of Python functions over rings, of all nodes of Python functions), and ``left`` (names of
+    the others)
 
     Parameters
     ----------
@@ -48,20 +49,24 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
 
     Raises
     ------
-    TypeError, ValueError : `queries` is no int, or negative
-    ShmringError : the session is a client of Spark Connect
+    TypeError, ValueError : `spark` is no session; `queries` is no int, or negative
+    ShmringError : the session is a client of Spark Connect, or was stopped
     """
     need("pyspark", "a Spark session", "spark")
     queries = integer("queries", queries)
+    if not hasattr(spark, "createDataFrame"):
+        raise TypeError(f"spark must be a SparkSession, not {spark!r}")
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        raise ShmringError("a client of Spark Connect cannot see this: ask in the server's session")
+    if cast(Any, spark.sparkContext)._jsc is None:
+        raise ShmringError("this session was stopped: ask in one that runs")
     obstacles: list[str] = []
     told: list[str] = []
     versions = {"shmring": __version__, "spark": spark.version, "python": platform.python_version()}
     for package in ("pyarrow", "pandas"):
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
-        raise ShmringError("a client of Spark Connect cannot see this: ask in the server's session")
     versions["java"] = jvm.java.lang.System.getProperty("java.version")
     protocol: Any = import_module("py4j.protocol")
     gateway: Any = import_module("py4j.java_gateway")
@@ -93,13 +98,17 @@ def status(spark: SparkSession, *, queries: int = 20) -> dict[str, Any]:
 def _queries(spark: Any, jvm: Any, most: int) -> list[dict[str, Any]]:
     """Look at the last queries first: a session keeps a thousand, each of many calls of the JVM."""
     convert = jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    with suppress(import_module("py4j.protocol").Py4JError):  # the metrics are late
+    protocol: Any = import_module("py4j.protocol")
+    with suppress(protocol.Py4JError):  # the metrics are late
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE_MS)
     store = spark._jsparkSession.sharedState().statusStore()
     found: list[dict[str, Any]] = []
     for query in reversed(convert(store.executionsList())):
         number = query.executionId()
-        names = [node.name() for node in convert(store.planGraph(number).allNodes())]
+        try:
+            names = [node.name() for node in convert(store.planGraph(number).allNodes())]
+        except protocol.Py4JError:
+            continue  # the session has just forgotten this query: it keeps the last ones only
         nodes = [name for name in names if _NODES.search(name)]
         left = [name for name in nodes if not name.endswith(_OVER_RINGS)]
         if nodes:

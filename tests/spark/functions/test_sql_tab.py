@@ -8,6 +8,7 @@ import re
 import time
 import urllib.request
 import uuid
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ import shmring
 from shmring.metrics import HostMetrics
 from shmring.observers.host import Observer
 from shmring.sidecars import Sidecar
-from shmring.spark import compare, report, status, through
+from shmring.spark import compare, comparison, report, status, through
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +210,50 @@ def test_status_says_what_went_over_rings_and_why_the_rest_did_not(spark, set_op
     assert status(spark, queries=0)["functions"] is False
 
 
+def test_status_leaves_out_a_query_that_the_session_has_just_forgotten(spark, set_option):
+    set_option(FUNCTIONS, "on")
+    for _ in range(2):
+        spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()
+    store = spark._jsparkSession.sharedState().statusStore()
+    kept, forgotten = status(spark)["queries"][-2:]
+
+    class Forgets:
+        executionsList = store.executionsList
+
+        def planGraph(self, number):
+            return store.planGraph(-1 if number == forgotten["id"] else number)
+
+    shared = SimpleNamespace(statusStore=Forgets)
+    session = SimpleNamespace(sharedState=lambda: shared)
+    forgetting = SimpleNamespace(sparkContext=spark.sparkContext, _jsparkSession=session)
+    assert report._queries(forgetting, spark._jvm, 1) == [kept]
+
+
+def test_session_that_was_stopped_is_said_to_be(spark, monkeypatch):
+    frame = spark.range(1)
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)
+    for ask in (lambda: status(spark), lambda: compare(lambda: frame)):
+        with pytest.raises(shmring.ShmringError, match="was stopped: ask in one that runs"):
+            ask()
+
+
 def test_session_without_the_jar_is_told_so(spark, monkeypatch):
     monkeypatch.setattr(report, "_LINKS", "io.shmring.NoSuchClass")
     assert status(spark)["functions"] is False
     with pytest.raises(shmring.ShmringError, match=r"has no jar of shmring: start it with"):
         compare(lambda: spark.range(1))
+
+
+def test_what_is_no_session_and_no_query_is_said_to_be_none(spark):
+    with pytest.raises(TypeError, match="spark must be a SparkSession, not None"):
+        status(None)
+    frame = spark.range(1)
+    with pytest.raises(
+        TypeError, match=r"make_df must be a function: compare\(lambda: .*DataFrame"
+    ):
+        compare(frame)
+    with pytest.raises(TypeError, match="make_df must return a DataFrame, not 1"):
+        compare(frame.count)
 
 
 def test_compare_runs_both_ways_and_says_whether_the_rows_are_the_same(spark, capsys):
@@ -233,6 +273,15 @@ def test_compare_runs_both_ways_and_says_whether_the_rows_are_the_same(spark, ca
     assert not other.is_same
     assert "THE ROWS DIFFER" in capsys.readouterr().out
     assert spark.conf.get(FUNCTIONS, None) == before
+
+
+@pytest.mark.parametrize("row", ["{}, {}", "struct({}, {})", "array({}, {})", "map(1, {}, 2, {})"])
+def test_compare_sees_where_nulls_are(spark, set_option, row):
+    set_option(comparison._HASHES_MAPS, "true")
+    rows = [row.format(*order) for order in (("7", "null"), ("null", "7"))]
+    one, other = (comparison._digest(spark.sql(f"select {each}")) for each in rows)
+    assert one[0] == other[0] == 1
+    assert one != other
 
 
 def test_check_and_the_exporter_know_the_workers_of_this_executor(
