@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from direct import FLAT, ROWS, TYPES, columns_of, nodes_shown
 from programs import python
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.pandas.conversion import PandasConversionMixin
 from unchanged import ADAPTIVE, WHOLE_STAGE, said
@@ -334,6 +335,15 @@ def test_limit_is_told_in_sparks_words(spark, set_option):
     assert not files()  # although the error is kept
     del kept
     assert numbers(spark, 10_000).toArrow().num_rows == 10_000
+
+
+@pytest.mark.parametrize("size", ["4 gigabytes", "-1", "9000p"])
+def test_limit_that_is_no_size_is_named(spark, set_option, size):
+    set_option(MOST_BYTES, size)
+    with pytest.raises(
+        IllegalArgumentException, match=f"{MOST_BYTES} must be a size .* not {size}"
+    ):
+        numbers(spark, 10).toArrow()
 
 
 def test_cancelled_job_tells_what_spark_tells_and_leaves_nothing(

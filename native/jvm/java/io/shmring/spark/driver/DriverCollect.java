@@ -126,7 +126,7 @@ public final class DriverCollect {
   public Object[] serve(long room, String links) {
     boolean isSet = settings.contains(MOST_BYTES);
     String sparks = context.conf().get(SPARKS_MOST_BYTES, "1g");
-    long most = JavaUtils.byteStringAsBytes(settings.getConfString(MOST_BYTES, sparks));
+    long most = bytes(settings.getConfString(MOST_BYTES, sparks));
     limit = most <= 0 ? NO_LIMIT : isSet ? MOST_BYTES : SPARKS_MOST_BYTES;
     mostBytes = most > 0 ? most : Math.max(room, LEAST_BYTES);
     List<String> all = links.isEmpty() ? List.of() : List.of(links.split("\0"));
@@ -138,6 +138,16 @@ public final class DriverCollect {
           act(out);
           return BoxedUnit.UNIT;
         });
+  }
+
+  private static long bytes(String size) {
+    try {
+      return JavaUtils.byteStringAsBytes(size);
+    } catch (IllegalArgumentException error) {
+      throw new IllegalArgumentException(
+          String.format("%s must be a size such as 4g, or 0 for no limit, not %s", MOST_BYTES, size),
+          error);
+    }
   }
 
   /** Runs the collection as an action of the query, like Spark's Dataset.withAction. */
