@@ -216,6 +216,17 @@ def test_session_of_a_connect_server_gets_the_switch_and_words(
     assert configured() == {}
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"spark.remote": "local[2]"}, {"spark.master": "local[2]", "spark.api.mode": "connect"}],
+    ids=str,
+)
+def test_session_whose_server_ignores_plugins_is_refused_sidecars(configured, module, options):
+    assert configured(options)[SWITCH] == "on"
+    with pytest.raises(ShmringError, match=r"on 'local\[2\]'.* ignores spark\.plugins; use"):
+        configured(options, sidecars={"a": "configured_scorer:score"})
+
+
 DRIVER = """
     import sys
     from pyspark.sql import SparkSession

@@ -115,7 +115,7 @@ def configure(
     ------
     ValueError : a sidecar's function has no valid name, or its module is not found here
     ShmringError : there is no jar, and it cannot be made; or the session is one of a Spark Connect
-        server, and has options that only the server can have
+        server, and has options or sidecars that only the server can have
     MissingExtra : pyspark is not installed
     """
     need("pyspark", "a Spark session", "spark")
@@ -131,6 +131,12 @@ def configure(
             raise ShmringError(f"{_OF_A_SERVER} and spark.shmring.sidecar.NAME.function")
         print(f"shmring: {_OF_A_SERVER}", file=sys.stderr)
         return builder if functions is None else builder.config(FUNCTIONS, _WORDS[functions])
+    if sidecars and (remote := _remote(builder)):
+        raise ShmringError(
+            f"sidecars do not start in a Spark Connect session on {remote!r}: the server that "
+            "Spark starts for it ignores spark.plugins; use SparkSession.builder.master(...) "
+            "without Spark Connect, or a server that is started by itself, with jar and sidecars"
+        )
     given: dict[str, str] = {**_settings_outside(), **getattr(builder, "_options", {})}
     is_drivers_python = _leaves_python_to_driver(given)
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
@@ -159,9 +165,15 @@ def configure(
 
 def _is_of_a_server(builder: Any) -> bool:
     """Whether the builder connects to a Spark Connect server that another process has started."""
+    return hasattr(builder, "_channel_builder") or _remote(builder).startswith("sc://")
+
+
+def _remote(builder: Any) -> str:
+    """Return where the builder's Spark Connect server is, or is to start; empty if it has none."""
     options = getattr(builder, "_options", {})
-    remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
-    return hasattr(builder, "_channel_builder") or remote.startswith("sc://")
+    mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    master = options.get("spark.master", "local") if mode == "connect" else ""
+    return options.get("spark.remote", os.environ.get("SPARK_REMOTE", master))
 
 
 def _settings_outside() -> dict[str, str]:
