@@ -364,7 +364,7 @@ def test_cancelled_job_tells_what_spark_tells_and_leaves_nothing(
     told = []
     for number, switch in enumerate(("off", "on")):
         set_option(SWITCH, switch)
-        group = f"{name}-{number}"  # a new one, because a job's end comes to the tracker a little later
+        group = f"{name}-{number}"  # a new one: a job's end comes to the tracker a little later
         job = thread(run, group)
         until(lambda group=group: is_running(group))
         context.cancelJobGroup(group)
