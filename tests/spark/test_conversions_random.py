@@ -322,6 +322,17 @@ def given_batches(rng, settings):
     compare_batches(kind, [udf], [batch for frame in frames for batch in frame], settings)
 
 
+def test_integers_beside_texts_are_those_that_spark_gives_such_a_frame():
+    columns = {"n": pa.array([1, None], pa.int16()), "s": pa.array(["text", None])}
+    udf = (
+        lambda frames: (pd.DataFrame({"seen": [describe(frame)]}) for frame in frames),
+        SEEN,
+        None,
+        {},
+    )
+    compare_batches(MAPS, [udf], [pa.record_batch(columns)] * 2, {ZONE: "UTC"})
+
+
 # --- results of functions -------------------------------------------------------------------------
 
 RETURNED = [

@@ -21,7 +21,7 @@ import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 from pyspark.worker import verify_pandas_result
 
-from shmring.spark.conversions.frames import INTEGERS
+from shmring.spark.conversions.columns import INTEGERS, are, in_arrow
 from shmring.spark.conversions.waiting import MOST_VALUES, Waiting
 
 _pa: Any = pa  # typed as Any, because its stubs lack names
@@ -40,7 +40,6 @@ _VALUES = {
     *(bool, int, float, str, bytes, datetime.date, decimal.Decimal),
     *(np.bool_, np.int32, np.int64, np.float32, np.float64),
 }
-_IMMUTABLE = {bytes, type(None)}
 
 
 class _Answers(Waiting):
@@ -50,6 +49,7 @@ class _Answers(Waiting):
         super().__init__()
         self._names: list[str] = schema.names
         self._columns = [types.StructType([field]) for field in schema.fields]
+        self._large: bool = settings.use_large_var_types
         self._convert: Callable[..., Any] = partial(
             PandasToArrowConversion.convert,
             timezone=settings.timezone,
@@ -76,10 +76,14 @@ class _Answers(Waiting):
 
     def _array(self, column: types.StructType, chunks: Sequence[Any], arrow_cast: bool) -> Any:
         """Convert a column; successive chunks that pandas stores in the same way go together."""
-        arrays = [
-            self._convert([self._series(column, [*run])], column, arrow_cast=arrow_cast).column(0)
-            for _, run in groupby(chunks, self._storage)
-        ]
+        arrays: list[Any] = []
+        for _, run in groupby(chunks, self._storage):
+            values = self._merged(column, [*run])
+            array = in_arrow(values, column[0].dataType, self._large)
+            if array is None:
+                series = pd.Series(values, dtype=values.dtype, copy=False)
+                array = self._convert([series], column, arrow_cast=arrow_cast).column(0)
+            arrays.append(array)
         return arrays[0] if len(arrays) == 1 else _pa.concat_arrays(arrays)
 
     @abstractmethod
@@ -87,8 +91,8 @@ class _Answers(Waiting):
         """Return a key of how pandas stores the values of a chunk."""
 
     @abstractmethod
-    def _series(self, column: types.StructType, chunks: list[Any]) -> Any:
-        """Make a series of chunks that are stored in the same way."""
+    def _merged(self, column: types.StructType, chunks: list[Any]) -> Any:
+        """Make an array, or a series, of chunks that are stored in the same way."""
 
 
 class FrameAnswers(_Answers):
@@ -111,18 +115,20 @@ class FrameAnswers(_Answers):
 
     def add(self, result: Any) -> list[Any]:
         """Take an answer; return the batches to send now."""
-        if type(result) is pd.DataFrame and result.size < MOST_VALUES:
+        if type(result) is pd.DataFrame:
+            size = len(result) * len(self._names)
             order = self._order(result.columns)
-            if order is not None:
-                get = result._mgr.iget_values
-                arrays = [get(place) for place in order]
-                layout = [array.dtype for array in arrays]
+            if order is not None and size < MOST_VALUES:
+                manager = result._mgr
+                blocks: Sequence[Any] = manager.blocks
+                numbers, rows = manager.blknos.tolist(), manager.blklocs.tolist()
+                layout = [blocks[numbers[place]].dtype for place in order]
                 if (layout == self._layout or self._may_wait(layout)) and all(
-                    set(map(type, arrays[place])) <= _IMMUTABLE for place in self._bytes
+                    are(manager.iget_values(order[place]).tolist(), bytes) for place in self._bytes
                 ):
                     self._layout = layout
-                    copies = [np.array(getattr(array, "_ndarray", array)) for array in arrays]
-                    return self.hold(copies, result.size)
+                    copies = [_copied(block.values) for block in blocks]
+                    return self.hold([copies[numbers[at]][rows[at]] for at in order], size)
         flushed = self.flush()
         self._verify(result)
         return [*flushed, self._convert([result], self._schema, arrow_cast=True)]
@@ -153,11 +159,16 @@ class FrameAnswers(_Answers):
     def _storage(self, chunk: Any) -> Any:
         return chunk.dtype
 
-    def _series(self, column: types.StructType, chunks: list[Any]) -> Any:
+    def _merged(self, column: types.StructType, chunks: list[Any]) -> Any:
         values = np.concatenate(chunks)
         if len(chunks) > 1:
             _check_range(type(column[0].dataType), values)
-        return pd.Series(values, dtype=values.dtype, copy=False)
+        return values
+
+
+def _copied(values: Any) -> Any:
+    """Copy the values of a block row by row."""
+    return np.array(getattr(values, "_ndarray", values), order="C")
 
 
 def _check_range(kind: type, column: Any) -> None:
@@ -186,7 +197,7 @@ class ValueAnswers(_Answers):
     def _storage(self, chunk: tuple[list[Any], int]) -> Any:
         return chunk[0][0].__class__
 
-    def _series(self, column: types.StructType, chunks: list[tuple[list[Any], int]]) -> Any:
+    def _merged(self, column: types.StructType, chunks: list[tuple[list[Any], int]]) -> Any:
         series = pd.Series(list(chain.from_iterable(values for values, _ in chunks)))
         if len(chunks) > 1 and series.dtype != pd.Series(chunks[0][0]).dtype:
             raise TypeError

@@ -1,4 +1,4 @@
-"""Frames and series of many groups: Spark converts all rows together, and each group gets a copy.
+"""Frames and series of many groups: all rows are converted together, and each group gets a copy.
 
 A group's frame cannot be told from the frame that Spark makes of the group's rows alone: it has the
 same dtypes, blocks, index, names and flags, and memory of its own. An integer or boolean column has
@@ -14,21 +14,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.types as types
 from pyspark.sql.conversion import ArrowBatchTransformer
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from shmring.spark.conversions.columns import INTEGERS, in_pandas
+
 # Modules and classes as Any, because stubs lack names.
-_pa: Any = pa
 _pc: Any = pc
 _Frame: Any = pd.DataFrame
 _Series: Any = pd.Series
+_RangeIndex: Any = pd.RangeIndex
+_set = object.__setattr__  # pandas looks an attribute up before it sets it
 _internals: Any = import_module("pandas.core.internals")
 _Placement: Any = import_module("pandas._libs.internals").BlockPlacement
 
-INTEGERS = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 # CHANGE: edit this for a new type between Spark and Arrow
 # Types with one dtype, with or without nulls, whose values are converted independently.
 _STEADY = (
@@ -36,6 +37,7 @@ _STEADY = (
     *(types.TimestampType, types.TimestampNTZType, types.DecimalType, types.DayTimeIntervalType),
 )
 _MOST_VARIANTS = 16  # most copies of a request: one for each set of columns with nulls
+_MOST_LAYOUTS = 16  # most layouts that are remembered; nulls change the dtypes of columns
 
 
 class Unjoinable(Exception):
@@ -45,16 +47,13 @@ class Unjoinable(Exception):
 class JoinedRows:
     """The rows of several groups, converted together."""
 
-    def __init__(self, batch: Any, rows: Sequence[int], settings: Any) -> None:
+    def __init__(self, batch: Any, rows: Sequence[int], settings: Any, layouts: Layouts) -> None:
         self.rows = rows
-        table = _pa.Table.from_batches([batch])
+        self._layouts = layouts
+        self._names: list[str] = batch.schema.names
         ends: Any = np.cumsum(rows)
         self._ends: list[int] = ends.tolist()
-        self._series = ArrowBatchTransformer.to_pandas(
-            table,
-            timezone=settings.timezone,
-            prefer_int_ext_dtype=settings.prefer_int_ext_dtype,
-        )
+        self._values = _converted(batch, settings)
         # Columns whose dtype depends on nulls, by place. _nulls: for each group, whether it has
         # nulls in the column; _filled: the column, with values in place of its nulls.
         self._nulls: dict[int, list[bool]] = {}
@@ -62,7 +61,7 @@ class JoinedRows:
         # Functions that copy rows of a column, or of a frame, for each set of columns with nulls.
         self._cutters: dict[Any, Callable[[int, int], Any]] = {}
         for place, field in enumerate(from_arrow_schema(batch.schema).fields):
-            kind, column = type(field.dataType), table.column(place)
+            kind, column = type(field.dataType), batch.column(place)
             if kind in _STEADY:
                 continue
             if kind not in INTEGERS and kind is not types.BooleanType:
@@ -73,15 +72,20 @@ class JoinedRows:
                 if kind is types.LongType:  # Spark's rounding depends on the largest of all rows
                     raise Unjoinable
                 continue
-            sums: Any = np.concatenate(([0], np.cumsum(column.is_null().to_numpy())))
+            is_null = column.is_null().to_numpy(zero_copy_only=False)
+            sums: Any = np.concatenate(([0], np.cumsum(is_null)))
             self._nulls[place] = (sums[ends] > sums[ends - rows]).tolist()
-            values = _pc.fill_null(column, False if kind is types.BooleanType else 0).to_numpy()
-            self._filled[place] = pd.Series(values, name=field.name)
+            filled = _pc.fill_null(column, False if kind is types.BooleanType else 0)
+            self._filled[place] = filled.to_numpy(zero_copy_only=False)
 
     def _column(self, place: int, group: int) -> Any:
         """Return a column whose values in the group's rows are those that Spark would make."""
         is_filled = place in self._nulls and not self._nulls[place][group]
-        return self._filled[place] if is_filled else self._series[place]
+        return self._filled[place] if is_filled else self._values[place]
+
+    def _series(self, place: int, group: int) -> Any:
+        values = self._column(place, group)
+        return _Series(values, dtype=values.dtype, copy=False, name=self._names[place])
 
     def frame(self, group: int, places: Sequence[int]) -> Any:
         """Make the group's frame of some columns: the same columns in each call."""
@@ -90,26 +94,66 @@ class JoinedRows:
         if cut is None:
             if len(self._cutters) == _MOST_VARIANTS:
                 raise Unjoinable
-            whole = pd.concat([self._column(place, group) for place in places], axis=1)
+            columns = [self._column(place, group) for place in places]
+            names = tuple([self._names[place] for place in places])
+            whole = self._layouts.frame(
+                names,
+                columns,
+                lambda: pd.concat([self._series(place, group) for place in places], axis=1),
+            )
             cut = self._cutters[variant] = _frame_cutter(whole)
         return self._cut(cut, group)
 
     def key(self, group: int, places: Sequence[int]) -> tuple[Any, ...]:
         """Return the group's key: the values of some columns in its first row."""
         first = self._ends[group] - self.rows[group]
-        return tuple([self._column(place, group).iloc[first] for place in places])
+        return tuple([self._column(place, group)[first] for place in places])
 
     def series(self, group: int, place: int) -> Any:
         """Make the group's series of a column."""
         variant = place, place in self._nulls and self._nulls[place][group]
         cut = self._cutters.get(variant)
         if cut is None:
-            cut = self._cutters[variant] = _series_cutter(self._column(place, group))
+            cut = self._cutters[variant] = _series_cutter(self._series(place, group))
         return self._cut(cut, group)
 
     def _cut(self, cut: Callable[[int, int], Any], group: int) -> Any:
         end = self._ends[group]
         return cut(end - self.rows[group], end)
+
+
+def _converted(batch: Any, settings: Any) -> list[Any]:
+    """Return the values of the series that Spark makes of a batch."""
+    extends: bool = settings.prefer_int_ext_dtype
+
+    def sparks(places: Sequence[int]) -> list[Any]:
+        series = ArrowBatchTransformer.to_pandas(
+            batch.select(places), timezone=settings.timezone, prefer_int_ext_dtype=extends
+        )
+        return [each._values for each in series]
+
+    return sparks(range(batch.num_columns)) if extends else in_pandas(batch.columns, sparks)
+
+
+class Layouts:
+    """Remembers the blocks that Spark's frames have for some sets of dtypes."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Any, list[Any]]] = {}
+
+    def frame(self, names: Any, columns: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """Make the frame of some columns; `make` makes the first one with these dtypes."""
+        key = names, *[values.dtype for values in columns]
+        layout = self._known.get(key)
+        if layout is not None:
+            return _filled(*layout, columns)
+        frame = make()
+        if len(self._known) < _MOST_LAYOUTS:
+            blocks: list[Any] = [
+                (type(each), each.dtype, each.mgr_locs) for each in frame._mgr.blocks
+            ]
+            self._known[key] = frame.columns.view(), blocks
+        return frame
 
 
 def _values_cutter(values: Any) -> Callable[[int, int], Any]:
@@ -138,12 +182,12 @@ def _frame_cutter(frame: Any) -> Callable[[int, int], Any]:
 
 
 def _made_of(names: Any, blocks: Sequence[Any], rows: int) -> Any:
-    axes = [names.view(), pd.RangeIndex(rows)]
+    axes = [names.view(), _RangeIndex.from_range(range(rows))]
     manager = _internals.BlockManager(tuple(blocks), axes, verify_integrity=False)
     return _Frame._from_mgr(manager, axes)
 
 
-def made_of(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
+def _filled(names: Any, blocks: Sequence[Any], columns: Sequence[Any]) -> Any:
     """Make a frame with the given names and blocks; fill each block with its columns."""
     rows = len(columns[0])
     parts: list[Any] = []
@@ -169,10 +213,11 @@ def _series_cutter(series: Any) -> Callable[[int, int], Any]:
     def cut(begin: int, end: int) -> Any:
         place = _Placement(slice(0, end - begin))
         manager = _internals.SingleBlockManager(
-            kind(copy(begin, end), placement=place, ndim=1), pd.RangeIndex(end - begin)
+            kind(copy(begin, end), placement=place, ndim=1),
+            _RangeIndex.from_range(range(end - begin)),
         )
         part = _Series._from_mgr(manager, manager.axes)
-        part._name = name
+        _set(part, "_name", name)
         return part
 
     return cut
@@ -187,7 +232,7 @@ def window_cutter(series: Any) -> Callable[[int, int], Any]:
     def cut(begin: int, end: int) -> Any:
         manager = rows(slice(begin, end))
         part = made(manager, manager.axes)
-        part._name = name
+        _set(part, "_name", name)
         return part
 
     return cut

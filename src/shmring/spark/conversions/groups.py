@@ -13,7 +13,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from shmring.spark.conversions.answers import FrameAnswers, ValueAnswers
-from shmring.spark.conversions.frames import JoinedRows, Unjoinable, window_cutter
+from shmring.spark.conversions.frames import JoinedRows, Layouts, Unjoinable, window_cutter
 from shmring.spark.exchange import Part, TaskData
 
 
@@ -25,6 +25,7 @@ class _Groups(ABC):
     def __init__(self, sparks: Any, variables: Mapping[str, Any]) -> None:
         self._sparks = sparks
         self._settings = variables["runner_conf"]
+        self._layouts = Layouts()
 
     def __call__(self, partition: int, data: Iterator[Any]) -> Iterator[Any]:
         if not isinstance(data, TaskData):
@@ -65,7 +66,9 @@ class _Groups(ABC):
             raise Unjoinable
         if request.converted is None:
             request.converted = False  # a failure is not repeated for each group
-            request.converted = JoinedRows(request.batch, request.rows, self._settings)
+            request.converted = JoinedRows(
+                request.batch, request.rows, self._settings, self._layouts
+            )
         if not request.converted:
             raise Unjoinable
         return request.converted, part.index

@@ -16,18 +16,16 @@ import pyarrow as pa
 import pyspark.util
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
-NONE = type(None)
+from shmring.spark.conversions.columns import are
+
 # Bounds of the instants that Python can represent in every time zone.
 _FIRST, _LAST = np.datetime64("0002-01-01"), np.datetime64("9999-01-01")
 # Modules and classes as Any, because stubs lack names.
 _pa: Any = pa
 _util: Any = pyspark.util
 _to_list: Callable[[Any], list[Any]] = getattr(ArrowTableToRowsConversion, "_to_pylist")  # noqa: B009
-# Types of results that a converter leaves as they are, by the converter's name.
-_UNCHANGED: Mapping[str, set[type]] = {
-    "convert_string": {str, NONE},
-    "convert_binary": {bytes, NONE},
-}
+# Type of results that a converter leaves as they are, by the converter's name.
+_UNCHANGED: Mapping[str, type] = {"convert_string": str, "convert_binary": bytes}
 
 
 def plain(
@@ -68,7 +66,7 @@ def _values(column: Any, converter: Any, has_bytes: bool) -> list[Any]:
     name = getattr(converter, "__name__", "")
     is_instant = name in ("convert_timestamp", "convert_timestamp_ntz")
     if is_instant or (converter is None and pa.types.is_date32(column.type)):
-        array = in_numpy(column)
+        array = _in_numpy(column)
         if array is not None:
             values = array.tolist()
             return [*map(_local, values)] if name == "convert_timestamp" else values
@@ -90,10 +88,10 @@ def _called(function: Callable[..., Any], columns: Sequence[list[Any]], rows: in
 def _is_unchanged(results: list[Any], converter: Any) -> bool:
     """Whether a converter would return each result as it is."""
     unchanged = _UNCHANGED.get(converter.__name__)
-    return unchanged is not None and set(map(type, results)) <= unchanged
+    return unchanged is not None and are(results, unchanged)
 
 
-def in_numpy(column: Any) -> Any:
+def _in_numpy(column: Any) -> Any:
     """Return dates or instants as a numpy array; None if Python may be unable to express one."""
     if pa.types.is_timestamp(column.type) and column.type.unit != "us":
         return None
