@@ -218,7 +218,7 @@ def test_session_of_a_connect_server_gets_the_switch_and_words(
 
 @pytest.mark.parametrize(
     "options",
-    [{"spark.remote": "local[2]"}, {"spark.master": "local[2]", "spark.api.mode": "connect"}],
+    [{"spark.remote": "local[2]"}, {"spark.master": "local[2]", "spark.api.mode": "Connect"}],
     ids=str,
 )
 def test_session_whose_server_ignores_plugins_is_refused_sidecars(configured, module, options):

@@ -171,7 +171,7 @@ def _is_of_a_server(builder: Any) -> bool:
 def _remote(builder: Any) -> str:
     """Return where the builder's Spark Connect server is, or is to start; empty if it has none."""
     options = getattr(builder, "_options", {})
-    mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", ""))
+    mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
     master = options.get("spark.master", "local") if mode == "connect" else ""
     return options.get("spark.remote", os.environ.get("SPARK_REMOTE", master))
 
