@@ -372,6 +372,13 @@ def elsewhere(url: str) -> Generator[str]:
     execute(url, 'DROP SCHEMA "an app: 5%" CASCADE')
 
 
+def test_half_of_each_page_of_the_queue_table_stays_free(url: str) -> None:
+    """SQLAlchemy 2.0 takes no storage parameters in Table(): `make versions` runs this with it."""
+    TableRing.create(url, slots=4).close()
+    options = "SELECT array_to_string(reloptions, ' ') FROM pg_class WHERE relname = 'shmring'"
+    assert execute(url, options) == ["fillfactor=45"]
+
+
 def made_in(url: str, schema: str) -> int:
     there = f"namespace = to_regnamespace('{schema}')"
     classes, functions = execute(

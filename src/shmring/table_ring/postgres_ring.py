@@ -225,9 +225,10 @@ class PostgresRing(Backend):
         return self._run_prepared(name, parameters)
 
     def _run_prepared(self, name: bytes, parameters: Sequence[bytes]) -> pq.abc.PGresult:
+        # Lists, because older versions of psycopg take no other sequence here.
         formats = _BINARY[: len(parameters)]
         self._driver.pgconn.send_query_prepared(
-            name, parameters, formats, result_format=pq.Format.BINARY
+            name, [*parameters], formats, result_format=pq.Format.BINARY
         )
         return self._answer()
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy import exc
+from sqlalchemy import event, exc
 
 from shmring.errors import Damaged, LimitReached, NotARing, VersionMismatch
 
@@ -112,6 +112,18 @@ class Layout:
         return f"({number} % {self.slots}{scatter})"
 
 
+def _leave_room(table: sa.Table, connection: sa.Connection, **_: object) -> None:
+    """Let half of each page stay free for the next versions of its rows.
+
+    PostgreSQL then updates within the page, touches no index, and clears the old versions without a
+    vacuum. The statement is one of its own because Table() takes storage parameters only from
+    SQLAlchemy 2.1 on.
+    """
+    if connection.dialect.name == "postgresql":
+        name = connection.dialect.identifier_preparer.format_table(table)
+        connection.exec_driver_sql(f"ALTER TABLE {name} SET (fillfactor = 45)")
+
+
 class Tables:
     """The tables of one ring.
 
@@ -136,9 +148,7 @@ class Tables:
 
         # In SQLite an INTEGER PRIMARY KEY is the row key; a BIGINT would get an index of its own.
         key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-        # Half of each page stays free for the next versions of its rows: PostgreSQL then updates
-        # within the page, touches no index, and clears the old versions without a vacuum. The
-        # message is the last column: a pop changes only columns before it, and PostgreSQL's log
+        # The message is the last column: a pop changes only columns before it, and PostgreSQL's log
         # leaves out an equal tail.
         self.slots = sa.Table(
             name,
@@ -151,8 +161,8 @@ class Tables:
             sa.Column("message", sa.LargeBinary, nullable=False),
             # No CHECK: PostgreSQL would evaluate it at every UPDATE, which would double the cost.
             prefixes=["UNLOGGED"] if unlogged else [],
-            postgresql_with={"fillfactor": 45},
         )
+        event.listen(self.slots, "after_create", _leave_room)
         self.ring = sa.Table(
             f"{name}_ring",
             self.metadata,
