@@ -4,10 +4,11 @@
 
 For each minor version of Spark: `make setup` in an environment of its own below build/versions,
 with that pyspark, so that the jar is compiled against it, and with Python, numpy, pandas and
-pyarrow as CORNERS has them; then the tests of Spark's interfaces. The Spark that Comet has a jar
-for runs the tests beside Comet, Iceberg and Delta too. After that the oldest and the newest Spark
-run the tests of what is done in the JVM once more with each other Java, and each with the jar made
-for the other.
+pyarrow as CORNERS has them; then the tests of Spark's interfaces. The oldest environment also has
+the lowest versions of the other extras, and runs their tests. The Spark that Comet has a jar for
+runs the tests beside Comet, Iceberg and Delta too. After that the oldest and the newest Spark run
+the tests of what is done in the JVM once more with each other Java, and each with the jar made for
+the other.
 """
 
 from __future__ import annotations
@@ -40,13 +41,27 @@ class Corner:
 # Corners, not the product: the oldest versions with the oldest Spark, the newest ones with the
 # newest. `make test` has the newest Spark with Python 3.11 and pandas 2.
 CORNERS = {
-    "4.1": Corner(("3.11",), ("numpy==1.26.*", "pandas==2.2.*", "pyarrow==18.*")),
+    "4.1": Corner(
+        ("3.11",),
+        (
+            *("numpy==1.26.*", "pandas==2.2.*", "pyarrow==18.*"),
+            *("sqlalchemy==2.0.2", "psycopg[binary]==3.1.4", "prometheus-client==0.20.*"),
+        ),
+    ),
     "4.2": Corner(("3.12",), ("pandas==2.3.*", "pyarrow==22.*")),
     "4.3": Corner(("3.14", "3.13"), ("pandas==3.*", "pyarrow==26.*")),
 }
 OTHER_JAVAS = ("21", "25")
 # The Spark that the newest Comet has a jar for.
 BESIDE_OTHERS = {"4.1": ("-m", "long", "tests/spark/test_beside_others.py")}
+
+# Tests of the other extras, which the oldest environment has in their lowest versions.
+LOWEST = {
+    "4.1": (
+        *("tests/arrow", "tests/test_metrics.py", "tests/table_ring/test_table_ring.py"),
+        "tests/table_ring/test_table_ring_faults.py",
+    )
+}
 
 # Tests that use Spark's interfaces. Kill and cluster tests take long, and use no others.
 IN_JVM = (
@@ -204,6 +219,8 @@ def _runs(chosen: Sequence[str], tests: tuple[str, ...]) -> Iterator[Outcome]:
         environment = Environment(spark)
         environments.append(environment)
         yield environment.test("all", tests or IN_JVM + IN_PYTHON)
+        if spark in LOWEST and not tests:
+            yield environment.test("extras", LOWEST[spark])
         if spark in BESIDE_OTHERS and not tests:
             yield environment.test("others", BESIDE_OTHERS[spark])
     oldest, newest = environments[0], environments[-1]
