@@ -106,7 +106,7 @@ def kinds(t: DataFrame) -> dict[str, DataFrame]:
         "aggregate above a UDF": t.groupBy("k").agg(functions.sum(added("half"))),
         "filter above a UDF": t.select("*", added("half").alias("more")).where("more > 100"),
         "join above a UDF": t.select("id", added("half").alias("more")).join(t, "id"),
-        "sort above mapInArrow": t.mapInArrow(lambda b: b, schema).orderBy("text").limit(20),
+        "sort above mapInArrow": t.mapInArrow(lambda b: b, schema).orderBy("text", "id").limit(20),
         "UDF above an aggregate": groups.agg(functions.sum("half").alias("s")).select(added("s")),
         "two UDFs and a union": t.select(added("half")).union(t.select(added(added("half")))),
     }
