@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import random
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_copy_releases_the_slots_at_once(arrow_ring, writer):
 
 def test_reader_that_maps_batches_allocates_nothing_that_grows_with_them(name):
     allocated = {}
+    gc.collect()  # a collection meanwhile would free what earlier tests have left
     for rows in (100, 100_000):
         batch = numbers(0, rows)
         with (

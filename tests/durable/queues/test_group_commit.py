@@ -138,7 +138,7 @@ def test_an_interrupt_anywhere_in_a_flush_stops_no_other_thread_and_loses_nothin
         signal.setitimer(signal.ITIMER_REAL, 0)
         stop.set()
         for each in threads:
-            each.join(20)
+            each.join(120)
     assert not any(each.is_alive() for each in threads)
     with contextlib.suppress(Closed):
         q.close()
