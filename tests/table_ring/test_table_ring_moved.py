@@ -111,10 +111,11 @@ def test_ring_that_was_dumped_in_the_middle_of_traffic_pops_what_its_dump_has(
         rows = copy.table().to_pylist()
         held = sorted(row["message_id"] for row in rows if row["reference_count"])
         found: list[int] = []
-        with contextlib.suppress(Empty):
-            while True:
-                found += copy.pop_batch(timeout=3.0)["message_id"].to_pylist()
+        while len(found) < len(held):
+            found += copy.pop_batch(timeout=120)["message_id"].to_pylist()
         assert sorted(found) == held
+        with pytest.raises(Empty):
+            copy.pop_batch(timeout=0)
         number = copy.push(b"next")
         assert number > max(held)
         assert copy.pop_batch(timeout=0)["message_id"].to_pylist() == [number]
