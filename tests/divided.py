@@ -1,4 +1,4 @@
-"""Scheduler of a divided run: decides which worker takes which files."""
+"""Division of the files of a run among its workers."""
 
 from __future__ import annotations
 
