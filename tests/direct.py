@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 DIRECT = "spark.shmring.direct"
 FUNCTIONS = "spark.shmring.functions"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# CHANGE: edit this for a new version of Spark
 # Spark's error for a cast that would lose values: the texts of 4.3 and of earlier versions.
 LOSES = "MISMATCH|ArrowInvalid"
 # Settings of a session whose rows go straight, in a time zone that shows wrong instants.

@@ -223,6 +223,7 @@ def test_rubbish_is_told_in_one_line_with_status_1(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+# CHANGE: edit this for a new command
 @pytest.mark.parametrize("command", ["stat", "table", "top", "recover", "unlink"])
 def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
     result = run(command, name)

@@ -62,6 +62,7 @@ def test_rows_come_in_the_order_of_their_partitions(
     assert [participant["role"] for participant in ring.participants()] == ["attached"]
 
 
+# CHANGE: edit this for a new type between Spark and Arrow
 BY_SPARKS_WRITER = RING | {"list": pa.list_(pa.int64())}
 BY_OURS = {column: RING[column] for column in RING if column not in ("flag", "exact")}
 

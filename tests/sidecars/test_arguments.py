@@ -68,6 +68,7 @@ def refused(call: Callable[..., Any], option: str, value: object) -> None:
         call(**{option: value})
 
 
+# CHANGE: edit this for a new option of a client
 @pytest.mark.parametrize("call", clients())
 def test_impossible_option_of_a_client_is_refused_when_it_is_given(call: str) -> None:
     ask = clients()[call]
@@ -82,6 +83,7 @@ def test_impossible_option_of_a_client_is_refused_when_it_is_given(call: str) ->
         refused(ask, "name", value)
 
 
+# CHANGE: edit this for a new option of a sidecar
 @pytest.mark.parametrize("call", servers())
 def test_impossible_option_of_a_server_is_refused_when_it_is_given(call: str) -> None:
     serve = servers()[call]

@@ -175,6 +175,7 @@ def _values(kind, rows, rng, zone):
 
 
 NESTED = ["void", "array", "struct", "map"]
+# CHANGE: edit this for a new type between Spark and Arrow
 FLAT = [
     *("bool", "byte", "short", "int", "long", "float", "double", "string", "binary", "date"),
     *("timestamp", "local", "decimal", "duration"),
@@ -335,6 +336,7 @@ def test_integers_beside_texts_are_those_that_spark_gives_such_a_frame():
 
 # --- results of functions -------------------------------------------------------------------------
 
+# CHANGE: edit this for a new type between Spark and Arrow
 RETURNED = [
     *(sql.LongType(), sql.IntegerType(), sql.ByteType(), sql.DoubleType(), sql.FloatType()),
     *(sql.BooleanType(), sql.StringType(), sql.BinaryType(), sql.DateType()),

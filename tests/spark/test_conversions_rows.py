@@ -60,6 +60,7 @@ def _day(rng):
 
 
 PAIR = sql.StructType().add("day", sql.DateType()).add("s", sql.StringType())
+# CHANGE: edit this for a new type between Spark and Arrow
 KINDS = [
     (sql.BooleanType(), lambda rng: rng.random() < 0.5),
     (sql.ByteType(), lambda rng: rng.randrange(-128, 128)),
@@ -109,6 +110,7 @@ RESULTS = [
     *([1.0, None], [1], (1.0,), array.array("d", [1.0]), {"k": "v"}, {"day": None, "s": 1}),
     *(sql.Row(day=datetime.date(2000, 1, 1), s="x"), Vectors.dense([1.0]), object),
 ]
+# CHANGE: edit this for a new type between Spark and Arrow
 RETURNED = [
     *(sql.LongType(), sql.ByteType(), sql.DoubleType(), sql.FloatType(), sql.BooleanType()),
     *([sql.StringType()] * 4), *([sql.BinaryType()] * 2), sql.DateType(), sql.TimestampType(),

@@ -393,7 +393,6 @@ def _end_with(parent: int, sidecar: str) -> None:
     os._exit(1)
 
 
-# CHANGE: edit this for a new option of a sidecar
 def main(arguments: list[str]) -> int:
     """``python -m shmring.sidecars.worker TARGET NAME PARENT READY OPTIONS``.
 
@@ -417,6 +416,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+# CHANGE: edit this for a new option of a sidecar
 def _serve(target: str, name: str, parent: int, ready: int, options: ServerOptions) -> None:
     # This participant shows waiting clients which function is loading. Its handle is closed, too,
     # because a handle with a role would become a second participant when the worker takes the next

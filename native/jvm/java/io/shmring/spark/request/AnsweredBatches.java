@@ -315,6 +315,7 @@ public final class AnsweredBatches implements AutoCloseable {
     client = Optional.of(borrowed);
     leaving = () -> Clients.giveBack(call, borrowed);
     borrowed.begin(
+        // CHANGE: edit this for a new field of a request
         new Work(
             SparkEnv.get().conf().get("spark.app.id", ""),
             context.stageId(),
