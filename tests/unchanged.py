@@ -159,11 +159,13 @@ class Given:
         self.grouped = self.t.selectExpr("id % 7 k", "*").groupBy("k")
         self.other = self.t.selectExpr("half", "id % 11 + 3 k", "id").groupBy("k")
 
-    def file(self, frame: DataFrame, options: dict[str, Any] | None = None) -> DataFrame:
+    def file(
+        self, frame: DataFrame, options: dict[str, Any] | None = None, form: str = "parquet"
+    ) -> DataFrame:
         """The same frame, of columns that lie in a file, which was written with these options."""
         path = str(self.folder / str(len(list(self.folder.iterdir()))))
-        frame.write.options(**(options or {})).parquet(path)
-        return self.spark.read.parquet(path)
+        frame.write.options(**(options or {})).format(form).save(path)
+        return self.spark.read.format(form).load(path)
 
 
 Case = Callable[[Given], Any]

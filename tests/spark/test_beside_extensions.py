@@ -60,14 +60,14 @@ def test_rule_that_puts_rows_below_a_node_that_gives_columns(spark, plan):
 
 def test_rule_that_replaces_sparks_conversions_to_rows_leaves_those_of_answers(plan):
     """Comet replaces them by a node that takes its own columns alone."""
-    assert "AnswersToRowsExec" in _classes(plan)
+    assert "ColumnsToRowsExec" in _classes(plan)
     assert "ColumnarToRowExec" not in _classes(plan)
     assert "ColumnarToRow" in plan.toString()
 
 
 def test_rule_that_puts_a_conversion_to_rows_over_a_node_that_gives_columns(spark, plan):
     """Comet does so where it gives a stage back to Spark (transitionRevert)."""
-    answers = _found(plan, "AnswersToRowsExec")
+    answers = _found(plan, "ColumnsToRowsExec")
     to_rows = getattr(spark._jvm, f"{EXECUTION}.ColumnarToRowExec")
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters
     changed = answers.withNewChildren(convert.asScala([to_rows(_found(plan, "OfUdfs"))]).toList())

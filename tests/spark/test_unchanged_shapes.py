@@ -203,6 +203,25 @@ OFF_HEAP = {"spark.sql.columnVector.offheap.enabled": True}
 CASES["dictionaries_off_heap"] = _dictionaries, {BATCH_ROWS: 16} | OFF_HEAP
 
 
+@case({ROWS: 50, BATCH_ROWS: 16})
+def columns_that_stages_pass_on(s):
+    """Rows of columns that filters drop and joins drop or repeat; columns in other orders, under
+    other names, of another reader and of a function, with nulls and without."""
+    typed = s.spark.range(300, numPartitions=2).selectExpr("id n", *columns_of(FLAT, "some"))
+    same = {name: arrays("long", lambda x: x)(name) for name in ("n", "big")}
+    partners = s.spark.range(700).selectExpr("(id * 7) % 400 n", "id m")
+    few, many = broadcast(partners.where("m < 300")), broadcast(partners.where("n % 3 = 1"))
+    file, orc = s.file(typed), s.file(typed.drop("local"), form="orc")
+    return [
+        *(frame.where("n % 10 != 3").withColumn("z", same["n"]) for frame in (file, orc)),
+        file.where("n % 3 = 0").withColumn("made", same["n"]).where("n > 9").select("*", same["n"]),
+        orc.selectExpr("day", "n", "n again", "big + 1 more").where("n > 9").select("*", same["n"]),
+        file.join(few, "n").withColumn("z", same["big"]),
+        orc.join(many, "n", "left").withColumn("z", same["n"]),
+        file.join(many, "n", "left_semi").select("day", same["n"]),
+    ]
+
+
 @case()
 def exchange_that_is_used_twice(s):
     twice = series("double", lambda x: x * 2)
@@ -281,38 +300,3 @@ def test_plan_that_runs_with_large_types_after_it_ran_without(given, set_option)
     before = frame.collect()
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     assert frame.collect() == before
-
-
-@pytest.mark.parametrize("place", ["OnHeap", "OffHeap"])
-def test_dictionaries_are_decoded_if_the_rows_before_passed(spark, place):
-    jvm, gateway = spark._jvm, spark.sparkContext._gateway
-    sql = jvm.org.apache.spark.sql
-    longs = gateway.new_array(jvm.long, 2)
-    longs[0], longs[1] = 70, 90
-    dictionary = sql.execution.columnar.ColumnDictionary(longs)
-    vector = getattr(sql.execution.vectorized, f"{place}ColumnVector")(
-        4, sql.types.DataTypes.LongType
-    )
-    ids = vector.reserveDictionaryIds(4)
-    ids.putInts(0, 3, 1)
-    ids.putInt(3, 1000)  # the number of a null means nothing
-    vector.putNull(3)
-    columns = gateway.new_array(sql.vectorized.ColumnVector, 1)
-    columns[0] = vector
-    batches = jvm.java.util.ArrayList([sql.vectorized.ColumnarBatch(columns, 4)] * 4)
-    ours = jvm.io.shmring.spark.columns.DecodedBatches
-    passed = ours.Passed()
-    decoded = ours(batches.iterator(), passed)
-    left = []
-    for count in (0, 4, 0, 1):  # the rows of each batch that pass
-        assert decoded.hasNext()
-        assert vector.hasDictionary() == bool(left)  # the reader of files asks for it
-        vector.setDictionary(dictionary)
-        decoded.next()
-        left.append(vector.hasDictionary())
-        assert [vector.getLong(row) for row in range(3)] == [90] * 3
-        assert vector.isNullAt(3)
-        for _ in range(count):
-            passed.add()
-    vector.close()
-    assert left == [False, True, False, True]

@@ -30,7 +30,7 @@ public final class LinkCheck {
 
   private static final List<String> NODES =
       List.of(
-          "AnswersToRowsExec",
+          "ColumnsToRowsExec",
           "RowsToArrowExec",
           "SparkNodes$OfUdfs",
           "SparkNodes$OfWindows",

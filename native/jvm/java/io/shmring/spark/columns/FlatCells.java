@@ -65,17 +65,48 @@ abstract class FlatCells implements RootWriter.Cells {
   @Override
   public final void copy(ColumnarBatch batch, int from, int count, int at) {
     ColumnVector source = batch.column(column);
-    boolean some = source.hasNull();
-    if (!isCopiedByColumn(source)) {
+    if (isCopiedByColumn(source)) {
+      copy(source, from, count, at);
+    } else {
       RootWriter.Cells.super.copy(batch, from, count, at);
-      return;
     }
+  }
+
+  private void copy(ColumnVector source, int from, int count, int at) {
+    boolean some = source.hasNull();
     for (int i = 0; some && i < count; i++) {
       if (source.isNullAt(from + i)) {
         setNull(at + i);
       }
     }
     put(source, from, count, at, some);
+  }
+
+  /**
+   * Copies the numbers in some rows of a source column.
+   *
+   * @param rows numbers of the rows, in ascending order; one may stand there several times
+   */
+  final void copy(ColumnVector source, int[] rows, int count, int at) {
+    if (isRun(rows, count)) {
+      copy(source, rows[0], count, at);
+      return;
+    }
+    boolean some = source.hasNull();
+    for (int i = 0; some && i < count; i++) {
+      if (source.isNullAt(rows[i])) {
+        setNull(at + i);
+      }
+    }
+    put(source, rows, count, at, some);
+  }
+
+  private static boolean isRun(int[] rows, int count) {
+    int i = 1;
+    while (i < count && rows[i] == rows[0] + i) {
+      i++;
+    }
+    return i == count;
   }
 
   final void setNull(int at) {
@@ -160,6 +191,11 @@ abstract class FlatCells implements RootWriter.Cells {
 
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
+  /** Writes the numbers in some rows of a source column. (The caller writes texts one by one.) */
+  void put(ColumnVector source, int[] rows, int count, int at, boolean nulls) {
+    throw new UnsupportedOperationException();
+  }
+
   @Override
   public void finish(int rows) {}
 
@@ -169,6 +205,9 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   private static final class Numbers extends FlatCells {
+    // Rows are read at once, with the rows between them, if at least one in so many is wanted.
+    private static final int FEWEST = 5;
+
     private final BaseFixedWidthVector vector;
     private final MinorType type;
     private long values;
@@ -221,27 +260,82 @@ abstract class FlatCells implements RootWriter.Cells {
 
     @Override
     void put(ColumnVector source, int from, int count, int at, boolean nulls) {
-      long start = values + (long) at * vector.getTypeWidth();
-      long length = (long) count * vector.getTypeWidth();
-      if (source instanceof FlatColumn flat) {
-        Platform.copyMemory(
-            null, flat.values() + (long) from * vector.getTypeWidth(), null, start, length);
-      } else if (nulls && !(source instanceof WritableColumnVector)) {
-        copyEach(source, from, count, at);
-      } else {
-        copyAll(source, from, count, start, length); // decodes a column with a dictionary
+      if (nulls && !isReadAtOnce(source)) {
+        for (int i = 0; i < count; i++) {
+          copyOne(source, from + i, at + i);
+        }
+        return;
       }
+      Run run = run(source, from, count);
+      Platform.copyMemory(
+          run.base, run.offset, null, values + (long) at * width(), (long) count * width());
     }
 
-    private void copyEach(ColumnVector source, int from, int count, int at) {
-      for (int i = 0; i < count; i++) {
-        if (!source.isNullAt(from + i)) {
-          copyOne(source, from + i, at + i);
+    @Override
+    void put(ColumnVector source, int[] rows, int count, int at, boolean nulls) {
+      int first = rows[0];
+      int rowsBetween = rows[count - 1] - first + 1;
+      if (nulls && !isReadAtOnce(source) || rowsBetween > FEWEST * (long) count) {
+        for (int i = 0; i < count; i++) {
+          copyOne(source, rows[i], at + i);
+        }
+        return;
+      }
+      Run run = run(source, first, rowsBetween);
+      long start = run.offset - (long) first * width();
+      switch (width()) {
+        case Byte.BYTES -> {
+          for (int i = 0; i < count; i++) {
+            Platform.putByte(null, values + at + i, Platform.getByte(run.base, start + rows[i]));
+          }
+        }
+        case Short.BYTES -> {
+          for (int i = 0; i < count; i++) {
+            short value = Platform.getShort(run.base, start + 2L * rows[i]);
+            Platform.putShort(null, values + 2L * (at + i), value);
+          }
+        }
+        case Integer.BYTES -> {
+          for (int i = 0; i < count; i++) {
+            int value = Platform.getInt(run.base, start + 4L * rows[i]);
+            Platform.putInt(null, values + 4L * (at + i), value);
+          }
+        }
+        default -> {
+          for (int i = 0; i < count; i++) {
+            long value = Platform.getLong(run.base, start + 8L * rows[i]);
+            Platform.putLong(null, values + 8L * (at + i), value);
+          }
         }
       }
     }
 
+    /** Whether a column has a value, with or without a meaning, in the place of each null. */
+    private static boolean isReadAtOnce(ColumnVector source) {
+      return source instanceof WritableColumnVector || source instanceof FlatColumn;
+    }
+
+    /** Consecutive numbers of a column, decoded if the column has a dictionary. */
+    private record Run(Object base, long offset) {}
+
+    private Run run(ColumnVector source, int from, int count) {
+      if (source instanceof FlatColumn flat) {
+        return new Run(null, flat.values() + (long) from * width());
+      }
+      return switch (type) {
+        case TINYINT -> new Run(source.getBytes(from, count), Platform.BYTE_ARRAY_OFFSET);
+        case SMALLINT -> new Run(source.getShorts(from, count), Platform.SHORT_ARRAY_OFFSET);
+        case INT, DATEDAY -> new Run(source.getInts(from, count), Platform.INT_ARRAY_OFFSET);
+        case FLOAT4 -> new Run(source.getFloats(from, count), Platform.FLOAT_ARRAY_OFFSET);
+        case FLOAT8 -> new Run(source.getDoubles(from, count), Platform.DOUBLE_ARRAY_OFFSET);
+        default -> new Run(source.getLongs(from, count), Platform.LONG_ARRAY_OFFSET);
+      };
+    }
+
     private void copyOne(ColumnVector source, int place, int at) {
+      if (source.isNullAt(place)) {
+        return;
+      }
       switch (type) {
         case TINYINT -> Platform.putByte(null, values + at, source.getByte(place));
         case SMALLINT -> Platform.putShort(null, values + 2L * at, source.getShort(place));
@@ -250,25 +344,6 @@ abstract class FlatCells implements RootWriter.Cells {
         case FLOAT8 -> Platform.putDouble(null, values + 8L * at, source.getDouble(place));
         default -> Platform.putLong(null, values + 8L * at, source.getLong(place));
       }
-    }
-
-    private void copyAll(ColumnVector source, int from, int count, long start, long length) {
-      switch (type) {
-        case TINYINT -> copy(source.getBytes(from, count), Platform.BYTE_ARRAY_OFFSET, start, length);
-        case SMALLINT ->
-            copy(source.getShorts(from, count), Platform.SHORT_ARRAY_OFFSET, start, length);
-        case INT, DATEDAY ->
-            copy(source.getInts(from, count), Platform.INT_ARRAY_OFFSET, start, length);
-        case FLOAT4 ->
-            copy(source.getFloats(from, count), Platform.FLOAT_ARRAY_OFFSET, start, length);
-        case FLOAT8 ->
-            copy(source.getDoubles(from, count), Platform.DOUBLE_ARRAY_OFFSET, start, length);
-        default -> copy(source.getLongs(from, count), Platform.LONG_ARRAY_OFFSET, start, length);
-      }
-    }
-
-    private static void copy(Object array, long offset, long start, long length) {
-      Platform.copyMemory(array, offset, null, start, length);
     }
   }
 

@@ -3,23 +3,39 @@ package io.shmring.spark.columns;
 import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
+import scala.collection.Iterator;
 
 /**
  * Receives rows from generated code, cell by cell: {@link #begin}, each cell, {@link #end}. The
  * code returns this object as its first row, so that the reader of the rows finds the sink, and
  * again each time {@link #end} returns true. The values of this object as a row serve only to pass
  * cells to Spark's writer.
+ *
+ * <p>If the code reads rows of columnar batches, and passes some columns on, the sink notes the
+ * rows that it receives, and copies these columns itself, many rows at a time: {@link #advance} for
+ * each batch, {@link #read} for each row. So the code reads no value that it does not compute with,
+ * and each column's dictionary and nulls are looked at once for a batch, not for each row.
  */
 public final class RowSink extends GenericInternalRow {
+  private static final int MOST_SELECTED = 4096; // rows of a batch of Spark's readers
+
   // Writer of each column; null if Spark's writer takes the column.
   private final transient FlatCells[] flat;
   private final transient long[] values;
   // Writers that take no more rows, oldest first.
   private final transient Queue<RootWriter> full = new ArrayDeque<>();
-  private final transient DecodedBatches.Passed passed;
+  private final transient int[] copied; // numbers of the copied columns
+  private final transient int[] sources; // their numbers in the batches that the code reads
+  private final transient int[] selected; // rows of the batch whose columns are still to be copied
+  private transient ColumnarBatch batch; // the batch that the code reads; null if there is none
+  private int read; // row of the batch that the code reads
+  private int pending; // number of selected rows, which are the last rows of the present writer
   private transient Supplier<RootWriter> next;
   private transient RootWriter writer; // the writer of the present rows; null before its first row
   private int row;
@@ -30,13 +46,16 @@ public final class RowSink extends GenericInternalRow {
   private boolean whole; // whether Spark would end the batch of the present writer here
 
   /**
-   * @param passed counter of the rows written
+   * @param sources for each column its number in the batches that the code reads; -1 if the code
+   *     writes the column's cells
    */
-  public RowSink(int columns, DecodedBatches.Passed passed) {
-    super(new Object[columns]);
-    this.passed = passed;
-    this.flat = new FlatCells[columns];
-    this.values = new long[columns];
+  public RowSink(int[] sources) {
+    super(new Object[sources.length]);
+    this.copied = IntStream.range(0, sources.length).filter(i -> sources[i] >= 0).toArray();
+    this.sources = sources;
+    this.selected = new int[copied.length == 0 ? 0 : MOST_SELECTED];
+    this.flat = new FlatCells[sources.length];
+    this.values = new long[sources.length];
   }
 
   /**
@@ -84,6 +103,37 @@ public final class RowSink extends GenericInternalRow {
     this.mostRows = full.isEmpty() ? mostRows : batchRows;
   }
 
+  /**
+   * Returns the next batch for the code to read, which is valid until the next call; null after the
+   * last batch.
+   */
+  public ColumnarBatch advance(Iterator<?> batches, SQLMetric batchCount, SQLMetric rowCount) {
+    copySelected();
+    if (batch != null) {
+      batch.closeIfFreeable();
+    }
+    batch = batches.hasNext() ? (ColumnarBatch) batches.next() : null;
+    if (batch != null) {
+      batchCount.add(1);
+      rowCount.add(batch.numRows());
+    }
+    return batch;
+  }
+
+  /** Says which row of the batch the code reads; the rows written next are made of it. */
+  public void read(int row) {
+    read = row;
+  }
+
+  /** Copies the columns that the code has passed on, for the rows since the last call. */
+  private void copySelected() {
+    for (int i = 0; pending > 0 && i < copied.length; i++) {
+      flat[copied[i]].copy(
+          batch.column(sources[copied[i]]), selected, pending, writer.rows() - pending);
+    }
+    pending = 0;
+  }
+
   /** Begins a row of `rowBytes` bytes. Returns its number in the writer. */
   public int begin(long rowBytes) {
     if (writer == null || whole || writer.rows() >= mostRows || !writer.hasRoom(rowBytes)) {
@@ -99,6 +149,7 @@ public final class RowSink extends GenericInternalRow {
 
   private void turn() {
     if (writer != null) {
+      copySelected();
       full.add(writer);
       mostRows = batchRows;
     }
@@ -161,9 +212,16 @@ public final class RowSink extends GenericInternalRow {
   /** Ends the row. Returns whether the code should stop because there are enough rows. */
   public boolean end() {
     writer.added(rowBytes);
-    passed.add();
     whole = writer.isWhole();
-    return isEnough();
+    boolean enough = isEnough();
+    if (selected.length > 0) {
+      selected[pending] = read;
+      pending++;
+      if (enough || pending == selected.length) {
+        copySelected();
+      }
+    }
+    return enough;
   }
 
   public boolean isEnough() {

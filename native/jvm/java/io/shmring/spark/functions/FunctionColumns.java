@@ -70,7 +70,7 @@ public final class FunctionColumns extends ColumnarRule {
         || !fused && hasBinary(node)) {
       return Optional.empty();
     }
-    return function.givingColumns().map(AnswersToRowsExec::new);
+    return function.givingColumns().map(ColumnsToRowsExec::new);
   }
 
   /**

@@ -202,7 +202,7 @@ public abstract sealed class FunctionNode extends SparkPlan
     SparkPlan columns = child();
     if (columns instanceof ColumnarToRowExec rows) {
       columns = rows.child();
-    } else if (columns instanceof AnswersToRowsExec rows) {
+    } else if (columns instanceof ColumnsToRowsExec rows) {
       columns = rows.child();
     } else if (columns instanceof FunctionNode sidecar) {
       columns = sidecar.givingColumns().orElse(columns);
@@ -216,7 +216,8 @@ public abstract sealed class FunctionNode extends SparkPlan
   }
 
   private SparkPlan stage(Seq<Expression> computed) {
-    return FunctionColumns.overGenerated(new RowsToArrowExec(child(), computed));
+    return FunctionColumns.overGenerated(
+        new RowsToArrowExec(ColumnsToRowsExec.in(child()), computed));
   }
 
   /** Whether the generated code of the stage below writes its rows into batches. */

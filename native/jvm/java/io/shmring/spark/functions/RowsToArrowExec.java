@@ -1,17 +1,18 @@
 package io.shmring.spark.functions;
 
 import io.shmring.spark.columns.BatchSizes;
-import io.shmring.spark.columns.DecodedBatches.Passed;
-import io.shmring.spark.columns.DecodedBatches;
 import io.shmring.spark.columns.RowSink;
-import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -24,12 +25,8 @@ import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.CodegenSupport;
-import org.apache.spark.sql.execution.ColumnarToRowExec;
-import org.apache.spark.sql.execution.FileSourceScanExec;
-import org.apache.spark.sql.execution.InputAdapter;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.WholeStageCodegenExec;
-import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
@@ -37,13 +34,10 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.unsafe.Platform;
-import scala.Function1;
 import scala.PartialFunction$;
-import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag$;
 
 /**
  * Ends a stage whose generated code writes values straight into batches of a node over rings,
@@ -58,9 +52,6 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   private final SparkPlan child;
   private final Seq<Expression> computed;
-  // Rows that a task has written since its last batch of columns. A task gets one copy, which the
-  // generated code and the input share, because Spark sends both to the task together.
-  private final Passed passed = new Passed();
   private CodegenSupport parent;
   private transient String sink; // name of the sink's variable in the generated code
 
@@ -87,52 +78,61 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
 
   @Override
   public String doProduce(CodegenContext context) {
-    String counter = context.addReferenceObj("passed", passed, Passed.class.getCanonicalName());
+    int[] copied = copied();
+    String columns = context.addReferenceObj("copied", copied, "int[]");
     sink = // one sink, though the child may give rows at several places of the code
         context.addMutableState(
             SINK,
             "sink",
             name ->
-                "%1$s = new %2$s(%3$d, %4$s); append(%1$s);"
-                    .formatted(name, SINK, types().size(), counter),
+                "%1$s = new %2$s(%3$s); append(%1$s);".formatted(name, SINK, columns),
             true,
             true);
+    boolean copies = Arrays.stream(copied).anyMatch(column -> column >= 0);
+    ColumnsToRowsExec.below(child)
+        .ifPresent(rows -> rows.tell(copies ? Optional.of(sink) : Optional.empty()));
     return ((CodegenSupport) child).produce(context, this);
   }
 
   @Override
   public Seq<RDD<InternalRow>> inputRDDs() {
-    Seq<RDD<InternalRow>> inputs = ((CodegenSupport) child).inputRDDs();
-    return inputs.size() == 1 && readsParquet(child)
-        ? FunctionNode.seq(List.of(decoded(inputs.head(), passed)))
-        : inputs;
+    return ((CodegenSupport) child).inputRDDs();
   }
 
-  /** Whether a stage's code reads batches of Spark's own Parquet reader. */
-  private static boolean readsParquet(SparkPlan node) {
-    if (node instanceof ColumnarToRowExec rows && rows.child() instanceof InputAdapter input) {
-      return input.child() instanceof FileSourceScanExec scan
-          && scan.relation().fileFormat() instanceof ParquetFileFormat;
-    }
-    return node instanceof CodegenSupport
-        && !(node instanceof InputAdapter)
-        && CollectionConverters.asJava(node.children()).stream()
-            .anyMatch(RowsToArrowExec::readsParquet);
-  }
-
-  private static RDD<InternalRow> decoded(RDD<InternalRow> batches, Passed passed) {
-    return batches.mapPartitions(
-        (Function1<Iterator<InternalRow>, Iterator<InternalRow>> & Serializable)
-            each ->
-                CollectionConverters.asScala(
-                    new DecodedBatches<>(CollectionConverters.asJava(each), passed)),
-        true,
-        ClassTag$.MODULE$.apply(InternalRow.class));
-  }
-
+  /** Returns the columns whose values the code reads, to write them or to compute with them. */
   @Override
   public AttributeSet usedInputs() {
-    return child.outputSet();
+    int[] copied = copied();
+    List<Expression> used = new ArrayList<>(CollectionConverters.asJava(computed));
+    for (int i = 0; i < child.output().size(); i++) {
+      if (copied[i] < 0) {
+        used.add(child.output().apply(i));
+      }
+    }
+    return AttributeSet$.MODULE$.fromAttributeSets(
+        CollectionConverters.asScala(used.stream().map(Expression::references).toList()));
+  }
+
+  /**
+   * Returns for each column written its number among the columns below the stage, from which the
+   * sink copies it; -1 if the code writes the column.
+   */
+  private int[] copied() {
+    List<ExprId> source =
+        ColumnsToRowsExec.below(child).map(rows -> ids(rows.output())).orElse(List.of());
+    List<ExprId> columns = ids(child.output());
+    List<DataType> types = types();
+    return IntStream.range(0, types.size())
+        .map(
+            i ->
+                i < columns.size() && isNumber(types.get(i))
+                    ? source.indexOf(columns.get(i))
+                    : -1)
+        .toArray();
+  }
+
+  private static List<ExprId> ids(Seq<Attribute> columns) {
+    return CollectionConverters.asJava(columns).stream().map(Attribute::exprId).toList();
   }
 
   /** Returns the types of the columns that the code writes. */
@@ -154,10 +154,13 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
       cells.add(cell);
     }
     List<DataType> types = types();
+    int[] copied = copied();
+    List<Integer> written =
+        IntStream.range(0, types.size()).filter(i -> copied[i] < 0).boxed().toList();
     String at = context.freshName("at");
     StringBuilder bytes = new StringBuilder("%dL".formatted(fixedBytes(types.size())));
     StringBuilder writes = new StringBuilder();
-    for (int i = 0; i < types.size(); i++) {
+    for (int i : written) {
       DataType type = types.get(i);
       String value = cells.get(i).value().toString();
       String isNull = cells.get(i).isNull().toString();
@@ -166,12 +169,13 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
         bytes.append(" + (%s ? 0 : %s%s)".formatted(isNull, value, length));
       }
     }
-    for (int i = 0; i < types.size(); i += COLUMNS_OF_METHOD) {
-      int end = Math.min(types.size(), i + COLUMNS_OF_METHOD);
+    for (int i = 0; i < written.size(); i += COLUMNS_OF_METHOD) {
+      List<Integer> some =
+          written.subList(i, Math.min(written.size(), i + COLUMNS_OF_METHOD));
       writes.append(
-          types.size() > COLUMNS_OF_METHOD
-              ? method(context, types, cells, i, end, at)
-              : write(types, cells, i, end, at));
+          written.size() > COLUMNS_OF_METHOD
+              ? method(context, types, cells, some, at)
+              : write(types, cells, some, at));
     }
     return """
         %sint %s = %s.begin(%s);
@@ -183,9 +187,10 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
   }
 
   /** Returns code that writes some of a row's cells. */
-  private String write(List<DataType> types, List<ExprCode> cells, int from, int end, String at) {
+  private String write(
+      List<DataType> types, List<ExprCode> cells, List<Integer> columns, String at) {
     StringBuilder writes = new StringBuilder();
-    for (int i = from; i < end; i++) {
+    for (int i : columns) {
       String value = cells.get(i).value().toString();
       writes.append(
           "if (%s) {\n  %s.putNull(%d);\n} else {\n  %s\n}\n"
@@ -200,13 +205,12 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
       CodegenContext context,
       List<DataType> types,
       List<ExprCode> cells,
-      int from,
-      int end,
+      List<Integer> columns,
       String at) {
     List<ExprCode> taken = new ArrayList<>(cells);
     List<String> parameters = new ArrayList<>(List.of("int " + at));
     List<String> arguments = new ArrayList<>(List.of(at));
-    for (int i = from; i < end; i++) {
+    for (int i : columns) {
       DataType type = types.get(i);
       taken.set(
           i,
@@ -220,15 +224,14 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     String name = context.freshName("writeCells");
     String code =
         "private void %s(%s) throws java.io.IOException {\n%s}\n"
-            .formatted(name, String.join(", ", parameters), write(types, taken, from, end, at));
+            .formatted(name, String.join(", ", parameters), write(types, taken, columns, at));
     String call = context.addNewFunction(name, code, false);
     return "%s(%s);\n".formatted(call, String.join(", ", arguments));
   }
 
   /** Returns the expression with references to the child's columns by place. */
   private Expression bound(Expression expression) {
-    List<ExprId> columns =
-        CollectionConverters.asJava(child.output()).stream().map(Attribute::exprId).toList();
+    List<ExprId> columns = ids(child.output());
     return expression.transform(
         PartialFunction$.MODULE$.fromFunction(
             each ->
@@ -247,18 +250,23 @@ public final class RowsToArrowExec extends SparkPlan implements CodegenSupport {
     return type instanceof StringType || type instanceof BinaryType;
   }
 
+  /** Returns whether values have a fixed size, and one size in Spark's code and in vectors. */
+  private static boolean isNumber(DataType type) {
+    return CodeGenerator.isPrimitiveType(type)
+        && !(type instanceof BooleanType || type instanceof DayTimeIntervalType);
+  }
+
   // CHANGE: edit this for a new type between Spark and Arrow
   /** Returns code that writes a value that is not null. */
   private static String write(DataType type, String sink, int column, String value, String at) {
     if (isBytes(type)) {
       return "%s.putBytes(%d, %s);".formatted(sink, column, value);
     }
-    if (type instanceof BooleanType || type instanceof DayTimeIntervalType) {
-      return "%s.put(%d, %s.valueOf(%s));"
-          .formatted(sink, column, CodeGenerator.boxedType(type), value);
-    }
-    if (!CodeGenerator.isPrimitiveType(type)) {
-      return "%s.put(%d, %s);".formatted(sink, column, value);
+    if (!isNumber(type)) {
+      return CodeGenerator.isPrimitiveType(type)
+          ? "%s.put(%d, %s.valueOf(%s));"
+              .formatted(sink, column, CodeGenerator.boxedType(type), value)
+          : "%s.put(%d, %s);".formatted(sink, column, value);
     }
     return "%s.put%s(null, %s.values(%d) + %dL * %s, %s);"
         .formatted(

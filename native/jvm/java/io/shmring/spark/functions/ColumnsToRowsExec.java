@@ -1,0 +1,305 @@
+package io.shmring.spark.functions;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeBlock;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
+import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
+import org.apache.spark.sql.catalyst.expressions.codegen.ExprValue;
+import org.apache.spark.sql.catalyst.expressions.codegen.FalseLiteral$;
+import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
+import org.apache.spark.sql.execution.CodegenSupport;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.ColumnarToRowTransition;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.UnaryExecNode;
+import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Map;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Turns columns into rows, as Spark's ColumnarToRow does, in two places: above a node's answers,
+ * because other extensions replace Spark's class by nodes that only know their own columns (Comet's
+ * EliminateRedundantTransitions does); and in a stage that ends in {@link RowsToArrowExec}, where
+ * the code tells the sink the batch and the number of each row, because the sink copies the columns
+ * that the stage does not change.
+ */
+public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode, CodegenSupport {
+  private static final String BATCH = ColumnarBatch.class.getName();
+
+  private final ColumnarToRowExec rows;
+  // Name of the sink's variable in the generated code; empty if no sink copies columns.
+  private transient Optional<String> sink = Optional.empty();
+
+  public ColumnsToRowsExec(SparkPlan child) {
+    this.rows = new ColumnarToRowExec(child);
+  }
+
+  /**
+   * Returns the node at whose place each row of the stage comes from one row of columns: below
+   * filters, projections, and joins with broadcast rows. These nodes keep their inputs' columns, or
+   * leave some out.
+   */
+  static Optional<ColumnsToRowsExec> below(SparkPlan node) {
+    if (node instanceof ColumnsToRowsExec rows) {
+      return Optional.of(rows);
+    }
+    int place = place(node);
+    return place < 0 ? Optional.empty() : below(node.children().apply(place));
+  }
+
+  /** Returns the plan with a node of this class where {@link #below} finds one of Spark's. */
+  static SparkPlan in(SparkPlan node) {
+    if (node instanceof ColumnarToRowExec rows) {
+      return new ColumnsToRowsExec(rows.child());
+    }
+    int place = place(node);
+    if (place < 0) {
+      return node;
+    }
+    List<SparkPlan> children = new ArrayList<>(CollectionConverters.asJava(node.children()));
+    children.set(place, in(children.get(place)));
+    return node.withNewChildren(FunctionNode.seq(children));
+  }
+
+  /** Returns the number of the child whose rows a node passes on; -1 if there is none. */
+  private static int place(SparkPlan node) {
+    if (node instanceof BroadcastHashJoinExec join) {
+      return join.streamedPlan() == join.left() ? 0 : 1;
+    }
+    return node instanceof FilterExec || node instanceof ProjectExec ? 0 : -1;
+  }
+
+  /** Lets the code of the next doProduce() tell a sink the batches and the rows. */
+  void tell(Optional<String> sink) {
+    this.sink = sink;
+  }
+
+  @Override
+  public SparkPlan child() {
+    return rows.child();
+  }
+
+  @Override
+  public Seq<SparkPlan> children() {
+    return rows.children();
+  }
+
+  @Override
+  public SparkPlan withNewChildInternal(SparkPlan child) {
+    return over(child);
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
+    return over(children.head());
+  }
+
+  /**
+   * Returns a node of this class over a child. A child that is itself a transition to rows is left
+   * out, and its own child taken instead: another extension's rule has inserted the transition
+   * (Comet's RevertNativeForTransitionHeavyStages does).
+   */
+  private static SparkPlan over(SparkPlan child) {
+    return new ColumnsToRowsExec(
+        child instanceof ColumnarToRowTransition rows ? rows.child() : child);
+  }
+
+  @Override
+  public String nodeName() {
+    return rows.nodeName();
+  }
+
+  @Override
+  public Seq<Attribute> output() {
+    return rows.output();
+  }
+
+  @Override
+  public Partitioning outputPartitioning() {
+    return rows.outputPartitioning();
+  }
+
+  @Override
+  public Seq<SortOrder> outputOrdering() {
+    return rows.outputOrdering();
+  }
+
+  @Override
+  public Map<String, SQLMetric> metrics() {
+    return rows.metrics();
+  }
+
+  @Override
+  public RDD<InternalRow> doExecute() {
+    return rows.execute();
+  }
+
+  // --- generated code: made by the inner ColumnarToRow, whose parent is this node's parent, unless
+  // --- a sink copies columns
+
+  @Override
+  public CodegenSupport parent() {
+    return rows.parent();
+  }
+
+  @Override
+  public void parent_$eq(CodegenSupport parent) {
+    rows.parent_$eq(parent);
+  }
+
+  @Override
+  public Seq<RDD<InternalRow>> inputRDDs() {
+    return rows.inputRDDs();
+  }
+
+  @Override
+  public boolean canCheckLimitNotReached() {
+    return rows.canCheckLimitNotReached();
+  }
+
+  @Override
+  public String doProduce(CodegenContext context) {
+    return sink.map(name -> produced(context, name)).orElseGet(() -> rows.doProduce(context));
+  }
+
+  /** Returns code that reads a column's value only where the stage needs the value. */
+  private String produced(CodegenContext context, String sink) {
+    String batch = context.addMutableState(BATCH, "batch", name -> "", true, true);
+    String next = context.addMutableState("int", "next", name -> "", true, true);
+    String row = context.freshName("row");
+    String advance = context.freshName("advance");
+    StringBuilder taken = new StringBuilder();
+    List<ExprCode> cells = new ArrayList<>();
+    List<Attribute> columns = CollectionConverters.asJava(output());
+    for (int i = 0; i < columns.size(); i++) {
+      int column = i;
+      String type =
+          child().vectorTypes().isDefined()
+              ? child().vectorTypes().get().apply(column)
+              : ColumnVector.class.getName();
+      String vector = context.addMutableState(type, "column", name -> "", true, true);
+      taken.append("%s = (%s) %s.column(%d);\n".formatted(vector, type, batch, i));
+      cells.add(cell(context, columns.get(i), vector, row));
+    }
+    context.currentVars_$eq(null);
+    context.addNewFunction(
+        advance,
+        """
+        private void %s() {
+          %s = %s.advance(inputs[0], %s, %s);
+          %s = 0;
+          if (%s != null) {
+            %s
+          }
+        }
+        """
+            .formatted(
+                advance,
+                batch,
+                sink,
+                metricTerm(context, "numInputBatches"),
+                metricTerm(context, "numOutputRows"),
+                next,
+                batch,
+                taken),
+        true);
+    return """
+        if (%1$s == null) {
+          %2$s();
+        }
+        while (%3$s %1$s != null) {
+          int %4$s = %1$s.numRows();
+          for (int %5$s = %6$s; %5$s < %4$s; %5$s++) {
+            %7$s.read(%5$s);
+            %8$s
+            if (shouldStop()) {
+              %6$s = %5$s + 1;
+              return;
+            }
+          }
+          %2$s();
+        }
+        """
+        .formatted(
+            batch,
+            advance,
+            limitNotReachedCond(),
+            context.freshName("rows"),
+            row,
+            next,
+            sink,
+            consume(context, FunctionNode.seq(cells), null).strip());
+  }
+
+  private static ExprCode cell(
+      CodegenContext context, Attribute column, String vector, String row) {
+    DataType type = column.dataType();
+    String value = context.freshName("value");
+    String read = CodeGenerator.getValueFromVector(vector, type, row);
+    String declared = "%s %s".formatted(CodeGenerator.javaType(type), value);
+    if (!column.nullable()) {
+      return cell("%s = %s;".formatted(declared, read), FalseLiteral$.MODULE$, value, type);
+    }
+    String isNull = context.freshName("isNull");
+    return cell(
+        "boolean %1$s = %2$s.isNullAt(%3$s);\n%4$s = %1$s ? %5$s : (%6$s);"
+            .formatted(isNull, vector, row, declared, defaultValue(type), read),
+        JavaCode.isNullVariable(isNull),
+        value,
+        type);
+  }
+
+  private static String defaultValue(DataType type) {
+    return CodeGenerator.defaultValue(type, false);
+  }
+
+  private static ExprCode cell(String code, ExprValue isNull, String value, DataType type) {
+    return ExprCode.apply(
+        new CodeBlock(FunctionNode.seq(List.of(code)), FunctionNode.seq(List.of())),
+        isNull,
+        JavaCode.variable(value, type));
+  }
+
+  // --- comparison of plans --------------------------------------------------------------------
+
+  @Override
+  public int productArity() {
+    return 1;
+  }
+
+  @Override
+  public Object productElement(int n) {
+    return child();
+  }
+
+  @Override
+  public boolean canEqual(Object other) {
+    return other instanceof ColumnsToRowsExec;
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof ColumnsToRowsExec same && child().equals(same.child());
+  }
+
+  @Override
+  public int hashCode() {
+    return child().hashCode();
+  }
+}
