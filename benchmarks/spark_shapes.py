@@ -7,20 +7,19 @@ have a process of their own.
 from __future__ import annotations
 
 import json
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Question, Row, Sample, Settings, Target
+from benchmarks.harness import Question, Settings
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 from benchmarks.spark_unchanged import (
+    FIRST,
+    NEXT,
     NUMBERS,
-    QUICK,
+    QUERIES,
     RUNS,
     WIDE,
     Job,
@@ -28,6 +27,7 @@ from benchmarks.spark_unchanged import (
     configured,
     identity,
     numbers,
+    of_new_sessions,
     run,
 )
 
@@ -54,10 +54,12 @@ WANTED = {
     "mapInArrow above join": 1.8,
     **dict.fromkeys(ONE_OF, 1.0),
 }
-FIRST, NEXT = "first query", "queries 2 to 10"
-WANTED_OF_NEW = {("scan", FIRST): 1.3, ("scan", NEXT): 2.2, ("rows made", NEXT): 1.8}
-QUERIES = 10
-SESSIONS = 3  # rounds of new sessions, each of which takes seconds to start
+ABOVE = "pandas_udf above "
+WANTED_OF_NEW = {
+    (f"{ABOVE}scan", FIRST): 1.3,
+    (f"{ABOVE}scan", NEXT): 2.2,
+    (f"{ABOVE}rows made", NEXT): 1.8,
+}
 
 
 def _shapes(job: Job, count: int) -> dict[str, Any]:
@@ -170,51 +172,6 @@ def _rows(kind: str) -> int:
     return VALUES if kind == "udf" else NUMBERS
 
 
-class _NewSession:
-    """The first queries of a session in a process of its own, each with a new function."""
-
-    def __init__(self, settings: Settings, shape: str, switch: str) -> None:
-        self._arguments = [shape, switch, str(NUMBERS // (QUICK if settings.quick else 1))]
-        self._of_next = Sample(0)
-
-    def first(self, seconds: float) -> Sample:
-        """Time the first query; the others belong to the row after this one."""
-        del seconds
-        command = [sys.executable, "-m", "benchmarks.spark_shapes", *self._arguments]
-        folder = Path(__file__).resolve().parent.parent
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-        times: list[float] = json.loads(told.stdout.splitlines()[-1])
-        millions = int(self._arguments[2]) / 1e6
-        self._of_next = Sample(millions / statistics.median(times[1:]))
-        return Sample(millions / times[0])
-
-    def next(self, seconds: float) -> Sample:
-        """Give what the queries after the first one took, in the median."""
-        del seconds
-        return self._of_next
-
-
-def _of_new_sessions(settings: Settings) -> list[Row]:
-    rows: list[Row] = []
-    for shape in ("scan", "rows made"):
-        sides = [
-            (whose, _NewSession(settings, shape, switch))
-            for whose, switch in (("Spark's own", "off"), ("over rings", "on"))
-        ]
-        for when in (FIRST, NEXT):
-            own = f"new session, pandas_udf above {shape}, {when}: Spark's own"
-            for whose, session in sides:
-                name = f"new session, pandas_udf above {shape}, {when}: {whose}"
-                limit = WANTED_OF_NEW.get((shape, when))
-                targets = (Target(limit, own),) if limit and name != own else ()
-                compare = (own,) if not targets and name != own else ()
-                measure = session.first if when == FIRST else session.next
-                rows.append(
-                    Row(name, "M rows/s", measure, targets, compare=compare, rounds=SESSIONS)
-                )
-    return rows
-
-
 def question(settings: Settings) -> Question:
     """Functions above each shape, with batches over the socket and over rings."""
     rows = {
@@ -226,13 +183,18 @@ def question(settings: Settings) -> Question:
     return Question(
         "spark-shapes",
         f"What do rings bring by what stands below a function? (local[{WORKERS}])",
-        job.pairs(WANTED) + _of_new_sessions(settings),
+        job.pairs(WANTED)
+        + of_new_sessions(
+            "benchmarks.spark_shapes",
+            dict.fromkeys((f"{ABOVE}scan", f"{ABOVE}rows made"), NUMBERS // job.part),
+            WANTED_OF_NEW,
+        ),
         setup=job.open,
         least_rounds=RUNS,
     )
 
 
-def _first_queries(shape: str, switch: str, count: int) -> list[float]:
+def _first_queries(name: str, switch: str, count: int) -> list[float]:
     """Seconds of a new session's first queries."""
     import tempfile
 
@@ -244,7 +206,7 @@ def _first_queries(shape: str, switch: str, count: int) -> list[float]:
     times: list[float] = []
     with tempfile.TemporaryDirectory() as folder, spark_session(configured) as session:
         frame = numbers(session, count)
-        if shape == "scan":
+        if name == f"{ABOVE}scan":
             frame.write.parquet(f"{folder}/numbers")
             frame = session.read.parquet(f"{folder}/numbers")
         session.conf.set("spark.shmring.functions", switch)

@@ -1,17 +1,23 @@
 """What do rings bring to the functions of a session? local[2], one session, Spark's workers.
 
 Both sides have Spark's best settings: Unix sockets, and no limit of bytes, which makes its Arrow
-writer ask for the size of the batch after every row.
+writer ask for the size of the batch after every row. A new session's first ten queries have a
+process of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Question, Row, Sample, Settings, Target
@@ -55,6 +61,18 @@ CASES = {
     "tasks of 1,000 rows": (SMALL, 1.0),
     "a new function each time": (NEW, 1.0),
 }
+
+
+# Queries that a new session begins with.
+OF_NEW_SESSIONS = (
+    "mapInPandas, 10 numbers",
+    "applyInPandas, 3 columns, groups of 100, demean",
+    "pandas_udf of groups of 100",
+    "udf of a double beside 10 numbers",
+)
+FIRST, NEXT = "first query", "queries 2 to 10"
+QUERIES = 10
+SESSIONS = 3  # rounds of new sessions, each of which takes seconds to start
 
 
 class Job:
@@ -214,18 +232,25 @@ class Job:
         """Time a query, and what its processes use."""
         del seconds
 
-        self.session.conf.set("spark.shmring.functions", switch)
         if (name := case + switch) not in self._warm:
             self._warm.add(name)
+            self.session.conf.set("spark.shmring.functions", switch)
             self._check(case)
             for _ in range(self._warm_up_runs):
                 run(self._cases[case]())
-        before, started = cpu_use(), time.monotonic()
-        run(self._cases[case]())
-        took, used = time.monotonic() - started, cpu_use().since(before)
+        before = cpu_use()
+        took = self.seconds(case, switch)
+        used = cpu_use().since(before)
         millions = self._rows[case] // self.part / 1e6
         cpu = {kind or "CPU s/M rows": seconds / millions for kind, seconds in used.items()}
         return Sample(millions / took, cpu)
+
+    def seconds(self, case: str, switch: str) -> float:
+        """Time a query."""
+        self.session.conf.set("spark.shmring.functions", switch)
+        started = time.monotonic()
+        run(self._cases[case]())
+        return time.monotonic() - started
 
     def pairs(self, wanted: Mapping[str, float]) -> list[Row]:
         """Two rows a query, Spark's own way and over rings, so many times as fast."""
@@ -239,6 +264,59 @@ class Job:
                 Row(ours, "M rows/s", measure, targets, compare=() if targets else (own,)),
             ]
         return rows
+
+
+class NewSession:
+    """The first queries of a session in a process of its own.
+
+    Parameters
+    ----------
+    module : prints the seconds of each query, when it is run with the name and the switch
+    rows : rows of a query
+    """
+
+    def __init__(self, module: str, name: str, switch: str, rows: int) -> None:
+        self._command = [sys.executable, "-m", module, name, switch, str(rows)]
+        self._millions = rows / 1e6
+        self._of_next = Sample(0)
+
+    def first(self, seconds: float) -> Sample:
+        """Time the first query; the others belong to the row after this one."""
+        del seconds
+        folder = Path(__file__).resolve().parent.parent
+        told = subprocess.run(self._command, cwd=folder, capture_output=True, text=True, check=True)
+        times: list[float] = json.loads(told.stdout.splitlines()[-1])
+        self._of_next = Sample(self._millions / statistics.median(times[1:]))
+        return Sample(self._millions / times[0])
+
+    def next(self, seconds: float) -> Sample:
+        """Give what the queries after the first one took, in the median."""
+        del seconds
+        return self._of_next
+
+
+def of_new_sessions(
+    module: str, names: Mapping[str, int], wanted: Mapping[tuple[str, str], float]
+) -> list[Row]:
+    """Four rows for each name with its rows: both sides' first query, and their next ones."""
+    rows: list[Row] = []
+    for name, count in names.items():
+        sides = [
+            (whose, NewSession(module, name, switch, count))
+            for whose, switch in (("Spark's own", "off"), ("over rings", "on"))
+        ]
+        for when in (FIRST, NEXT):
+            own = f"new session, {name}, {when}: Spark's own"
+            for whose, session in sides:
+                title = f"new session, {name}, {when}: {whose}"
+                limit = wanted.get((name, when))
+                targets = (Target(limit, own),) if limit and title != own else ()
+                compare = (own,) if not targets and title != own else ()
+                measure = session.first if when == FIRST else session.next
+                rows.append(
+                    Row(title, "M rows/s", measure, targets, compare=compare, rounds=SESSIONS)
+                )
+    return rows
 
 
 def run(frame: Any) -> None:
@@ -318,7 +396,23 @@ def question(settings: Settings) -> Question:
     return Question(
         "spark-unchanged",
         f"What do rings bring to Spark's own Python workers? (local[{WORKERS}])",
-        job.pairs({case: wanted for case, (_, wanted) in CASES.items()}),
+        job.pairs({case: wanted for case, (_, wanted) in CASES.items()})
+        + of_new_sessions(
+            "benchmarks.spark_unchanged",
+            {case: CASES[case][0] // job.part for case in OF_NEW_SESSIONS},
+            {},
+        ),
         setup=job.open,
         least_rounds=RUNS,
     )
+
+
+def _first_queries(case: str, switch: str, rows: int) -> list[float]:
+    """Seconds of a new session's first queries."""
+    job = Job(Settings(1, 0.0, rows < CASES[case][0]), {case: rows})
+    with job.open():
+        return [job.seconds(case, switch) for _ in range(QUERIES)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(_first_queries(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
