@@ -285,7 +285,7 @@ sbom: $(VENV)/release ## after `make wheels`: the wheel's bill of materials, dis
 		--output-format JSON --output-file dist/shmring.cdx.json build/sbom/bin/python
 
 .PHONY: wheel-check
-wheel-check: $(VENV)/release docs ## make this machine's wheel, run README from it where there is no compiler and no JDK
+wheel-check: $(VENV)/release docs ## make this machine's wheel, run README and the notebook from it where there is no compiler and no JDK
 	@$(BIN)/python scripts/wheels.py build/wheel-check/dist build/wheel-check --here
 	@$(BIN)/python scripts/release_check.py build/wheel-check/dist build/wheel-check --here
 

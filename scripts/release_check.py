@@ -4,15 +4,16 @@
 
 Each wheel has what it should, once. The wheel for this machine is installed into an empty
 environment of each Python that is here, with a PATH that has no compiler and no Java; there
-README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
-page on Spark's first lines. The sdist is built. Spark fetches the jar from the Maven repository.
-The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads. `--here`:
-only the wheel for this machine, with one Python and a JRE.
+README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, the page on
+Spark's first lines, and the notebook. The sdist is built. Spark fetches the jar from the Maven
+repository. The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads.
+`--here`: only the wheel for this machine, with one Python and a JRE.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -78,10 +79,15 @@ def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
         (venv / "tools" / tool).symlink_to(found)
     path = f"{venv / 'bin'}{os.pathsep}{venv / 'tools'}"
     assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
-    pip = (sys.executable, "-m", "pip", "--python", venv / "bin/python")
-    words = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt", wheel)
-    run(*pip, *words, path=path)
+    install(venv, path, wheel)
     return path
+
+
+def install(venv: Path, path: str, *packages: str) -> None:
+    """Install packages into an environment, which has no pip of its own."""
+    pip = (sys.executable, "-m", "pip", "--python", venv / "bin/python")
+    words = ("install", "-q", "--no-compile", "-c", ROOT / "constraints.txt", *packages)
+    run(*pip, *words, path=path)
 
 
 def check_contents(wheel: Path, machines: Sequence[str]) -> None:
@@ -122,14 +128,19 @@ def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
 
 
 def check_spark(wheel: Path, work: Path, python: Path) -> None:
-    """All of README, and the page that has the first lines of Spark, with a JRE and no JDK."""
+    """All of README, the first lines of Spark, and the notebook, with a JRE and no JDK."""
     venv = work / "venv-spark"
     path = empty_environment(venv, python, f"{wheel}[spark]", *SHELL, *SPARKS)
     said = run(venv / "bin/shmring", "docs", path=path, cwd=work)
     assert Path(said.rstrip("\n")).name == "index.html", said
     pages = (ROOT / "README.md", ROOT / "docs/start/spark.md")
     print(run(venv / "bin/python", ROOT / "tests/blocks.py", *pages, path=path, cwd=work), end="")
-    print("  Spark, with a JRE alone: README, and the first lines of Spark")
+    install(venv, path, "nbclient", "ipykernel")
+    notebook = Path(shutil.copy(ROOT / "spark_examples/functions.ipynb", work))
+    run(venv / "bin/jupyter-execute", "--inplace", notebook, path=path, cwd=work)
+    last = json.loads(notebook.read_text())["cells"][-1]
+    assert last["outputs"][-1]["text"] == ["equal\n"], last
+    print("  Spark, with a JRE alone: README, the first lines of Spark, and the notebook")
 
 
 def check_sdist(sdist: Path, work: Path) -> None:
