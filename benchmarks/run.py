@@ -33,6 +33,7 @@ QUESTIONS = {
     "driver": "benchmarks.spark_driver",
     "spark-shapes": "benchmarks.spark_shapes",
     "spark-workers": "benchmarks.spark_workers",
+    "spark-metrics": "benchmarks.spark_metrics",
     "spark-read": "benchmarks.spark_rings",
     "gpu": "benchmarks.gpu",
     "cores": "benchmarks.cores",
