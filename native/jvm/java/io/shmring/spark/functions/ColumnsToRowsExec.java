@@ -175,7 +175,9 @@ public final class ColumnsToRowsExec extends SparkPlan implements UnaryExecNode,
 
   @Override
   public String doProduce(CodegenContext context) {
-    return sink.map(name -> produced(context, name)).orElseGet(() -> rows.doProduce(context));
+    Optional<String> told = sink;
+    sink = Optional.empty();
+    return told.map(name -> produced(context, name)).orElseGet(() -> rows.doProduce(context));
   }
 
   /** Returns code that reads a column's value only where the stage needs the value. */
