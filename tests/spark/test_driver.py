@@ -8,6 +8,7 @@ import os
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 from direct import FLAT, ROWS, TYPES, columns_of, nodes_shown
 from programs import python
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import ArithmeticException, IllegalArgumentException
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.pandas.conversion import PandasConversionMixin
 from unchanged import ADAPTIVE, WHOLE_STAGE, said
@@ -254,8 +255,10 @@ def test_random_frames_are_the_same(spark, set_option, compare, tmp_path, seed):
     count = rng.choice([0, 1, 3, 700, 9000]) if rng.random() < 0.7 else 20_000
     frame = spark.range(count, numPartitions=rng.choice([1, 2, 5])).selectExpr("id", *columns)
     if rng.random() < 0.4:
-        frame.write.parquet(str(tmp_path / "file"))
-        frame = spark.read.parquet(str(tmp_path / "file"))
+        # Ids from 10,000 on are too large for a column of TYPES: then collecting fails, too.
+        with suppress(ArithmeticException):
+            frame.write.parquet(str(tmp_path / "file"))
+            frame = spark.read.parquet(str(tmp_path / "file"))
     changes = [
         lambda some: some.where("id % 3 > 0"),
         lambda some: some.orderBy(functions.desc("id")),
