@@ -366,8 +366,8 @@ static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
 	return rise;
 }
 
-/* Adds the offsets of an array, and stores the last offset in *last. All offsets are checked if they are copied;
- * otherwise only the first and the last, which a peer may still change. */
+/* Adds the offsets of an array, and stores the last offset in *last. If the offsets are copied, all of them
+ * are checked. If not, a peer may still change them, and only the first and the last are checked. */
 static enum ipc_answer add_offsets(struct building *b, const struct ArrowArray *array, uint32_t width,
 				   int64_t *last)
 {

@@ -15,14 +15,14 @@ struct ipc_metadata {
 	uint32_t continuation; /* ff ff ff ff */
 	uint32_t size; /* bytes of metadata behind this word */
 	uint32_t root; /* distance to `message` */
-	uint16_t message_fields[6]; /* bytes of this list, of the table; offsets of version, type, header, body */
-	int32_t message; /* the table: distance from its list, message_fields */
+	uint16_t message_fields[6]; /* bytes of list and table; offsets of version, type, header, body */
+	int32_t message; /* first word of the table: its distance from message_fields */
 	uint32_t header; /* distance to `batch` */
 	int64_t body_bytes;
 	int16_t version;
 	uint8_t header_type;
 	uint8_t gap;
-	uint16_t batch_fields[5]; /* bytes of this list, of the table; offsets of length, nodes, buffers */
+	uint16_t batch_fields[5]; /* bytes of list and table; offsets of length, nodes, buffers in the table */
 	uint16_t another_gap;
 	int32_t batch;
 	uint32_t to_nodes;
@@ -81,9 +81,9 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 
 enum how {
 	HOW_COPY,
-	HOW_SHIFT, /* bits that begin at bit `first` of their first byte */
-	HOW_SHIFT_LAST, /* HOW_SHIFT of bits that end in the last of `nbytes` bytes; the next is not read */
-	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each, because the message's begin at 0 */
+	HOW_SHIFT, /* bits that begin at bit `first` of a byte and lie in `nbytes` + 1 bytes */
+	HOW_SHIFT_LAST, /* the same for bits that lie in `nbytes` bytes: the byte behind these is not read */
+	HOW_REBASE_32, /* 4-byte offsets; `first` is subtracted from each: offsets in a message begin at 0 */
 	HOW_REBASE_64,
 };
 

@@ -33,7 +33,7 @@ extern "C" {
 #define SHMRING_API
 #endif
 
-#define SHMRING_VERSION "0.1.0" /* all other version numbers are read from here */
+#define SHMRING_VERSION "0.1.0" /* the builds of the wheel and of the jar read the version from this line */
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_SLOT_FILE_BYTES 332 /* file bytes per slot: 300 of payload and 32 of control data */
@@ -93,7 +93,7 @@ struct shmring_options {
 	bool single_producer; /* refuse a second living producer */
 	bool checksum; /* keep a CRC32C of every message */
 	bool prefault; /* attaching maps every page at once */
-	bool temporary; /* lasts while a process is attached, the creator first; see shmring_reap() */
+	bool temporary; /* shmring_reap() removes the ring when no process is attached; the creator must attach */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* permissions of the file; 0 means 0600 */
 	uint64_t first_sequence;
@@ -115,7 +115,7 @@ struct shmring_info {
 	uint8_t uuid[16];
 	uint32_t owner_uid;
 	uint32_t mode;
-	const void *schema; /* its bytes, in the mapping; NULL: the ring has no schema */
+	const void *schema; /* Arrow schema, in the mapping; NULL: the ring has no schema */
 	uint64_t schema_bytes;
 };
 
@@ -157,7 +157,7 @@ SHMRING_API void shmring_close(shmring *ring);
 
 SHMRING_API void shmring_get_info(const shmring *ring, struct shmring_info *info);
 
-/* The next sequence that a producer will claim, and the lowest sequence that is still held. */
+/* Return the next sequence that a producer will claim, and the lowest sequence that is still held. */
 SHMRING_API uint64_t shmring_claimed(const shmring *ring);
 SHMRING_API uint64_t shmring_floor(const shmring *ring);
 
@@ -264,7 +264,7 @@ SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
 
 enum shmring_start {
 	SHMRING_EARLIEST =
-	    0, /* begin with the oldest message still held; messages of an ended run come with its end */
+	    0, /* begin with the oldest message still held; the branch also gets the end markers after it */
 	SHMRING_LATEST = 1, /* begin after the last message that is published now */
 	SHMRING_AT_SEQUENCE = 2, /* begin with the first message at or after shmring_branch_options.sequence */
 };
@@ -358,9 +358,9 @@ struct shmring_lease {
  * takes one message of any size).
  *
  * SHMRING_ENDED: the branch has reached an end marker; nothing is held. Each
- * consumer that had joined by then gets this answer once, after the messages that it
- * took before and before any message behind the marker. Markers side by side, with
- * nothing between them, are one end. */
+ * consumer that had joined by then gets this answer once, before it takes any message
+ * behind the marker. Markers without a message between them are one end if the runs of
+ * their producers overlap: the second producer began before the first marker. */
 SHMRING_API int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
@@ -384,8 +384,8 @@ SHMRING_API void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t
 SHMRING_API void shmring_consumer_abandon(shmring_consumer *consumer);
 
 /* Reads the message at or after `*position` in a range that the caller holds, and
- * moves *position behind it. SHMRING_UNAVAILABLE at `end`. Every length is
- * checked before it is used: SHMRING_E_DAMAGED. */
+ * moves *position behind it. SHMRING_UNAVAILABLE at `end`. SHMRING_E_DAMAGED if a
+ * length cannot be right: every length is checked before it is used. */
 SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t end,
 			     struct shmring_message *message);
 
@@ -449,11 +449,11 @@ SHMRING_API int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_
 SHMRING_API int shmring_consumer_dead_letters(shmring_consumer *consumer, uint32_t max_deliveries,
 					      shmring_producer *producer);
 
-/* Returns true if the caller should try shmring_nack() again, which has returned SHMRING_CONTENDED
- * since `since_ns` (CLOCK_MONOTONIC). It returns true for 5 s; only for a moment if this process has
- * waited 5 s for the same ring in vain before, and has not succeeded since. If it returns false, the
- * error text names the process that has the lock, and the messages stay held: closing the consumer
- * hands them back. */
+/* Returns true if the caller should call shmring_nack() again after SHMRING_CONTENDED. `since_ns`
+ * (CLOCK_MONOTONIC) is the time of the caller's first try. The result is true for 5 s after that time,
+ * but only for 1 ms if this process has already waited for the ring's admin lock in vain, and has not
+ * got the lock since. If the result is false, the error text names the process that has the lock, and
+ * the messages stay held: closing the consumer hands them back. */
 SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
 
 /* For exclusive branches: returns the end of the one-slot messages that follow the branch's
@@ -500,14 +500,14 @@ SHMRING_API const struct shmring_wait_strategy_info *shmring_describe_wait(uint8
 
 /* Wait until another try may succeed, and then return SHMRING_OK. Both functions return
  * SHMRING_AGAIN when a signal arrives, and after a time slice, so that the caller can
- * handle signals. A slice lasts 50 ms at most; if many participants sleep on the ring, about 20 ms
- * for each of them, but not longer than the time waited so far. One of the waiters looks for dead
- * participants every 50 ms. If the ring's file was removed (not by shmring_unlink()) and made anew, or
- * no participant is attached that could end the wait, a wait of more than a second ends with SHMRING_OK, and the
- * next try returns SHMRING_E_NOT_FOUND. A producer that never waits gets this error within
- * a round of the ring. `deadline_ns` is a time of CLOCK_MONOTONIC, at which the functions return
- * SHMRING_TIMEOUT; INT64_MAX means never. After SHMRING_AGAIN the caller may wait again without a try: the
- * next wait misses nothing. */
+ * handle signals. A slice lasts 50 ms at most. If many participants sleep on the ring, a slice may
+ * last about 20 ms times their number, but no longer than the participant has already waited. One of
+ * the waiters looks for dead participants every 50 ms. If the ring's file was removed (not by
+ * shmring_unlink()) and made anew, or no participant is attached that could end the wait, a wait of
+ * more than a second ends with SHMRING_OK, and the next try returns SHMRING_E_NOT_FOUND. A producer
+ * that never waits gets this error within a round of the ring. `deadline_ns` is a time of
+ * CLOCK_MONOTONIC, at which the functions return SHMRING_TIMEOUT; INT64_MAX means never. After
+ * SHMRING_AGAIN the caller may wait again without a try: the next wait misses nothing. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);
@@ -518,7 +518,7 @@ struct shmring_wait {
 	shmring_consumer *consumer; /* NULL for a producer */
 	shmring_producer *producer; /* NULL for a consumer */
 	uint64_t slots; /* slots that the producer needs */
-	bool ready; /* result: a try succeeds, or returns the reason (an end, a dropped branch) */
+	bool ready; /* result: the next try succeeds, or says why it cannot (an end, a dropped branch) */
 };
 
 /* Waits with one thread for any of several consumers and producers, of any rings. Returns SHMRING_OK if one of
@@ -526,9 +526,9 @@ struct shmring_wait {
  * shmring_wait_message() does. One sleep watches up to 128 entries, the bell included, or one entry if the kernel
  * has no futex_waitv(2) (before Linux 5.16); if there are more entries, all are looked at every few milliseconds.
  * A signal whose handler has SA_RESTART does not end a sleep on several entries: if the process has such a
- * handler, no sleep exceeds 50 ms. `bell` is NULL, or a word: the wait ends with SHMRING_AGAIN once the word is
- * no longer `rung`. A caller that was told that a consumer is ready takes from the consumer, waits again, or
- * declines. */
+ * handler, no sleep exceeds 50 ms. `bell` is NULL, or points to a word: the wait ends with SHMRING_AGAIN once the
+ * word is no longer `rung`. A caller that has learned that a consumer is ready must take from the consumer, wait
+ * again, or call shmring_consumer_decline(). */
 SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
 				 int64_t deadline_ns, uint8_t strategy);
 /* Adds one to `*bell`, and wakes the threads that wait with this bell. */
@@ -558,7 +558,7 @@ struct shmring_participant_info {
 	uint32_t role; /* 0 attached, 1 producer, 2 consumer */
 	uint32_t branch; /* a consumer's branch */
 	uint32_t pid;
-	bool alive; /* the kernel's answer; true for seats of this process, too, if a read-only handle asks */
+	bool alive; /* the kernel has not dropped the lock of the owner's seat; the owner may be this process */
 	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
 	uint64_t joined_ns;
 	char name[SHMRING_NAME_BYTES];
@@ -574,7 +574,7 @@ struct shmring_participant_info {
 	uint64_t dropped;
 	uint64_t redelivered; /* messages taken that had been delivered before */
 	uint64_t synced_ns; /* see shmring_count_synced() */
-	uint64_t most_delivered; /* first message held that was delivered most often, UINT64_MAX: none */
+	uint64_t most_delivered; /* number of the held message that was delivered most often, UINT64_MAX: none */
 	uint32_t deliveries; /* number of deliveries of that message; 256 for more than 255 */
 };
 
@@ -596,12 +596,12 @@ struct shmring_holder {
 	uint8_t kind; /* enum shmring_holder_kind */
 	bool alive; /* the participant is alive */
 	bool stopped; /* alive, but stopped by SIGSTOP or a debugger */
-	int32_t branch; /* number of the branch; -1: a claim is in the way, no branch */
+	int32_t branch; /* number of the branch; -1: an open claim is in the way, not a branch */
 	int32_t seat; /* seat of the participant; -1: none */
 	uint32_t pid;
 	uint32_t consumers; /* living consumers of the branch; counted only if no consumer holds the message */
 	uint64_t sequence; /* lowest sequence held */
-	uint64_t slots; /* slots from `sequence` to the next that producers claim */
+	uint64_t slots; /* slots from `sequence` to the next sequence that producers claim */
 	int64_t age_ns; /* time since the message was published; -1: unknown */
 	char branch_name[SHMRING_NAME_BYTES];
 	char name[SHMRING_NAME_BYTES]; /* name of the participant, or of the first of several consumers */
@@ -634,9 +634,9 @@ struct shmring_row {
 SHMRING_API int shmring_table_row(const shmring *ring, uint64_t index, struct shmring_row *row, void *message,
 				  size_t capacity);
 
-/* Counts the messages that a branch has still to take, up to the first claim that is not
- * committed and without end markers, and the messages that the branch has to deliver again because
- * a consumer died with them or handed them back. The count is exact for up to 65,536 steps; a step
+/* Counts the messages that a branch has still to deliver: messages that it has not taken yet, up to
+ * the first claim that is not committed, and messages that it has to deliver again, because a consumer
+ * died with them or handed them back. End markers do not count. The count is exact for up to 65,536 steps; a step
  * is one message, or a run of one-slot messages that was published at once. The rest is estimated
  * from these steps. Works on a read-only ring. SHMRING_E_NO_BRANCH if no branch has this number. */
 SHMRING_API int shmring_count_waiting(const shmring *ring, uint32_t branch, uint64_t *messages);

@@ -11,13 +11,13 @@
 
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
-/* Times that an exclusive consumer tries to get the admin lock, NAP_NS apart: its user may count on the order of
- * messages. */
+/* Number of times that a consumer of an exclusive branch tries to get the admin lock, NAP_NS apart, before it
+ * takes fresh messages: to take them before older ones would break the order, on which its user may rely. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
-/* Strikes range `k` of a dead consumer, because its first message is damaged or there is none: it cannot
- * be delivered. Returns true if `status` is an error, which is then the answer of one take. */
+/* Strikes range `k` of a dead consumer, which cannot be delivered: its first message is damaged, or no message
+ * begins there. Returns true if `status` is an error, which the take then returns. */
 static bool undeliverable(shmring_consumer *consumer, struct seat *dead, struct range *known, uint32_t k,
 			  int status)
 {
@@ -71,7 +71,8 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
-			(void)ranges_remove(dead, known, &all, lo, end); /* a range's beginning: needs no entry */
+			/* Removing the beginning of a range splits nothing, so it needs no free entry. */
+			(void)ranges_remove(dead, known, &all, lo, end);
 			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 			consumer_raise_hold(consumer);
 			*status = consumer_overrun(consumer, lo, end);
@@ -102,7 +103,7 @@ static bool adopt_from(shmring_consumer *consumer, uint32_t from, uint32_t max_m
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
 	fetch_add_seq_cst(&consumer->branch->d.moves, 1); /* makes branch_released() read again */
-	(void)ranges_remove(dead, known, &all, lo, end); /* a range's beginning: needs no entry */
+	(void)ranges_remove(dead, known, &all, lo, end); /* the beginning of a range: no split, no free entry */
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
@@ -241,9 +242,11 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	*end = lo;
 	*status = scan_messages(consumer->ring, lo, same, max_messages, max_slots, end, &messages, &marker);
 	messages += marker && consumer->takes_ends;
-	if (*status || *end == lo) /* undeliverable, as in adopt_from() */
+	/* If the first message is damaged or missing, the whole range is given up, as in adopt_from(). */
+	if (*status || *end == lo)
 		*end = same;
-	if (*status || !messages) { /* if a split needs an entry and none is free, the range stays recorded */
+	/* The range stays recorded if removing it would split another range and no entry is free for the rest. */
+	if (*status || !messages) {
 		(void)ranges_remove(consumer->seat, consumer->range, &consumer->ranges_used, lo, *end);
 		consumer_raise_hold(consumer);
 		return *status != SHMRING_OK;
@@ -254,9 +257,9 @@ static bool give_returned(shmring_consumer *consumer, uint64_t lo, uint64_t hi, 
 	return true;
 }
 
-/* Delivers messages that this consumer has handed back when no seat was free, or that came with its seat. This
- * seat records and holds them already, so no lease has to move. Returns true if *status is the answer of the
- * take. */
+/* Delivers messages again that this consumer handed back while no seat was free, or that it inherited with the
+ * seat of an orphan. The consumer's seat records and holds these messages already, so no lease has to move.
+ * Returns true if *status is the answer of the take. */
 bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)
 {

@@ -43,7 +43,7 @@ static shmring *ring_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* every call compares process ids then: is_owned() */
+		r->owner = getpid(); /* no wiping: is_owned() compares process ids at every call */
 	return r;
 }
 

@@ -121,9 +121,9 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 	return shows(control_at(ring, sequence), sequence);
 }
 
-/* Returns true if `sequence` is claimed and not published. The floor is read last: if the slot was published and
- * used again meanwhile, it has a later sequence, and a reader that sees the later sequence
- * also sees a floor above `sequence`. */
+/* Returns true if `sequence` is claimed and not published. The floor is read last, to tell
+ * a hole from a slot that was published and then used again: such a slot shows a later sequence, and a reader that
+ * has seen the later sequence also sees a floor above `sequence`. */
 static inline bool is_hole(const shmring *ring, uint64_t sequence)
 {
 	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&

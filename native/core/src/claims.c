@@ -100,7 +100,7 @@ static bool is_refusal(int error)
 static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size_t n)
 {
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
-	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* the slots are mapped twice */
+	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* `to` may lie in the second mapping */
 	off_t out = (off_t)(r->header.slots_offset + at);
 	int ring_fd = lock_file_number(r->locks);
 	ssize_t copied;
@@ -173,8 +173,9 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 }
 
 /* Returns the length of the hole at h, whose owner is dead; 0 if the length is unknown now because
- * a living producer may be the owner. docs/protocol.md, P3: among dead producers whose
- * intent begins at h, the smallest n with evidence is right. */
+ * a living producer may be the owner. Several dead producers may have an
+ * intent that begins at h: the smallest of their n for which passed_through() finds evidence is right.
+ * docs/protocol.md, P3. */
 static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;

@@ -33,7 +33,7 @@ struct shmring {
 	    seat; /* this handle's own seat, or NOBODY; only seat_abandon() changes it without the admin lock */
 	bool lent; /* a producer or a consumer uses the handle's seat now */
 	void *seatless; /* page that keeps the lock of a handle without a seat, see handle_seatless() */
-	void *held[MAX_PARTICIPANTS]; /* pages that keep the locks of this handle's seats; NULL: no own seat */
+	void *held[MAX_PARTICIPANTS]; /* pages that keep the locks of seats; NULL: the seat is not this handle's */
 	uint8_t *base;
 	size_t mapped_bytes; /* bytes from `base`: the file, and the slots again */
 	struct older_map *older_maps; /* earlier maps of the slots, with copies, see copies.c; NULL: none */
@@ -101,7 +101,7 @@ struct shmring_consumer {
 	uint32_t graph_changes; /* value of `graph.changes` when upstream_released was computed */
 	uint64_t upstream_released; /* cached sequence up to which the upstream branches have released */
 	uint64_t heard; /* number of ends of the stream that this consumer need not report any more */
-	uint64_t found; /* number of ends, including an end that is about to be taken as a message */
+	uint64_t found; /* number of the branch's ends, with the one that this consumer takes as a message */
 	bool takes_ends; /* takes ends as messages */
 	uint32_t max_deliveries; /* deliveries of a message before it goes to `dead_letters` */
 	shmring_producer *dead_letters; /* producer of another ring; NULL: messages are delivered for ever */
@@ -273,7 +273,7 @@ void keep_out(struct contention *contention, uint64_t messages) __attribute__((c
 /* claims.c */
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
-bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* the seat's owner is dead */
+bool settle_claim(shmring *ring, struct seat *seat, uint32_t index); /* the seat's owner must be dead */
 
 /* branches.c: calls that change a branch need the admin lock. */
 void graph_repair(shmring *ring);

@@ -43,8 +43,8 @@ static int inherit(shmring_consumer *consumer, uint32_t id, const char *name)
 	count_orphans(r, id);
 	if (load_relaxed(&r->seat) == NOBODY)
 		handle_seated(r, i, true);
-	if (load_relaxed(&branch_at(r, id)->d.options) &
-	    BRANCH_DROP_OLDEST) /* an orphan's hold did not keep its messages */
+	/* With drop_oldest, an orphan's hold does not hold producers back: some messages may be overwritten. */
+	if (load_relaxed(&branch_at(r, id)->d.options) & BRANCH_DROP_OLDEST)
 		consumer->lost_below = consumer_stake(consumer, load_relaxed(&consumer->seat->lease.hold));
 	return SHMRING_OK;
 }

@@ -39,7 +39,7 @@ struct lock_file {
 	uint64_t descriptor; /* position of the open file description << 32 | number of the descriptor */
 	void *page; /* page of the file, mapped through that open file description */
 	pthread_mutex_t
-	    section; /* guards the fields above; excludes other threads, which the admin byte does not */
+	    section; /* guards the fields above against other threads; the admin byte excludes other handles */
 	dev_t device;
 	ino_t inode;
 	int flags;
@@ -349,8 +349,8 @@ void lock_file_name(struct lock_file *f, const char *path)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* Opens the file again after its descriptor was lost. The caller has `section`, and no lock is held that other
- * processes rely on. */
+/* Opens the file again after its descriptor was lost. The caller has `section`. Locks that were set
+ * through the lost descriptor end here, so no other process may rely on one. */
 static bool find_again(struct lock_file *f)
 {
 	uint64_t descriptor;

@@ -42,7 +42,8 @@ static int keep_to_give_again(shmring_consumer *consumer, uint64_t first, uint64
 	if (!deferred_reserve(&consumer->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
 	consumer_gives_again(consumer, first, end);
-	wake(consumer->branch, INT_MAX); /* wakes all waiters of the branch, to reach those in this consumer */
+	/* Wakes all waiters, because only threads that wait in this consumer can take the messages. */
+	wake(consumer->branch, INT_MAX);
 	return SHMRING_OK;
 }
 

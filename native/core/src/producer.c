@@ -4,8 +4,8 @@
  * publish: payload and entries; then control[lo].published = lo + 1; then
  *          intent = none
  *
- * The check for room comes before the CAS: a number that was taken is always
- * published, as a message or as an aborted run.
+ * The check for room comes before the CAS, because a claim cannot be taken back: every claimed
+ * sequence has to be published, as a message or as an aborted run.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -467,7 +467,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		if (part->kind == KIND_END) {
 			crc = run_behind(began_before(p, parts, i), seq);
-			if (began == p->began) /* the claim's last end marker: the loop runs backwards */
+			if (began == p->began) /* the claim's last end marker, which the loop meets first */
 				began = seq + part->slots;
 		}
 		bytes += part->length;
