@@ -1,7 +1,7 @@
 /* Seats and the admin lock.
  *
- * A seat is taken under the admin lock: lock its byte, fill it in, and set its
- * state last.
+ * A process takes a seat under the admin lock: it locks the seat's byte, fills
+ * the seat in, and sets the seat's state last.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 /* Time that a close waits for the admin lock, if this process has already waited ADMIN_TIMEOUT_NS in vain. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
-/* Largest step back of the clock that time_of_joining() makes up for: clocks are set back by less, or for good. */
+/* Largest step back of the clock after which time_of_joining() still counts on from the last owner's time: one
+ * second. The clock soon passes that time again. After a larger step it would not, so its new time is taken. */
 #define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -115,9 +116,9 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
-/* Returns true if the owner is stopped by SIGSTOP, a terminal or a debugger: it lives then, and keeps its
- * holds until it is continued or killed. The process id may belong to another process in this pid
- * namespace: that process began at another time. */
+/* Returns true if the owner is stopped by SIGSTOP, a terminal or a debugger. A stopped owner is alive, and keeps
+ * its holds until it is continued or killed. The start times are compared because the process id may belong to
+ * another process in this pid namespace. */
 bool seat_stopped(const struct seat_owner *owner)
 {
 	struct process found;
@@ -192,7 +193,8 @@ static void read_words(const struct seat *s, struct shmring_participant_info *in
 	name_load(info->name, s->id.name, sizeof info->name);
 }
 
-/* Copies a seat of a copied ring again, because the seat's owner may have left since the last copy. */
+/* Reads a seat from the file again, for a ring that was read into private memory (copy_ring()): if the seat's
+ * owner has left since then, that memory does not show it. */
 static void seat_copy(const shmring *r, uint32_t index)
 {
 	struct seat now;
@@ -301,7 +303,7 @@ static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
-/* Fills a seat, without an owner, for a new orphan: one that no dead consumer has left behind. */
+/* Fills a free seat for a new orphan, without an owner: it gets messages that a living consumer hands back. */
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);

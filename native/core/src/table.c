@@ -42,8 +42,9 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 	return n;
 }
 
-/* Returns false for a row inside an open claim: all rows of a batch get their numbers before the first row
- * publishes the batch. A caller that has seen the row's number sees the claim's intent, too. */
+/* Returns false for a message inside an open claim. In a claim of several messages, the entries after the first
+ * get their sequences early; the first entry gets its sequence last, which publishes all of them. A caller that
+ * has seen a message's sequence in its entry sees the claim's intent, too. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {

@@ -207,8 +207,8 @@ static bool split_range(shmring_consumer *consumer, uint32_t k, uint64_t at)
 	return true;
 }
 
-/* Records that [lo, hi), which this consumer holds, was delivered `before` times before. If a piece needs an entry
- * and none is free, the piece keeps its old count. */
+/* Records that [lo, hi), which this consumer holds, was delivered `before` times before. Splits ranges that lie
+ * only partly in [lo, hi). A range that cannot be split, because no entry is free, keeps its old count. */
 void consumer_count_delivery(shmring_consumer *consumer, uint64_t lo, uint64_t hi, uint32_t before)
 {
 	struct range *known = consumer->range;
@@ -381,7 +381,8 @@ static int fail_boundary(const shmring_consumer *consumer, uint64_t at, uint64_t
 	const shmring *r = consumer->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
 
-	if (published && (published > at || (published - 1 - at) & r->mask)) /* an earlier lap's entry is sound */
+	/* No damage: 0 (never published), or the number that this slot had in an earlier lap. */
+	if (published && (published > at || (published - 1 - at) & r->mask))
 		return fail(SHMRING_E_DAMAGED,
 			    "ring \"%s\": the control entry of message %llu is damaged (published as %llu)",
 			    r->name, (unsigned long long)at, (unsigned long long)(published - 1));

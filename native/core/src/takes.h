@@ -4,7 +4,8 @@
 
 #include "wake.h"
 
-/* Destination of a lease (orphans.c). It is decided once, even if the seat is overwritten meanwhile. */
+/* Destination of a lease: a seat, and an entry in it, that orphan_find() has found (orphans.c). All later steps
+ * use this one result, because a stray write may change the seat meanwhile. */
 struct destination {
 	uint32_t seat; /* seat that gets the lease; NOBODY: no seat has room */
 	uint32_t entry; /* number of the range in that seat */

@@ -136,8 +136,9 @@ int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const
 
 /* --- rings without living participants ---------------------------------------------- */
 
-/* Returns 1 if all participants are dead, 0 if one lives, and an error if no participant is alive but a seat is
- * damaged. */
+/* Returns 1 if no participant lives and a dead one has left a seat behind; for a temporary ring, also if all
+ * participants have left in order. Otherwise returns 0, or an error if no participant lives but a seat is damaged.
+ */
 static int is_abandoned(const shmring *r)
 {
 	bool dead = r->options & OPT_TEMPORARY, damaged = false;

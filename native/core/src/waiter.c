@@ -89,8 +89,8 @@ static void lower_to(uint64_t *word, uint64_t value)
 }
 
 /* Returns true if nobody else can have slept on this consumer's branch when this thread was woken:
- * no other consumer, and no other thread of this consumer. A sleeper at that time had joined, and
- * counted itself in `waiting`, before. */
+ * no other consumer has joined the branch, and no other thread waits in this consumer. A sleeper joins,
+ * and counts itself in `waiting`, before it sleeps, so none is overlooked. */
 bool is_alone(const shmring_consumer *consumer)
 {
 	const struct branch *b = consumer->branch;

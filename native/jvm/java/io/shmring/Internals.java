@@ -20,8 +20,9 @@ public final class Internals {
   }
 
   /**
-   * Lets a consumer deliver end markers as messages ({@link Message#isEnd}) if it reaches them
-   * first, for programs that pass messages on or hand them back. Other end markers throw as before.
+   * Lets a consumer deliver end markers as messages ({@link Message#isEnd}), for programs that pass
+   * messages on or hand them back. If another consumer of the branch reaches an end marker first,
+   * this consumer still throws {@link EndOfStreamException}.
    */
   public static void takeEnds(Consumer consumer) {
     synchronized (consumer) {

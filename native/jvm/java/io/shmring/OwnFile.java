@@ -32,8 +32,9 @@ public final class OwnFile {
   }
 
   /**
-   * Replaces the beginning of the file by one system call; makes the file if there is none. If
-   * there is no room for the bytes, removes a file that was shorter.
+   * Writes the content over the beginning of the file by one system call; makes the file if there
+   * is none. If the disk has no room for the content, throws, and removes the file if it was
+   * shorter than the content, because it may now hold a part of the content.
    */
   public void write(byte[] content) throws IOException {
     Native.writeOwn(bytes(), mode(), content);

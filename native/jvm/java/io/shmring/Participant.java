@@ -5,7 +5,7 @@ import java.util.OptionalLong;
 /**
  * The state of a participant of a ring at one moment.
  *
- * @param index number of the participant's place in the ring
+ * @param index number of the participant's seat
  * @param joinedNanos time when the participant joined, in nanoseconds since 1970
  * @param hold the lowest sequence that the participant holds, if it is a consumer that holds any
  * @param messages number of messages that the participant has published or taken

@@ -128,8 +128,8 @@ public final class AnswerDecoder {
 
   /**
    * Changes to another schema, if the check accepts it. Returns false if Arrow's reader has to make
-   * the vectors: this class cannot make the vectors of views, or of dictionaries' numbers, that
-   * Spark reads.
+   * the vectors, as it does in Spark: the reader makes vectors of views, and gives Spark the
+   * numbers of a column with a dictionary; BatchDecoder would give the dictionary's values.
    */
   private boolean isTaken(String what, byte[] bytes, Schema request) {
     RingSchema schema = readable(what, () -> RingSchema.of(bytes));

@@ -165,7 +165,7 @@ public final class BatchDecoder {
       return root;
     }
     AtomicBoolean loaded = new AtomicBoolean();
-    Runnable ifLoaded = // if the message cannot be read, the caller keeps it
+    Runnable ifLoaded = // does nothing if load() fails: the caller then still has the message
         () -> {
           if (loaded.get()) {
             whenUnused.get().run();

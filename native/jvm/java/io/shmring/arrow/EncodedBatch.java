@@ -151,7 +151,8 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Adds the places of missing offsets of a column and of the columns below it.
+   * Finds the empty offset buffers of a column and of the columns below it, and adds the numbers of
+   * these buffers to `places`.
    *
    * @param first number of the column's first buffer
    * @return the number of the next column's first buffer

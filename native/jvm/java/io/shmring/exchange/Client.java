@@ -98,13 +98,20 @@ public interface Client extends AutoCloseable {
   }
 
   /**
-   * Counts a client's work for its task: "requests", "requestBytes", "answers", "answerBytes",
-   * "passedOnBytes" (columns that answers leave out), "retries" (requests sent again because a
-   * worker had died or the sidecar was restarted), and "convertedBySpark" with the number of a
-   * reason (batches for which a Python worker has no conversion of shmring's); in nanoseconds, waits
-   * for answers, "answerTime", waits for room for a sidecar's requests or for a Python worker's
-   * answers, "roomTime", the work of the function's process, "workedTime", and a Python worker's
-   * waits for input, "inputTime".
+   * Counts a client's work for its task, under these names:
+   *
+   * <ul>
+   *   <li>"requests", "requestBytes", "answers" and "answerBytes";
+   *   <li>"passedOnBytes": bytes of columns that answers leave out;
+   *   <li>"retries": requests sent again because a worker had died or the sidecar was restarted;
+   *   <li>"convertedBySpark1" and so on, one name for each reason: batches that a Python worker let
+   *       Spark's code convert, because shmring had no conversion for them;
+   *   <li>"answerTime": nanoseconds that the client waited for answers;
+   *   <li>"roomTime": nanoseconds of waiting for room in a ring, for requests to a sidecar or for
+   *       answers of a Python worker;
+   *   <li>"workedTime": nanoseconds that the function's process worked;
+   *   <li>"inputTime": nanoseconds that a Python worker waited for input.
+   * </ul>
    */
   public interface Counters {
     void add(String name, long more);

@@ -168,8 +168,8 @@ final class RequestRing implements AutoCloseable {
   }
 
   /**
-   * Describes what a worker does. If its request has left the ring, a second entry of the worker's
-   * process names the request.
+   * Describes what a worker does. If the worker has moved its request out of the ring, a second
+   * participant of the same process has the request in its name.
    */
   private static String doing(Participant worker, List<Participant> all) {
     Optional<Participant> moved =

@@ -135,8 +135,8 @@ public final class SidecarClient implements Client {
   }
 
   /**
-   * Returns whether another task may use this client: no request is under way, and the sidecar was
-   * not restarted.
+   * Returns whether another task may use this client: no request is under way, and the sidecar
+   * neither seems dead nor was restarted.
    */
   public boolean isReusable() {
     return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent().orElse(false);

@@ -135,7 +135,7 @@ public final class WorkerRings implements AutoCloseable {
     paths().forEach(path -> new File(path).delete());
   }
 
-  /** Returns the bytes of both rings' slots. */
+  /** Returns the bytes that the slots and their control data take in both rings' files. */
   public long bytes() {
     return 2 * slots * ReplyRing.SLOT_COST;
   }

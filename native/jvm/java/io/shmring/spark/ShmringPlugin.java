@@ -47,7 +47,7 @@ public final class ShmringPlugin implements SparkPlugin {
       begin(context);
       try {
         WorkerMetrics.gauges().forEach(context.metricRegistry()::register);
-      } catch (RuntimeException | LinkageError error) { // a Spark without functions over rings
+      } catch (RuntimeException | LinkageError error) { // this Spark lacks a class the gauges need
         LOG.warn("this executor has no metrics of Python functions: {}", error.getMessage());
       }
     }

@@ -205,7 +205,8 @@ abstract class FlatCells implements RootWriter.Cells {
   }
 
   private static final class Numbers extends FlatCells {
-    // Rows are read at once, with the rows between them, if at least one in so many is wanted.
+    // Most rows to read for each wanted row: beyond this, rows are copied one by one, instead of
+    // reading all rows from the first wanted one to the last at once.
     private static final int FEWEST = 5;
 
     private final BaseFixedWidthVector vector;
@@ -310,7 +311,10 @@ abstract class FlatCells implements RootWriter.Cells {
       }
     }
 
-    /** Whether a column has a value, with or without a meaning, in the place of each null. */
+    /**
+     * Returns whether rows of a column may be read at once although some are null: the column then
+     * has memory for each null too, with an arbitrary value.
+     */
     private static boolean isReadAtOnce(ColumnVector source) {
       return source instanceof WritableColumnVector || source instanceof FlatColumn;
     }
